@@ -14,6 +14,9 @@ from gateway.admin.console.api import FindWarnings, add_api
 from gateway.admin.console.page import add_page
 from gateway.admin.health import HealthServer
 from gateway.admin.metrics import Metrics
+from gateway.admin.openapi.admin import describe_errors
+from gateway.admin.openapi.api import add_api as add_documents
+from gateway.admin.openapi.page import add_page as add_documents_page
 from gateway.admin.server import AdminServer
 from gateway.assembly.assembly import Assembly, Connect
 from gateway.assembly.brief_errors import BriefErrors
@@ -44,7 +47,7 @@ from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.tasks import spawn
-from gateway.core.transport import Connector, Exchanges, Listener, Ready
+from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
@@ -186,11 +189,14 @@ class Gateway:
         """The protocols of each listener, each with its path prefix."""
         found, brief_errors = {}, BriefErrors(config, self._endpoints.addresses)
         for each in config.listeners:
-            rows = paths.rows(each, config.routes, config.backends, self._protocols)
+            rows = self._rows_of(each, config)
             if each.errors.detail == "brief":
                 rows = tuple((brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
             found[each.name] = rows
         return found
+
+    def _rows_of(self, listener: ListenerConfig, config: Config) -> tuple[tuple[Protocol, str], ...]:
+        return paths.rows(listener, config.routes, config.backends, self._protocols)
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
         handlers = serving.exchanges(self._is_ready_for_clients, self.observing.recording(config, assembly.config))
@@ -217,6 +223,9 @@ class Gateway:
             register.add_routes(application, self._registrations)
             add_page(application)
             add_api(application, self, self._find_warnings, self._clock)
+            add_documents(application, self, self._clock)
+            add_documents_page(application)
+            describe_errors(application, self)
             check = AccessCheck(application, assembly.asked_by_admin)
             bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
@@ -390,6 +399,15 @@ class Gateway:
     def backend_sides(self) -> Mapping[str, BackendSide]:
         """The backends of the configuration in use, as bridges call them."""
         return self._assembly.backend_sides
+
+    @property
+    def select(self) -> Select:
+        """What finds the Destination of a request by the configuration in use."""
+        return self._assembly.router.select
+
+    def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
+        """The protocols of a listener of the configuration in use, each with its path prefix."""
+        return self._rows_of(listener, self.config)
 
     @property
     def counters(self) -> Counters:

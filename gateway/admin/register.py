@@ -54,7 +54,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
     A request without a token is answered 401, one with a wrong token or for a backend that does not allow it 403.
     """
 
-    @app.post("/register", openapi_extra=_body(Registration))
+    @app.post("/register", summary="Register a model server", openapi_extra=_body(Registration))
     async def register(request: Request) -> GrantedLease:
         if not registrations:
             raise HTTPException(404, "no backend allows servers to register (discovery: {register: ...})")
@@ -70,13 +70,13 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         except TooManyLeasesError as error:
             raise HTTPException(429, "too many servers have registered at this backend") from error
 
-    @app.put("/register/{lease}", openapi_extra=_body(Renewal))
+    @app.put("/register/{lease}", summary="Renew a lease", openapi_extra=_body(Renewal))
     async def renew(request: Request, lease: str) -> GrantedLease:
         token = _token(request)
         wanted = await _read(request, Renewal)
         return _granted(owner(request, token, lease).renew(lease, wanted.seconds))
 
-    @app.delete("/register/{lease}", status_code=204)
+    @app.delete("/register/{lease}", summary="End a lease", status_code=204)
     async def end(request: Request, lease: str) -> Response:
         owner(request, _token(request), lease).end(lease)
         return Response(status_code=204)

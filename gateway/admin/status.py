@@ -239,26 +239,15 @@ def application(
     configuration: Callable[[], object] | None = None,
 ) -> "FastAPI":
     """An application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there is a
-    `configuration`, with its OpenAPI description at
-    `/openapi.json` and a page for people at `/docs`.
-
-    The page uses only files that are installed with the gateway, since the network may not reach a CDN.
-    """
+    `configuration`, and with its OpenAPI description at `/openapi.json`."""
     # Imported here, since it takes a fifth of a second: commands without an admin port do not wait for it.
-    from fastapi_offline import FastAPIOffline
+    from fastapi import FastAPI
 
-    app = FastAPIOffline(
-        title="Inference gateway: status",
-        version=status().version,
-        redoc_url=None,
-        static_url="/docs/files",
-        swagger_ui_oauth2_redirect_url="/docs/oauth2-redirect",
-        # by default the page sends the description to a validator on the internet
-        swagger_ui_parameters={"validatorUrl": None},
-    )
+    app = FastAPI(title="Inference gateway: admin", version=status().version, docs_url=None, redoc_url=None)
 
-    @app.get("/status")
+    @app.get("/status", summary="The state of the gateway")
     async def read() -> GatewayStatus:
+        """Listeners, backends, endpoints, queues, certificates and the last errors."""
         return status()
 
     if configuration is not None:
@@ -269,7 +258,7 @@ def application(
 
 
 def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> None:
-    @app.get("/config")
+    @app.get("/config", summary="The configuration in use")
     async def effective() -> dict[str, Any]:
         """The configuration that is in use, with every default; secrets are shown as `***`."""
         found = configuration()
@@ -280,7 +269,11 @@ def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> N
 def _add_reload(app: "FastAPI", reload: Reload) -> None:
     from fastapi import Response
 
-    @app.post("/reload", responses={422: {"model": NotReloaded}})
+    @app.post(
+        "/reload",
+        summary="Read the configuration again",
+        responses={422: {"model": NotReloaded, "description": "The configuration has errors; nothing has changed."}},
+    )
     async def read_again(response: Response) -> Reloaded | NotReloaded:
         """Read the configuration again, and change to it if it has no errors."""
         found = await reload()

@@ -12,6 +12,7 @@ from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.keys import keys
+from gateway.cli.openapi import openapi
 from gateway.cli.reference import reference
 from gateway.cli.route import route
 from gateway.cli.schema import schema
@@ -24,7 +25,7 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference, conformance, bench):
+for command in (serve, demo, check, schema, route, explain, openapi, reference, conformance, bench):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
 application.add_typer(keys, name="keys")

@@ -1,10 +1,7 @@
 """The status API."""
 
 import json
-import re
 from datetime import UTC, datetime
-from html.parser import HTMLParser
-from pathlib import Path
 
 from gateway.admin.status import (
     BackendStatus,
@@ -87,29 +84,3 @@ async def test_a_reload_answers_with_what_changed_or_with_every_error() -> None:
         assert json.loads(body) == {"errors": [{"text": "wrong", "file": "g.yaml", "line": 3, "column": 5}]}
         described = json.loads((await port.get("/openapi.json"))[1])
         assert list(described["paths"]) == ["/status", "/reload"]
-
-
-class References(HTMLParser):
-    """What a page names in its attributes."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.found += [text for name, text in attributes if name in ("src", "href", "action", "data") and text]
-
-
-async def test_the_docs_page_uses_only_installed_files() -> None:
-    async with served(application(lambda: STATUS)) as port:
-        status, page = await port.get("/docs")
-        assert status == 200
-        assert "//" not in page.replace("/docs/oauth2-redirect", "").replace("window.location.origin", "")
-        assert '"validatorUrl": null' in page
-        named = References(page).found
-        assert sorted(Path(name).suffix for name in named) == [".css", ".js", ".png"]
-        for name in [*named, "/openapi.json"]:
-            status, text = await port.get(name)
-            assert status == 200
-            assert not re.search(r"url\(['\"]?(http|//)|@import", text if name.endswith(".css") else "")

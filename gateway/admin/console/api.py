@@ -89,7 +89,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
     checked: list[tuple[Config, list[str], list[LineMark]]] = []
     drawn: list[tuple[Config, datetime, dict[str, Any]]] = []
 
-    @app.get("/api/topology", response_model=Topology)
+    @app.get("/api/topology", summary="What is configured, and what leads where", response_model=Topology)
     async def read_topology(request: Request) -> Response:
         """Listeners, routes and backends, and which leads to which."""
         config, loaded_at = gateway.config, gateway.loaded_at
@@ -98,7 +98,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
             drawn[:] = [(config, loaded_at, await asyncio.to_thread(lambda: made().model_dump(mode="json")))]
         return _reply(request, drawn[0][2])
 
-    @app.get("/api/traffic", response_model=traffic.Traffic)
+    @app.get("/api/traffic", summary="Counts of requests, and what is in flight", response_model=traffic.Traffic)
     async def read_traffic(
         request: Request,
         since: Annotated[float, Query(description="The `gateway-time` of the reply before; 0 for all paths.")] = 0.0,
@@ -118,7 +118,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
         }
         return _reply(request, found, {"gateway-time": f"{now:.6f}"})
 
-    @app.get("/api/errors", response_model=Errors)
+    @app.get("/api/errors", summary="The last errors", response_model=Errors)
     async def read_errors(request: Request) -> Response:
         """The last requests that ended with an error, and what their reasons mean."""
         errors = list(gateway.counters.last_errors())
@@ -130,7 +130,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
         }
         return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
 
-    @app.get("/api/configuration", response_model=Configuration)
+    @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
         """The configuration in use as lines of YAML, with the warnings of `gateway check`."""
         config = gateway.config
@@ -142,13 +142,21 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
         failure = None if error is None else ReloadFailure(text=error.text, at=error.at.isoformat())
         return _reply(request, Configuration(lines=lines, marks=marks, failure=failure).model_dump(mode="json"))
 
-    @app.get("/api/models", response_model=ListedModels)
+    @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
         """The models of all backends, as their servers list them or routes name them."""
         found = await lists.read(gateway.config, gateway.backend_sides)
         return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
 
-    @app.get("/api/models/signature")
+    @app.get(
+        "/api/models/signature",
+        summary="The signature of a model",
+        responses={
+            404: {"description": "No such backend or model."},
+            502: {"description": "The server failed."},
+            504: {"description": "The server did not answer in time."},
+        },
+    )
     async def read_signature(
         backend: Annotated[str, Query(max_length=LONGEST_NAME)],
         model: Annotated[str, Query(max_length=LONGEST_NAME)],

@@ -44,6 +44,8 @@ _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.UNKNOWN: (500, "ModelError"),
     Reason.INTERNAL: (500, "ModelError"),
 }
+TYPES = tuple(dict.fromkeys(type_ for _, type_ in _STATUS_AND_TYPE.values()))
+"""The types of errors that clients get."""
 _BY_STATUS_AND_TYPE = {pair: reason for reason, pair in reversed(_STATUS_AND_TYPE.items())}
 _BY_TYPE = {type_: reason for reason, (_, type_) in reversed(_STATUS_AND_TYPE.items())}
 _BY_STATUS = {

@@ -1,7 +1,7 @@
 """The paths, keys and constants of the UM-Bridge 1.0 HTTP interface."""
 
 from gateway.core.operations import Operation
-from gateway.core.types import Headers
+from gateway.core.types import Headers, Nan
 
 NAME = "umbridge"
 
@@ -38,7 +38,7 @@ KEYS = {
 PROTOCOL_VERSION = 1.0
 """A JSON number. The specification says string, but a string breaks the Python and the C++ client."""
 
-NAN = "literal"
+NAN: Nan = "literal"
 """NaN, Infinity and -Infinity, which the Python and the Julia package read. They take `null` for a silent None."""
 
 JSON_HEADERS = Headers(((b"content-type", b"application/json"),))

@@ -8,7 +8,7 @@ from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response, Translate
+from gateway.core.types import Answer, Message, Nan, Request, Response, Translate
 from gateway.protocols.v1 import cloudevents, metadata
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
@@ -118,7 +118,7 @@ def decode_request(flavor: str, message: Message, listener: ListenerSettings) ->
     return DECODERS[flavor][message.pattern](message, listener)
 
 
-_DEFAULT_NAN = {KSERVE: "null", TENSORFLOW: "literal"}
+DEFAULT_NAN: Mapping[str, Nan] = {KSERVE: "null", TENSORFLOW: "literal"}
 """How a real server of the flavor writes NaN and infinities."""
 
 
@@ -133,7 +133,7 @@ def _encode_predict(flavor: str, answer: Answer, request: Request, translate: Tr
             "send 'inputs' instead of 'instances' to get them whole"
         )
     body = Body(tensor_format, answer.outputs, to_members(answer.parameters, answer.origin))
-    parts = write_body(body, REPLY, translate.nan or _DEFAULT_NAN[flavor], translate)
+    parts = write_body(body, REPLY, translate.nan or DEFAULT_NAN[flavor], translate)
     event = origin.event_mode if isinstance(origin, BodyMessage) else ""
     return (
         cloudevents.wrap(parts, event, request.model)

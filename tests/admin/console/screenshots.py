@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/console.md: `make screenshots`.
+"""Takes the pictures in docs/console.md and docs/openapi.md: `make screenshots`.
 
 A gateway with traffic on several routes and some errors is looked at in Chromium, in both themes.
 """
@@ -83,10 +83,27 @@ def take(page: Page, gateway: Looked) -> None:
         for theme in THEMES:
             page.emulate_media(color_scheme="light" if theme == "light" else "dark")
             file = IMAGES / f"console-{name}-{theme}.png"
-            page.screenshot(path=file, animations="disabled")
-            with Image.open(file) as image:
-                image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
-            print(f"{file.relative_to(Path.cwd())}: {file.stat().st_size // 1024} KiB")
+            save(page, file)
+    take_document(page, gateway)
+
+
+def take_document(page: Page, gateway: Looked) -> None:
+    """The picture of the API documentation: a path for one model."""
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{gateway.admin}/docs?listener=http&model=add_sub")
+    path = page.locator("#operations-v1-rest-post_v1_models_model_predict")
+    path.get_by_role("button").first.click()
+    path.get_by_text("Example Value").first.wait_for()
+    path.evaluate("found => found.scrollIntoView()")
+    save(page, IMAGES / "openapi-model.png")
+
+
+def save(page: Page, file: Path) -> None:
+    """Save what the page shows."""
+    page.screenshot(path=file, animations="disabled")
+    with Image.open(file) as image:
+        image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(f"{file.relative_to(Path.cwd())}: {file.stat().st_size // 1024} KiB")
 
 
 def main() -> int:

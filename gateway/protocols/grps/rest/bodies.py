@@ -1,11 +1,11 @@
 """Bodies of grps-rest: JSON, or the bare bytes of bin_data."""
 
-from gateway.core.types import Buffer, Headers
+from gateway.core.types import Buffer, Headers, Nan
 from gateway.protocols.grps import payload
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 JSON_TYPE, OCTETS_TYPE = "application/json", "application/octet-stream"
-NAN = "string"
+NAN: Nan = "string"
 """How NaN and infinities are written where the route does not say (`translate.nan`)."""
 
 JSON = Headers(((b"content-type", JSON_TYPE.encode()),))

@@ -1,0 +1,90 @@
+"""What FastAPI does not know of the admin port's paths, for their OpenAPI document: how clients say who they are, and
+the errors that have no model of their own."""
+
+import typing
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+from fastapi import FastAPI
+
+from gateway.admin.openapi.document import security_schemes
+from gateway.config.keys import Config
+
+REGISTERING = "/register"
+_LEASE_TOKEN = "registration"
+
+
+class ConfiguredGateway(typing.Protocol):
+    """The configuration in use."""
+
+    config: Config
+
+
+def describe_errors(app: FastAPI, gateway: ConfiguredGateway) -> None:
+    """Add security schemes and errors to the OpenAPI document of `app`, as the configuration in use has them."""
+    plain = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        found = deepcopy(plain())
+        schemes = _schemes(gateway.config)
+        for path, operation in _operations(found):
+            registers = path.startswith(REGISTERING)
+            operation["responses"] |= {
+                status: response
+                for status, response in (_OF_REGISTRATION if registers else _asked(bool(schemes))).items()
+                if status not in operation["responses"]
+            }
+            for status, response in operation["responses"].items():
+                if status in ("401", "403", "404", "413", "429", "502", "504") and "content" not in response:
+                    response["content"] = {"application/json": {"schema": _DETAIL}}
+            if registers:
+                operation["security"] = [{_LEASE_TOKEN: []}]
+            elif schemes:
+                operation["security"] = [{name: []} for name in schemes]
+            else:
+                operation["security"] = []
+        if any(path.startswith(REGISTERING) for path, _ in _operations(found)):
+            schemes[_LEASE_TOKEN] = {"type": "http", "scheme": "bearer", "description": "The token of `register`."}
+        found.setdefault("components", {})["securitySchemes"] = schemes
+        return found
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            yield path, operation
+
+
+def _schemes(config: Config) -> dict[str, Any]:
+    if config.admin is None or config.admin.auth is None or config.auth is None:
+        return {}
+    ways = config.admin.auth.accept or [way for way in config.auth.ways if way != "certificates"]
+    return security_schemes(ways, config.auth)
+
+
+_DETAIL = {"type": "object", "properties": {"detail": {"type": "string"}}, "required": ["detail"]}
+_PLAIN = {"text/plain": {"schema": {"type": "string"}}}
+
+
+def _asked(is_asked: bool) -> dict[str, Any]:
+    """The errors of the check that comes before every path."""
+    if not is_asked:
+        return {"421": {"description": "Host or Origin is not loopback.", "content": _PLAIN}}
+    return {
+        "401": {"description": "No credentials, or wrong ones.", "content": _PLAIN},
+        "403": {"description": "The permission `admin` is missing, or the Origin is another host.", "content": _PLAIN},
+        "503": {"description": "The keys of the issuer could not be looked up.", "content": _PLAIN},
+    }
+
+
+_OF_REGISTRATION = {
+    "401": {"description": "There is no token."},
+    "403": {"description": "The token is not that of the backend, or the backend does not allow it."},
+    "404": {"description": "No backend allows servers to register, or there is no such lease."},
+    "413": {"description": "The body is too large."},
+    "422": {"description": "The body is wrong.", "content": {"application/json": {"schema": _DETAIL}}},
+    "429": {"description": "Too many servers have registered."},
+}

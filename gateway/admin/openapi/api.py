@@ -1,0 +1,148 @@
+"""`/api/openapi`: the OpenAPI documents of the listeners."""
+
+import asyncio
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import orjson
+from fastapi import FastAPI, HTTPException, Query, Request, Response
+from pydantic import BaseModel
+
+from gateway.admin.openapi.document import document
+from gateway.admin.openapi.models import ModelsOfClients, why_not
+from gateway.admin.openapi.urls import listener_url
+from gateway.config.keys import Config, ListenerConfig
+from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.openapi import DescribedModel
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Listener, Select
+
+LONGEST_NAME = 1024
+MODEL_SECONDS = 10.0
+"""How long servers have for the answers about a model."""
+
+
+class DocumentOfListener(BaseModel):
+    """A listener with a document at `/api/openapi/NAME`."""
+
+    listener: str
+    protocols: list[str]
+    url: str
+    """Its address for clients."""
+
+
+class Documents(BaseModel):
+    """The documents of listeners."""
+
+    documents: list[DocumentOfListener]
+
+
+class DescribedGateway(typing.Protocol):
+    """What the documents describe of a running gateway."""
+
+    config: Config
+    listeners: dict[str, Listener]
+
+    @property
+    def version(self) -> str:
+        """The gateway's version."""
+
+    @property
+    def select(self) -> Select:
+        """What finds the Destination of a request by the configuration in use."""
+
+    def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
+        """The protocols of a listener with their prefixes."""
+
+
+def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float]) -> None:
+    """Add the paths below `/api/openapi`."""
+    models = ModelsOfClients(clock)
+
+    @app.get("/api/openapi", summary="The listeners with an OpenAPI document")
+    async def read_documents(request: Request) -> Documents:
+        """The listeners that speak HTTP. Those of other wires have no document."""
+        return Documents(
+            documents=[
+                DocumentOfListener(listener=each.name, protocols=list(each.protocols), url=_url(gateway, each, request))
+                for each in gateway.config.listeners
+                if is_http(gateway.rows(each))
+            ]
+        )
+
+    @app.get(
+        "/api/openapi/{listener}",
+        summary="The OpenAPI document of a listener",
+        response_model=dict[str, Any],
+        responses={404: {"description": "No such listener or model."}, **_FAILURES},
+    )
+    async def read_document(
+        request: Request,
+        listener: str,
+        model: Annotated[str, Query(max_length=LONGEST_NAME, description="Describe the paths for this model.")] = "",
+        version: Annotated[str, Query(max_length=LONGEST_NAME, description="A version of the model.")] = "",
+    ) -> Response:
+        """Every HTTP path that the listener serves. With `model` the schemas have the model's inputs and outputs, as
+        its server tells them now or within the last minute, with examples."""
+        config = next((each for each in gateway.config.listeners if each.name == listener), None)
+        rows = () if config is None else gateway.rows(config)
+        if config is None or not is_http(rows):
+            known = ", ".join(each.name for each in gateway.config.listeners if is_http(gateway.rows(each)))
+            raise HTTPException(404, f"there is no listener {listener[:100]!r} over HTTP; those are {known or 'none'}")
+        described = await _described(gateway, models, config, rows, model, version) if model else {}
+        url = _url(gateway, config, request)
+        auth = gateway.config.auth
+        found = await asyncio.to_thread(document, config, rows, url, auth, described, gateway.version)
+        return Response(orjson.dumps(found), 200, _HEADERS, "application/json")
+
+
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    502: {"description": "The model's server failed, or its answer makes no sense."},
+    504: {"description": "The model's server did not answer in time."},
+}
+
+
+def is_http(rows: Sequence[tuple[Protocol, str]]) -> bool:
+    """Whether a listener with these rows speaks HTTP."""
+    return bool(rows) and all(protocol.transport == "http" for protocol, _ in rows)
+
+
+def _url(gateway: DescribedGateway, config: ListenerConfig, request: Request) -> str:
+    running = gateway.listeners.get(config.name)
+    return "" if running is None else listener_url(config, running.address, request.url.hostname or "")
+
+
+async def _described(
+    gateway: DescribedGateway,
+    models: ModelsOfClients,
+    listener: ListenerConfig,
+    rows: Sequence[tuple[Protocol, str]],
+    model: str,
+    version: str,
+) -> Mapping[str, DescribedModel | str]:
+    """The model as clients of each protocol see it, or why they cannot.
+
+    Raises:
+        HTTPException: none of them can.
+    """
+    found: dict[str, DescribedModel | str] = {}
+    status = 404
+    try:
+        async with asyncio.timeout(MODEL_SECONDS):
+            for protocol in {each.name: each for each, _ in rows if each.describe is not None}.values():
+                try:
+                    described = await models.get(
+                        gateway.config, gateway.select, listener.name, protocol, model, version
+                    )
+                    found[protocol.name] = described
+                except (GatewayError, DecodeError) as error:
+                    found.setdefault(protocol.name, why_not(error))
+                    is_missing = isinstance(error, GatewayError) and error.status is Status.NOT_FOUND
+                    status = status if is_missing else 502
+    except TimeoutError:
+        raise HTTPException(504, f"no answer about model {model!r} within {MODEL_SECONDS:g} s") from None
+    if not any(isinstance(each, DescribedModel) for each in found.values()):
+        raise HTTPException(status, "; ".join(map(str, dict.fromkeys(found.values()))) or "no protocol is described")
+    return found

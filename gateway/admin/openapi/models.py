@@ -1,0 +1,87 @@
+"""A model as the clients of a listener see it, from live metadata: asked for when somebody looks, by the way that their
+own requests for metadata take, and remembered for a minute."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeAlias
+
+from gateway.config.keys import Config
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.openapi import DescribedModel
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, merge
+from gateway.core.transport import Select
+from gateway.core.types import Request, Signature
+
+SECONDS_KEPT = 60.0
+MOST_KEPT = 256
+ASKED_AT_ONCE = 8
+
+Key: TypeAlias = tuple[str, str, str, str]
+"""The listener, the protocol, the model and the version."""
+
+
+class ModelsOfClients:
+    """The models that documents were made for, of the configuration in use."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._config: Config | None = None
+        self._kept: OrderedDict[Key, tuple[float, DescribedModel]] = OrderedDict()
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def get(
+        self, config: Config, select: Select, listener: str, protocol: Protocol, model: str, version: str
+    ) -> DescribedModel:
+        """The model under the names of the listener's clients of `protocol`. `select` finds who answers requests.
+
+        Raises:
+            GatewayError: no route has the model, or the backend's error.
+            DecodeError: the model's metadata does not fit the route.
+        """
+        if config is not self._config:
+            self._config = config
+            self._kept.clear()
+        key = (listener, protocol.name, model, version)
+        found = self._kept.get(key)
+        if found is not None and found[0] > self._clock():
+            return found[1]
+        async with self._asking:
+            described = await _ask(select, key, protocol)
+        if config is self._config:
+            self._kept[key] = (self._clock() + SECONDS_KEPT, described)
+            self._kept.move_to_end(key)
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return described
+
+
+async def _ask(select: Select, key: Key, protocol: Protocol) -> DescribedModel:
+    listener, _, model, version = key
+    models = protocol.traits.models
+    asking = Request(Operation.METADATA, model, version, listener=listener, protocol=protocol.name)
+    # where the operations come with the tensors, clients ask for the first part only
+    parts = models.metadata_parts if models.operations_part else models.metadata_parts[:1]
+    answers = {part: await _answer(select, replace(asking, part=part)) for part in parts}
+    signature = merge(tuple(answers.values()))
+    if models.operations_part:
+        signature = replace(signature, operations=answers[models.operations_part].operations)
+    translate = select(replace(asking, operation=Operation.INFER)).translate
+    return DescribedModel(model, version, signature, translate)
+
+
+async def _answer(select: Select, request: Request) -> Signature:
+    destination = select(request)
+    answer = destination.local(request) if destination.local is not None else None
+    if destination.handler is not None:
+        answer = await destination.handler(request)
+    if not isinstance(answer, Signature):
+        raise DecodeError(f"the answer about model {request.model!r} is no signature")
+    return answer
+
+
+def why_not(error: GatewayError | DecodeError) -> str:
+    """The text for a model that cannot be described."""
+    return error.message if isinstance(error, GatewayError) else str(error)

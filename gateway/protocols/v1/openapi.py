@@ -1,0 +1,147 @@
+"""V1's paths for OpenAPI documents."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.core.datatypes import Datatype
+from gateway.core.openapi import (
+    JSON,
+    Content,
+    DescribedModel,
+    HttpOperation,
+    Media,
+    Schema,
+    element,
+    example_nested,
+    example_shape,
+    has_example,
+    list_of,
+    named,
+    nested,
+    object_of,
+)
+from gateway.core.types import Nan, TensorSpec
+from gateway.protocols.v1.flavors import KSERVE
+from gateway.protocols.v1.schema import REPLY, REQUEST, BodyKeys
+from gateway.protocols.v1.server import DEFAULT_NAN
+
+_TEXT: Schema = {"type": "string"}
+_B64 = object_of({"b64": {"type": "string", "contentEncoding": "base64"}}, ["b64"])
+_BODIES = (
+    "`instances` has one entry for each row of the batch, and is answered with `predictions`; `inputs` has the tensors "
+    "whole, and is answered with `outputs`. A single tensor needs no name. Bytes that are no text are "
+    '`{"b64": BASE64}`.'
+)
+
+
+def describe(flavor: str, pattern: str, model: DescribedModel | None) -> HttpOperation | None:
+    """The operation of a pattern of a listener with this flavor, for `model` or for any."""
+    error = _error(flavor)
+    path = pattern.partition(" ")[2]
+    if path.endswith((":classify", ":regress")):
+        return HttpOperation("Refused, since its examples are not tensors", {}, error)
+    if path.endswith(":predict"):
+        reply = {200: ("", {JSON: Media(_reply(flavor, REPLY, model))})}
+        return HttpOperation("Run the model", reply, error, _BODIES, _request(model))
+    if path.endswith(":explain"):
+        reply = {200: ("", {JSON: Media({})})}
+        text = "The body is that of `:predict`; what is answered depends on the explainer, often `explanations`."
+        return HttpOperation("Explain a prediction", reply, error, text, {JSON: Media({"type": "object"})})
+    if path.endswith("/metadata"):
+        return HttpOperation("The model's inputs and outputs", _ok(_METADATA), error)
+    if path.endswith("/models"):
+        return HttpOperation("The names of the models", _ok(object_of({"models": list_of(_TEXT)}, ["models"])), error)
+    if path == "/":
+        alive = object_of({"status": {"const": "alive"}}, ["status"])
+        return HttpOperation("Whether the server is live", _ok(alive), error)
+    if flavor == KSERVE:
+        ready = object_of({"name": named(model), "ready": {"const": True}}, ["name", "ready"])
+        replies = {**_ok(ready), 503: ("No.", {JSON: Media(object_of({"error": _TEXT}, ["error"]))})}
+        return HttpOperation("Whether the model is ready", replies, error)
+    return HttpOperation("The state of the model's version", _ok(_STATUS), error)
+
+
+def _ok(schema: Schema) -> dict[int, tuple[str, Content]]:
+    return {200: ("", {JSON: Media(schema)})}
+
+
+def _error(flavor: str) -> Content:
+    if flavor == KSERVE:
+        either = object_of({"error": _TEXT, "detail": _TEXT}, anyOf=[{"required": ["error"]}, {"required": ["detail"]}])
+        return {JSON: Media(either)}
+    return {JSON: Media(object_of({"error": _TEXT}, ["error"]))}
+
+
+_METADATA = object_of(
+    {
+        "model_spec": object_of({"name": _TEXT, "signature_name": _TEXT, "version": _TEXT}, ["name"]),
+        "metadata": object_of({"signature_def": {"type": "object"}}, ["signature_def"]),
+    },
+    ["model_spec", "metadata"],
+)
+_STATUS = object_of(
+    {"model_version_status": list_of(object_of({"version": _TEXT, "state": _TEXT}, ["version", "state"]))},
+    ["model_version_status"],
+)
+
+
+def _item(spec: TensorSpec, nan: Nan = "error") -> Schema:
+    item = element(spec.datatype, nan)
+    return {"anyOf": [item, _B64]} if spec.datatype is Datatype.BYTES else item
+
+
+def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
+    """Tensors whole: by name, or a single one alone."""
+    by_name = object_of(
+        {each.name: nested(_item(each, nan), each.shape) for each in specs}, [each.name for each in specs]
+    )
+    if len(specs) > 1:
+        return by_name
+    return {"anyOf": [nested(_item(specs[0], nan), specs[0].shape), by_name]}
+
+
+def _rows(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
+    """One entry for each row: an object with the row of each tensor, or the row of a single tensor alone."""
+    rows = {each.name: nested(_item(each, nan), each.shape[1:]) for each in specs}
+    by_name = list_of(object_of(rows, [*rows]))
+    if len(specs) > 1:
+        return by_name
+    return {"anyOf": [nested(_item(specs[0], nan), specs[0].shape), by_name]}
+
+
+def _have_rows(specs: Sequence[TensorSpec]) -> bool:
+    return all(each.shape for each in specs) and len({each.shape[0] for each in specs}) == 1
+
+
+def _body(keys: BodyKeys, rows: Schema, columns: Schema) -> Schema:
+    one = [{"required": [keys.rows]}, {"required": [keys.columns]}]
+    return object_of({keys.rows: rows, keys.columns: columns, "parameters": {"type": "object"}}, oneOf=one)
+
+
+def _request(model: DescribedModel | None) -> Content:
+    specs = () if model is None else model.signature.inputs
+    if not specs:
+        return {JSON: Media(_body(REQUEST, {"type": "array"}, {}))}
+    rows = _have_rows(specs)
+    schema = _body(REQUEST, _rows(specs) if rows else {"type": "array"}, _whole(specs))
+    return {JSON: Media(schema, _example(specs, rows=rows) if has_example(specs) else None)}
+
+
+def _example(specs: Sequence[TensorSpec], *, rows: bool) -> dict[str, Any]:
+    wholes = {each.name: example_nested(each) for each in specs}
+    if not rows:
+        return {REQUEST.columns: wholes}
+    if len(specs) == 1:
+        return {REQUEST.rows: wholes[specs[0].name]}
+    count = example_shape(specs[0].shape)[0]
+    return {REQUEST.rows: [{name: whole[at] for name, whole in wholes.items()} for at in range(count)]}
+
+
+def _reply(flavor: str, keys: BodyKeys, model: DescribedModel | None) -> Schema:
+    specs = () if model is None else model.signature.outputs
+    if model is None or not specs:
+        return _body(keys, {}, {})
+    nan = model.translate.nan or DEFAULT_NAN[flavor]
+    whole = _whole(specs, nan)
+    # outputs that are no rows are written whole under the key of the rows
+    return _body(keys, {"anyOf": [_rows(specs, nan), whole]} if _have_rows(specs) else whole, whole)

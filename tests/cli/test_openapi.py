@@ -1,0 +1,37 @@
+"""`gateway openapi`."""
+
+import json
+from pathlib import Path
+
+from tests.cli.commands import gateway
+
+CONFIG = """
+listeners:
+  - {name: http, bind: "0.0.0.0:8080", protocols: [umbridge]}
+  - {name: rpc, bind: "127.0.0.1:8081", protocols: [v2-grpc]}
+MORE
+backends: {lab: {protocol: umbridge, endpoints: ["http://127.0.0.1:1"]}}
+routes: [{match: {model: "*"}, backend: lab, policies: [{timeout: {seconds: 9}}]}]
+"""
+
+
+def test_it_prints_the_document_of_the_only_listener_over_http(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(CONFIG.replace("MORE", ""))
+    done = gateway("openapi", "--config", str(file))
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["servers"][0]["url"] == "http://localhost:8080"
+    assert "/Evaluate" in found["paths"]
+
+
+def test_a_listener_must_be_one_over_http(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(CONFIG.replace("MORE", ""))
+    done = gateway("openapi", "--config", str(file), "--listener", "rpc")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "no listener 'rpc' over HTTP; those are http" in done.stderr
+    file.write_text(CONFIG.replace("MORE", '  - {name: other, bind: "127.0.0.1:8082", protocols: [v2-rest]}'))
+    done = gateway("openapi", "--config", str(file))
+    assert done.exit_code == 1
+    assert "choose one with --listener: http, other" in done.stderr
