@@ -68,7 +68,8 @@ metrics: setup  ## the table of metrics in docs/observability.md
 chart: setup  ## the table of values in the README of deploy/helm/gateway, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
 
-pages: setup  ## what is generated in the documentation: commands, errors, examples, the tables of pairs
+pages: setup  ## what is generated in the documentation: keys, commands, errors, examples, the tables of pairs
+	$(BIN)/python -m tests.config.document
 	$(BIN)/python -m tests.documents.generate
 
 docs: setup  ## the documentation site, in build/site

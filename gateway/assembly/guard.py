@@ -246,11 +246,11 @@ class Guard:
         if message.record is not None:
             message.record.principal = principal.name
 
-    def _admit(self, headers: Headers, identity: str) -> None:
+    def _admit(self, headers: Headers, identity: str, peer: str) -> None:
         try:
             self._authenticator(headers, identity)
         except GatewayError as error:
-            self._log(error, "")
+            self._log(error, peer)
             raise
         except UnknownKeyError as unknown:
             issuer = self._access.issuers[unknown.issuer]

@@ -7,6 +7,7 @@ from gateway import registry
 from gateway.assembly.routes import conditions
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.errors import GatewayError
+from gateway.core.examples import with_key, with_tls
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request
@@ -19,13 +20,15 @@ def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
     each listener by name.
 
     A command asks for the metadata of the first model that a route for its listener and protocol names, in the version
-    of the route. Routes whose conditions the command cannot meet are left out, and so are routes with conditions on
-    headers, whose values may be secret.
+    of the route. Over TLS it does not check the listener's certificate, and where the listener has `auth` it sends the
+    key or token in the shell's variable KEY. Listeners that need a certificate are left out, as are routes whose
+    conditions the command cannot meet, and routes with conditions on headers, whose values may be secret.
     """
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
     commands = [
-        f"  {command}"
+        f"  {_for_listener(command, listener)}"
         for listener in config.listeners
+        if not _needs_certificate(config, listener)
         for protocol in (registry.protocols()[name] for name in listener.protocols)
         for command in _first(_commands(routes, listener, protocol, _client_address(addresses[listener.name])))
     ]
@@ -35,6 +38,23 @@ def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
 def _first(commands: Iterator[str]) -> list[str]:
     command = next(commands, None)
     return [] if command is None else [command]
+
+
+def _needs_certificate(config: Config, listener: ListenerConfig) -> bool:
+    """Whether clients must show a certificate, which a command to copy does not have."""
+    if listener.tls is not None and listener.tls.client == "required":
+        return True
+    auth = listener.auth
+    if auth is None or auth.anonymous is not None:
+        return False
+    has_keys = config.auth is not None and (config.auth.keys is not None or bool(config.auth.jwt))
+    return not has_keys or auth.accept == ("certificates",)
+
+
+def _for_listener(command: str, listener: ListenerConfig) -> str:
+    if listener.tls is not None:
+        command = with_tls(command)
+    return command if listener.auth is None or listener.auth.anonymous is not None else with_key(command)
 
 
 def _client_address(address: str) -> str:

@@ -88,13 +88,20 @@ def _bound(relation: str, key: str) -> Callable[[dict[str, Any]], str]:
     return lambda error: f"must be {relation} {str(error['ctx'][key]).removesuffix('.0')}, got {VALUE}"
 
 
+def _list(error: dict[str, Any]) -> str:
+    given = error["input"]
+    if isinstance(given, str | int | float):
+        return f"expected a list, got {VALUE}; write [{VALUE}]"
+    return f"expected a list, got {VALUE}" + ("; each of its items begins with `- `" if given else "")
+
+
 def _expected(what: str) -> Callable[[dict[str, Any]], str]:
     return lambda error: f"expected {what}, got {VALUE}"
 
 
 _MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), _expected("a map")),
-    **dict.fromkeys(("tuple_type", "list_type"), _expected("a list")),
+    **dict.fromkeys(("tuple_type", "list_type"), _list),
     **dict.fromkeys(("int_type", "int_from_float"), _expected("a whole number")),
     "float_type": _expected("a number"),
     "bool_type": _expected("true or false"),

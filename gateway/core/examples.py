@@ -15,5 +15,16 @@ def grpcurl(address: str, method: str, body: Any) -> str:
     return f"grpcurl -plaintext -d {_json(body)} {quote(address)} {method}"
 
 
+def with_tls(command: str) -> str:
+    """`command`, a text of `curl` or `grpcurl`, over TLS. It accepts any certificate: the address that it names is that
+    of this machine, which the certificate need not have."""
+    return command.replace("curl http://", "curl --insecure https://", 1).replace(" -plaintext ", " -insecure ", 1)
+
+
+def with_key(command: str) -> str:
+    """`command`, a text of `curl` or `grpcurl`, with the credential in the shell's variable KEY."""
+    return command.replace("curl ", 'curl -H "Authorization: Bearer $KEY" ', 1)
+
+
 def _json(body: Any) -> str:
     return quote(json.dumps(body, ensure_ascii=False))

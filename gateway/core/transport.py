@@ -50,9 +50,9 @@ Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
 form."""
 
 
-Admit: TypeAlias = Callable[[Headers, str], None]
-"""What a Listener calls with the headers of a request and the identity in the client's certificate, before it receives
-or decompresses much: raises GatewayError if the request would be refused."""
+Admit: TypeAlias = Callable[[Headers, str, str], None]
+"""What a Listener calls with the headers of a request, the identity in the client's certificate and the client's
+address, before it receives or decompresses much: raises GatewayError if the request would be refused."""
 
 StartRecord: TypeAlias = Callable[[Message, Protocol], Record]
 """What a Listener calls with each request that has arrived, and with the Message of one that it refuses, if requests

@@ -19,7 +19,7 @@ from gateway.registry import policies, protocols
 CONFIG = """
 auth: {certificates: [{identity: "spiffe://lab/ci-*", principal: "ci"}, {identity: "CN=*", principal: "*"}]}
 principals: {ci: {permissions: [use]}}
-listeners: [{name: mip, bind: "tcp://127.0.0.1:1", protocols: [mip], model: m, auth: {}}]
+listeners: [{name: guarded, bind: "tcp://127.0.0.1:1", protocols: [mip], model: m, auth: {}}]
 backends: {lab: {protocol: v2-rest, endpoints: ["lab:1"], flavor: plain}}
 routes: [{match: {}, backend: lab}]
 """
@@ -33,7 +33,7 @@ async def exchanges() -> Exchanges:
         config, protocols(), policies(), lambda address, protocol: address, lambda *_, **__: None,  # type: ignore[arg-type]
         asyncio.get_running_loop().time, ServerInfo("tested", "1"), lambda: True,
     )  # fmt: skip
-    return Serving(ListenerSettings("mip", model="m"), assembly).exchanges(lambda: asyncio.sleep(0, True))
+    return Serving(ListenerSettings("guarded", model="m"), assembly).exchanges(lambda: asyncio.sleep(0, True))
 
 
 async def status(exchanges: Exchanges, identity: str) -> tuple[str, str]:
@@ -55,8 +55,11 @@ async def test_the_identity_of_a_certificate_stands_for_a_principal(exchanges: E
 
 
 @pytest.mark.parametrize("identity", ["", "spiffe://evil/ci-7"])
-async def test_a_client_without_a_known_certificate_is_refused(identity: str, exchanges: Exchanges) -> None:
+async def test_a_client_without_a_known_certificate_is_refused(
+    identity: str, exchanges: Exchanges, caplog: pytest.LogCaptureFixture
+) -> None:
     assert await status(exchanges, identity) == ("", Reason.UNAUTHENTICATED.value)
     assert exchanges.admit is not None
     with pytest.raises(GatewayError):
-        exchanges.admit(NO_HEADERS, identity)
+        exchanges.admit(NO_HEADERS, identity, "10.0.0.7:1")
+    assert "listener 'guarded' refuses client 10.0.0.7:1: " in caplog.text

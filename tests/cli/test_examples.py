@@ -17,8 +17,9 @@ from google.protobuf.message_factory import GetMessageClass
 from gateway.cli.examples import examples
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.config.catalog import Catalog
 from gateway.core.protocol import GrpcForm
-from gateway.registry import protocols
+from gateway.registry import policies, protocols
 from tests.cli.commands import started
 from tests.interop.processes import free_port
 
@@ -69,6 +70,47 @@ def test_a_version_is_written_as_the_protocol_does() -> None:
     ]
     # grps has no way to write such a version
     assert printed("model: m, version: latest")[0::2] == [f"{V2}m/versions/latest"]
+
+
+TLS = "tls: {certificate: /tls/tls.crt, key: /tls/tls.key"
+KEY = '-H "Authorization: Bearer $KEY" '
+
+
+@pytest.mark.parametrize(
+    ("keys", "curl", "grpcurl"),
+    [
+        (f"{TLS}}}", "curl --insecure https://", "grpcurl -insecure -d "),
+        ("auth: {}", f"curl {KEY}http://", f"grpcurl {KEY}-plaintext -d "),
+        (f"{TLS}}}, auth: {{}}", f"curl {KEY}--insecure https://", f"grpcurl {KEY}-insecure -d "),
+        ("auth: {anonymous: guest}", "curl http://", "grpcurl -plaintext -d "),
+    ],
+)
+def test_a_command_has_what_its_listener_asks_for(keys: str, curl: str, grpcurl: str) -> None:
+    commands = _with(keys)
+    assert len(commands) == 6
+    assert all(each.startswith(curl) for each in commands[:4])
+    assert all(each.startswith(grpcurl) for each in commands[4:])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        f"{TLS}, client_ca: /tls/ca.crt, client: required}}",
+        f"{TLS}, client_ca: /tls/ca.crt, client: optional}}, auth: {{accept: [certificates]}}",
+    ],
+)
+def test_a_listener_that_asks_for_certificates_has_no_command(keys: str) -> None:
+    assert _with(keys) == []
+
+
+def _with(keys: str) -> list[str]:
+    """What is printed for listeners with these keys."""
+    auth = "{keys: {file: /keys.yaml}, certificates: [{identity: a, principal: guest}]}"
+    route = "  - {match: {model: m}, backend: lab}\n"
+    text = CONFIG.replace("{name: ", f"{{{keys}, name: ")
+    text = f"auth: {auth}\nprincipals: {{guest: {{permissions: [use]}}}}\n{text}{route}"
+    found = examples(loads(text, "test.yaml", Catalog(protocols(), policies()), {}), ADDRESSES)
+    return [line.removeprefix("  ") for line in found[1:]]
 
 
 def test_names_are_quoted_for_the_shell_and_the_url() -> None:

@@ -198,7 +198,12 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("missing in an item", "listeners:\n  - name: a\n    protocols: [umbridge]\n", ["2:5: the key 'bind' is missing"]),
     # values
     ("text for a map", SOUND + "health: 127.0.0.1:1\n", ["4:9: expected a map, got '127.0.0.1:1'"]),
-    ("map for a list", "listeners: {name: a}\n", ["1:12: expected a list, got a map"]),
+    ("text for a list", "listeners: a\n", ["1:12: expected a list, got 'a'; write ['a']"]),
+    (
+        "map for a list",
+        "listeners: {name: a}\n",
+        ["1:12: expected a list, got a map; each of its items begins with `- `"],
+    ),
     ("nothing for a list", "listeners:\n", ["1:11: expected a list, got nothing"]),
     ("empty list", "listeners: []\n", ["1:12: must not be empty"]),
     *(

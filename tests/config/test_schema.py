@@ -127,7 +127,7 @@ def test_a_route_has_a_backend_or_a_split(keys: dict[str, Any], valid: bool) -> 
 
 
 def test_the_documentation_has_every_key() -> None:
-    """After a change of the keys, put what this test expects between the document's two marks."""
+    """`make pages` writes the table after a change of the keys."""
     real = json_schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
     text = DOCUMENT.read_text()
     assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table(real)

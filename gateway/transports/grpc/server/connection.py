@@ -239,7 +239,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return
         if self._site.admit is not None and method.refuse is not None:  # not gRPC's own services
             try:
-                self._site.admit(head.metadata, self._identity)
+                self._site.admit(head.metadata, self._identity, self._peer)
             except GatewayError as error:
                 self._send_error(stream, head, error)
                 return

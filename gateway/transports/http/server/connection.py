@@ -189,7 +189,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             raise dispatch.refused
         admit = self._context.admit
         if admit is not None and (dispatch.coding or not worth_receiving(head)):
-            admit(head.headers, self._identity)  # for other requests the exchange does it, once the body is there
+            admit(head.headers, self._identity, self._peer)  # for other requests the exchange does it, with the body
         self._keep_alive = head.keep_alive
         if head.length == 0:
             self._request_received(b"")

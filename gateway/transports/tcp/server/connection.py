@@ -237,7 +237,8 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         admit, form = self._context.admit, self._context.protocol.carrier
         assert isinstance(form, StreamForm)
         if admit is not None:
-            admit(NO_HEADERS if form.credential is None else form.credential(message), self._identity)
+            headers = NO_HEADERS if form.credential is None else form.credential(message)
+            admit(headers, self._identity, self._peer)
 
     async def _exchange_inflated(self, message: Message) -> Message:
         context, task = self._context, asyncio.current_task()
