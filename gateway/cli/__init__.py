@@ -11,6 +11,10 @@ from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.keys import keys
+from gateway.cli.models import EPILOG as MODELS_EPILOG
+from gateway.cli.models import models
+from gateway.cli.probe import EPILOG as PROBE_EPILOG
+from gateway.cli.probe import probe
 from gateway.cli.reference import reference
 from gateway.cli.route import route
 from gateway.cli.schema import schema
@@ -26,6 +30,8 @@ application = typer.Typer(
 for command in (serve, demo, check, schema, route, explain, reference, conformance):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
+application.command(epilog=PROBE_EPILOG)(probe)
+application.command(epilog=MODELS_EPILOG)(models)
 application.add_typer(keys, name="keys")
 
 
