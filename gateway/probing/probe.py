@@ -130,7 +130,8 @@ async def _ask(
     finally:
         for each in asking:
             each.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
+        if asking:
+            await asyncio.wait(asking, timeout=seconds)
     heard = {each.candidate.protocol.name: each for each in findings}
     given_up = "not waited for: another transport has answered"
     return tuple(heard.get(each.protocol.name) or Finding(each, Heard.SILENT, given_up) for each in some)
