@@ -7,9 +7,12 @@ import typer
 from gateway.assembly.server_info import INFO
 from gateway.cli.call import EPILOG, call
 from gateway.cli.check import check
+from gateway.cli.completion import completion, enable
 from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
+from gateway.cli.init import EPILOG as INIT_EPILOG
+from gateway.cli.init import init
 from gateway.cli.keys import keys
 from gateway.cli.models import EPILOG as MODELS_EPILOG
 from gateway.cli.models import models
@@ -27,9 +30,10 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference, conformance):
+for command in (serve, demo, check, schema, route, explain, reference, conformance, completion):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
+application.command(epilog=INIT_EPILOG)(init)
 application.command(epilog=PROBE_EPILOG)(probe)
 application.command(epilog=MODELS_EPILOG)(models)
 application.add_typer(keys, name="keys")
@@ -52,4 +56,5 @@ def options(
 
 def main() -> None:
     """Run the command that the arguments name."""
+    enable()
     application()

@@ -17,7 +17,8 @@ from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
 from gateway.config import Config
 from gateway.probing.asking import Access
 from gateway.probing.listing import Models, list_models
-from gateway.probing.probe import MOST_SECONDS, Verdict, client, probe as find
+from gateway.probing.probe import MOST_SECONDS, Verdict, client
+from gateway.probing.probe import probe as find
 
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused it, 2 wrong usage, 3 a server cannot be reached, 4 no answer in time."  # noqa: E501
 SECONDS = 5.0
@@ -30,8 +31,13 @@ def models(
     ] = "",
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="In place of ADDRESS: every backend of a configuration.",
-                     exists=True, dir_okay=False),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="In place of ADDRESS: every backend of a configuration.",
+            exists=True,
+            dir_okay=False,
+        ),
     ] = None,
     names: Annotated[
         list[str],
@@ -100,9 +106,7 @@ async def _of_config(config: Config, access: Access, seconds: float, *, as_json:
         raise SystemExit(code)
 
 
-async def _of_endpoint(
-    config: Config, name: str, address: str, access: Access, seconds: float
-) -> tuple[Models, int]:
+async def _of_endpoint(config: Config, name: str, address: str, access: Access, seconds: float) -> tuple[Models, int]:
     """The models at one endpoint, and the exit code for it."""
     backend = config.backends[name]
     tls = backend.tls

@@ -12,7 +12,8 @@ from gateway.cli.options import run
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.probing.asking import Access
-from gateway.probing.probe import SECONDS, Probed, Verdict, probe as find
+from gateway.probing.probe import SECONDS, Probed, Verdict
+from gateway.probing.probe import probe as find
 from gateway.probing.stanza import Backend, backend_name, stanza
 
 EPILOG = (
@@ -49,18 +50,14 @@ def probe(
 ) -> None:
     """Find out which protocols a server speaks. Also its flavor, its models and their signatures, and print the YAML
     for it. A few small questions are asked, no model is run. On a terminal tables are printed, elsewhere JSON."""
-    access = server_options.access(
-        headers, key, ca, certificate, certificate_key, server_name, insecure=insecure
-    )
+    access = server_options.access(headers, key, ca, certificate, certificate_key, server_name, insecure=insecure)
     run(_probe(address, access, timeout, models, as_json=as_json or not sys.stdout.isatty()))
 
 
 async def _probe(address: str, access: Access, seconds: float, models: list[str], *, as_json: bool) -> None:
     try:
         with progress(f"asking {address}") as show:
-            found = await find(
-                address, registry.protocols(), access, seconds=seconds, names=models, on_progress=show
-            )
+            found = await find(address, registry.protocols(), access, seconds=seconds, names=models, on_progress=show)
     except ValueError as error:
         end(USAGE, error)
     print(_json(found, access) if as_json else _text(found, access), end="")

@@ -14,24 +14,16 @@ from gateway.probing.asking import Access
 FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
 """The exit codes of errors, those of `gateway call`."""
 
-Headers = Annotated[
-    list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")
-]
+Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
 ]
 Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="The CA of the server's certificate (PEM).")]
-Certificate = Annotated[
-    str | None, typer.Option("--certificate", metavar="FILE", help="A client certificate (PEM).")
-]
+Certificate = Annotated[str | None, typer.Option("--certificate", metavar="FILE", help="A client certificate (PEM).")]
 CertificateKey = Annotated[str | None, typer.Option("--certificate-key", metavar="FILE", help="Its key (PEM).")]
-ServerName = Annotated[
-    str | None, typer.Option("--server-name", metavar="NAME", help="The name in the certificate.")
-]
+ServerName = Annotated[str | None, typer.Option("--server-name", metavar="NAME", help="The name in the certificate.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")]
-Seconds = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="Wait so long for each reply.", min=0.01)
-]
+Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Wait so long for each reply.", min=0.01)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 
 

@@ -85,9 +85,7 @@ async def ask_transport(
         findings.append(finding)
 
 
-async def _ask(
-    candidate: Candidate, access: Access, seconds: float, model: str, patience: int
-) -> tuple[Finding, int]:
+async def _ask(candidate: Candidate, access: Access, seconds: float, model: str, patience: int) -> tuple[Finding, int]:
     """What comes of the questions about a candidate, and how many got no reply; `patience` is the most of these."""
     protocol = candidate.protocol
     try:

@@ -35,8 +35,7 @@ def missing_model(name: str, models: Models, found: ListedModel | None, route_ha
         return None
     lowered = {each.lower(): each for each in names}
     close = lowered.get(name.lower()) or next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), None)
-    key = "`rewrite: {model: %s}`" % close
-    hint = f"; it has {close!r}: {key} asks for that" if close else f"; it has {_some(names)}"
+    hint = f"; it has {close!r}: `rewrite: {{model: {close}}}` asks for that" if close else f"; it has {_some(names)}"
     return Misfit(
         ("rewrite", "model") if route_has_rewrite else ("match", "model"), f"the server has no model {name!r}{hint}"
     )
@@ -68,9 +67,7 @@ def misfits(
         yield from _of_client(client, settings, signature)
 
 
-def _against_declared(
-    what: str, declared: Sequence[TensorSpec], told: Sequence[TensorSpec]
-) -> Iterator[Misfit]:
+def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[TensorSpec]) -> Iterator[Misfit]:
     if not declared or not told:
         return
     named = {each.name: each for each in told}

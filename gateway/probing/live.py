@@ -1,5 +1,5 @@
-"""`gateway check --live`: whether the routes of a configuration fit the servers of its backends. Every fixed endpoint is
-asked for its models; nothing is served and no model is run."""
+"""`gateway check --live`: whether the routes of a configuration fit the servers of its backends. Every fixed endpoint
+is asked for its models; nothing is served and no model is run."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from gateway.core.globs import wildcards
 from gateway.core.protocol import Protocol
 from gateway.probing.asking import Access
 from gateway.probing.fit import Misfit, misfits, missing_model, wrong_version
-from gateway.probing.listing import ListedModel, Models, list_models
+from gateway.probing.listing import Models, list_models
 from gateway.probing.probe import MOST_SECONDS, client
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -51,7 +51,8 @@ class Answered:
 
 
 async def check_live(config: Config, protocols: Mapping[str, Protocol], seconds: float) -> Live:
-    """Ask every endpoint and compare. Each endpoint has `seconds` for each reply, and MOST_SECONDS times that in all."""
+    """Ask every endpoint and compare. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
+    all."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
     asked = await asyncio.gather(*(_ask(config, protocols, *place, seconds) for place in places))
     answers = dict(zip(places, asked, strict=True))
@@ -147,9 +148,7 @@ def _version(route: RouteConfig) -> str:
     return "" if wildcards(version) else version
 
 
-async def _ask(
-    config: Config, protocols: Mapping[str, Protocol], name: str, at: int, seconds: float
-) -> Answered:
+async def _ask(config: Config, protocols: Mapping[str, Protocol], name: str, at: int, seconds: float) -> Answered:
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     tls = backend.tls

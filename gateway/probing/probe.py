@@ -11,6 +11,7 @@ from gateway.client.settings import MAX_MESSAGE
 from gateway.core.errors import TransportError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
+from gateway.core.tasks import spawn
 from gateway.core.types import ServerInfo
 from gateway.probing.asking import Access, Finding, Heard, ask_transport
 from gateway.probing.candidates import Candidate, Candidates, candidates
@@ -118,7 +119,7 @@ async def _ask(
     groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
     on_progress(", ".join(group[0].transport for group in groups))
     findings: list[Finding] = []
-    asking = {asyncio.create_task(ask_transport(group, access, seconds, model, findings)) for group in groups}
+    asking = {spawn(ask_transport(group, access, seconds, model, findings)) for group in groups}
     try:
         while asking:
             wait = min(MOMENT, seconds) if _spoken(findings) else None

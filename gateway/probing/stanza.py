@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from gateway import registry
 from gateway.core.frozen import frozen
 from gateway.core.types import Signature, TensorSpec
 from gateway.json import write
@@ -48,6 +49,8 @@ def _backend(backend: Backend) -> Iterator[str]:
     yield f"    endpoints: [{quoted(spoken.address)}]"
     if spoken.flavor:
         yield f"    # flavor: {spoken.flavor}  # found by asking the server; fixing it saves the question"
+    if not registry.protocols()[spoken.protocol].traits.servers.runs_to_the_end:
+        yield "    policies: [{timeout: {seconds: 60}}]"
     tls = _tls(backend.access)
     if tls:
         yield f"    tls: {{{', '.join(tls)}}}"
