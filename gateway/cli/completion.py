@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from typer.completion import completion_init, get_completion_script
+from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]  # not in __all__
 
 PROGRAM = "gateway"
 VARIABLE = "_GATEWAY_COMPLETE"

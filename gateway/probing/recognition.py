@@ -64,7 +64,8 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
 def judge(protocol: Protocol, question: Question, reply: Message, target: Target) -> Evidence:
     """What the reply to a question shows."""
     lacks_model = protocol.traits.servers.lacks_model
-    if lacks_model is not None and lacks_model(reply, question.request.model):
+    is_guess = question.request.operation is Operation.MODEL_READY  # any web server has some answer
+    if is_guess and lacks_model is not None and lacks_model(reply, question.request.model):
         return Evidence(speaks=True)
     try:
         answer = protocol.decode_response(reply, question.request, target)
@@ -73,7 +74,6 @@ def judge(protocol: Protocol, question: Question, reply: Message, target: Target
         return Evidence(refused=is_refused, text=error.message)
     except DecodeError as error:
         return Evidence(text=str(error))
-    is_guess = question.request.operation is Operation.MODEL_READY  # answered by any status
     if reply.status >= _SUCCESS or is_guess or not _tells_something(answer):
         return Evidence(text=f"a reply of status {reply.status}")
     return Evidence(speaks=True)
