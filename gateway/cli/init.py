@@ -11,11 +11,11 @@ from gateway.cli import server_options
 from gateway.cli.options import catalog, run
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress
 from gateway.config import ConfigError, loads_with_warnings
-from gateway.probing.asking import Access
+from gateway.probing.asking import ServerAccess
 from gateway.probing.file import configuration, listeners_of
-from gateway.probing.probe import SECONDS, Probed, Verdict
+from gateway.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.probing.probe import probe as find
-from gateway.probing.stanza import Backend, backend_name
+from gateway.probing.stanza import WrittenBackend, backend_name
 
 EPILOG = (
     "Exit codes: 0 the file was written, 1 a server speaks none of the gateway's protocols, 2 wrong usage or the file "
@@ -77,12 +77,12 @@ def _listener(text: str) -> tuple[str, str]:
 
 
 async def _init(output: Path, servers: list[str], pairs: list[tuple[str, str]], seconds: float) -> None:
-    backends: list[Backend] = []
+    backends: list[WrittenBackend] = []
     for address in servers:
         found = await _probed(address, seconds)
         best = found.spoken[0]
         name = backend_name(best, [each.name for each in backends])
-        backends.append(Backend(name, best, Access()))
+        backends.append(WrittenBackend(name, best, ServerAccess()))
         print(f"{address}: {best.protocol}, {len(best.models.own)} models", file=sys.stderr)
     text = configuration(listeners_of(pairs), backends)
     try:
@@ -108,10 +108,10 @@ def _write(output: Path, text: str) -> None:
 async def _probed(address: str, seconds: float) -> Probed:
     with progress(f"asking {address}") as show:
         try:
-            found = await find(address, registry.protocols(), Access(), seconds=seconds, on_progress=show)
+            found = await find(address, registry.protocols(), ServerAccess(), seconds=seconds, on_progress=show)
         except ValueError as error:
             end(USAGE, error)
     if not found.spoken:
-        codes = {Verdict.UNREACHABLE: UNREACHABLE, Verdict.SILENT: TIMED_OUT}
+        codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
         end(codes.get(found.verdict, FAILED), f"{address}: {found.text}")
     return found

@@ -15,9 +15,9 @@ from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, en
 from gateway.cli.server_output import model_rows, models_json
 from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
 from gateway.config import Config
-from gateway.probing.asking import Access
-from gateway.probing.listing import Models, list_models
-from gateway.probing.probe import MOST_SECONDS, Verdict, client
+from gateway.probing.asking import ServerAccess
+from gateway.probing.listing import ServerModels, list_models
+from gateway.probing.probe import MOST_SECONDS, ProbeVerdict, client
 from gateway.probing.probe import probe as find
 
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused it, 2 wrong usage, 3 a server cannot be reached, 4 no answer in time."  # noqa: E501
@@ -65,14 +65,14 @@ def models(
         run(_of_address(address, access, timeout, names, as_json=is_json))
 
 
-async def _of_address(address: str, access: Access, seconds: float, names: list[str], *, as_json: bool) -> None:
+async def _of_address(address: str, access: ServerAccess, seconds: float, names: list[str], *, as_json: bool) -> None:
     try:
         with progress(f"asking {address}") as show:
             found = await find(address, registry.protocols(), access, seconds=seconds, names=names, on_progress=show)
     except ValueError as error:
         end(USAGE, error)
     if not found.spoken:
-        codes = {Verdict.UNREACHABLE: UNREACHABLE, Verdict.SILENT: TIMED_OUT}
+        codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
         end(codes.get(found.verdict, FAILED), f"{address}: {found.text}")
     best = found.spoken[0]
     if as_json:
@@ -84,7 +84,7 @@ async def _of_address(address: str, access: Access, seconds: float, names: list[
         end(FAILED, f"{address}: {best.models.error}")
 
 
-async def _of_config(config: Config, access: Access, seconds: float, *, as_json: bool) -> None:
+async def _of_config(config: Config, access: ServerAccess, seconds: float, *, as_json: bool) -> None:
     places = [(name, each.address) for name, backend in config.backends.items() for each in backend.endpoints]
     with progress("asking") as show:
         show(f"{len(places)} endpoints")
@@ -106,12 +106,14 @@ async def _of_config(config: Config, access: Access, seconds: float, *, as_json:
         raise SystemExit(code)
 
 
-async def _of_endpoint(config: Config, name: str, address: str, access: Access, seconds: float) -> tuple[Models, int]:
+async def _of_endpoint(
+    config: Config, name: str, address: str, access: ServerAccess, seconds: float
+) -> tuple[ServerModels, int]:
     """The models at one endpoint, and the exit code for it."""
     backend = config.backends[name]
     tls = backend.tls
     if tls is not None:
-        access = Access(
+        access = ServerAccess(
             access.headers, access.key, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify
         )
     names = {
@@ -123,8 +125,8 @@ async def _of_endpoint(config: Config, name: str, address: str, access: Access, 
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             return await list_models(asked, sorted(names)), 0
     except ConnectError as error:
-        return Models(error=str(error)), UNREACHABLE
+        return ServerModels(error=str(error)), UNREACHABLE
     except (Timeout, TimeoutError) as error:
-        return Models(error=str(error) or "no answer in time"), TIMED_OUT
+        return ServerModels(error=str(error) or "no answer in time"), TIMED_OUT
     except (ClientError, ValueError) as error:
-        return Models(error=str(error)), FAILED
+        return ServerModels(error=str(error)), FAILED

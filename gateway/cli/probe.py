@@ -11,18 +11,21 @@ from gateway.cli import server_options
 from gateway.cli.options import run
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
-from gateway.probing.asking import Access
-from gateway.probing.probe import SECONDS, Probed, Verdict
+from gateway.probing.asking import ServerAccess
+from gateway.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.probing.probe import probe as find
-from gateway.probing.stanza import Backend, backend_name, stanza
+from gateway.probing.stanza import WrittenBackend, backend_name, stanza
 
 EPILOG = (
     "Exit codes: 0 a protocol was recognised, 1 none of the gateway's protocols is spoken there, 2 wrong usage, "
     "3 nothing can be reached at the address, 4 no answer in time."
 )
 _CODES = {
-    Verdict.OTHER: FAILED, Verdict.REFUSED: FAILED, Verdict.UNREACHABLE: UNREACHABLE, Verdict.SILENT: TIMED_OUT,
-}  # fmt: skip
+    ProbeVerdict.OTHER: FAILED,
+    ProbeVerdict.REFUSED: FAILED,
+    ProbeVerdict.UNREACHABLE: UNREACHABLE,
+    ProbeVerdict.SILENT: TIMED_OUT,
+}
 
 
 def probe(
@@ -54,23 +57,23 @@ def probe(
     run(_probe(address, access, timeout, models, as_json=as_json or not sys.stdout.isatty()))
 
 
-async def _probe(address: str, access: Access, seconds: float, models: list[str], *, as_json: bool) -> None:
+async def _probe(address: str, access: ServerAccess, seconds: float, models: list[str], *, as_json: bool) -> None:
     try:
         with progress(f"asking {address}") as show:
             found = await find(address, registry.protocols(), access, seconds=seconds, names=models, on_progress=show)
     except ValueError as error:
         end(USAGE, error)
     print(_json(found, access) if as_json else _text(found, access), end="")
-    if found.verdict is not Verdict.SPOKEN:
+    if found.verdict is not ProbeVerdict.SPOKEN:
         end(_CODES[found.verdict], f"{address}: {found.text}")
 
 
-def _backend(found: Probed, access: Access) -> Backend:
+def _backend(found: Probed, access: ServerAccess) -> WrittenBackend:
     best = found.spoken[0]
-    return Backend(backend_name(best), best, access)
+    return WrittenBackend(backend_name(best), best, access)
 
 
-def _text(found: Probed, access: Access) -> str:
+def _text(found: Probed, access: ServerAccess) -> str:
     if not found.spoken:
         return ""
     rows = [
@@ -95,7 +98,7 @@ def _text(found: Probed, access: Access) -> str:
     return "\n\n".join(parts)
 
 
-def _json(found: Probed, access: Access) -> str:
+def _json(found: Probed, access: ServerAccess) -> str:
     document = {
         "address": found.address,
         "result": found.verdict.value,

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway.cli import call_inputs
-from gateway.probing.asking import Access
+from gateway.probing.asking import ServerAccess
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
 """The exit codes of errors, those of `gateway call`."""
@@ -30,13 +30,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, 
 def access(
     headers: Sequence[str], key: str | None, ca: str | None, certificate: str | None, certificate_key: str | None,
     server_name: str | None, *, insecure: bool,
-) -> Access:  # fmt: skip
-    """The options as an Access; exits with USAGE if a header is wrong."""
+) -> ServerAccess:  # fmt: skip
+    """The options as an ServerAccess; exits with USAGE if a header is wrong."""
     try:
         sent = call_inputs.headers(headers)
     except call_inputs.BadArgument as error:
         end(USAGE, error)
-    return Access(sent, key, ca, certificate, certificate_key, server_name, verify=not insecure)
+    return ServerAccess(sent, key, ca, certificate, certificate_key, server_name, verify=not insecure)
 
 
 def end(code: int, message: object) -> NoReturn:

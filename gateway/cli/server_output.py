@@ -1,13 +1,13 @@
-"""Models of a server, as rows of a table and as JSON."""
+"""ServerModels of a server, as rows of a table and as JSON."""
 
 from typing import Any
 
 from gateway.core.types import TensorSpec
-from gateway.probing.listing import ListedModel, Models
+from gateway.probing.listing import DescribedModel, ServerModels
 from gateway.probing.stanza import operations, signature_text
 
 
-def model_rows(models: Models) -> list[tuple[str, str, str, str]]:
+def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
     """A row for each model: name, versions, state, signature. Companions stand behind their models."""
     own = models.own
     rows = [_row(each) for each in own]
@@ -16,7 +16,7 @@ def model_rows(models: Models) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _row(model: ListedModel) -> tuple[str, str, str, str]:
+def _row(model: DescribedModel) -> tuple[str, str, str, str]:
     state = f"{model.state} ({model.reason})" if model.reason else model.state
     text = signature_text(model) or model.error
     if model.signature is not None and any(each.value != "infer" for each in model.signature.operations):
@@ -24,14 +24,14 @@ def _row(model: ListedModel) -> tuple[str, str, str, str]:
     return model.name or "(any name)", ", ".join(model.versions) or "-", state or "-", text.strip() or "-"
 
 
-def models_json(models: Models) -> dict[str, Any]:
+def models_json(models: ServerModels) -> dict[str, Any]:
     """`server`, `models` and `error`."""
     server = models.server
     info = {"name": server.name, "version": server.version, "extensions": server.extensions} if server else None
     return {"server": info, "models": [_model(each) for each in models.models], "error": models.error}
 
 
-def _model(model: ListedModel) -> dict[str, Any]:
+def _model(model: DescribedModel) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": model.name, "versions": model.versions, "state": model.state, "reason": model.reason
     }  # fmt: skip

@@ -13,7 +13,7 @@ from gateway.core.errors import GatewayError, TransportError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Target
 from gateway.core.transport import Connector
-from gateway.probing.candidates import Candidate
+from gateway.probing.candidates import FormCandidate
 from gateway.probing.recognition import Question, is_silence, judge, questions
 
 MOST_SILENT = 2
@@ -21,7 +21,7 @@ MOST_SILENT = 2
 
 
 @frozen
-class Access:
+class ServerAccess:
     """How servers are reached beyond their addresses: headers, credentials, TLS."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Access:
         """Whether it has files or settings of TLS."""
         return not self.verify or any((self.ca, self.certificate, self.certificate_key, self.server_name))
 
-    def settings(self, candidate: Candidate, flavor: str = "") -> ClientSettings:
+    def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
         """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
         return checked(
             candidate.address, candidate.protocol.name, self.headers, self.key, tls=False, ca=self.ca,
@@ -60,10 +60,10 @@ class Heard(Enum):
 
 
 @frozen
-class Finding:
+class FormFinding:
     """What came of the questions about one wire form, with the reason in words."""
 
-    candidate: Candidate
+    candidate: FormCandidate
     heard: Heard
     text: str = ""
     address: str = ""
@@ -71,30 +71,32 @@ class Finding:
 
 
 async def ask_transport(
-    candidates: tuple[Candidate, ...], access: Access, seconds: float, model: str, findings: list[Finding]
+    candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
 ) -> None:
     """Ask about the wire forms of one transport in turn, `seconds` at most for each reply, and append what came of it
     to `findings`. `model` is a model that the server may have."""
     silent = 0
     for candidate in candidates:
         if silent >= MOST_SILENT:
-            findings.append(Finding(candidate, Heard.SILENT, "not asked: two questions got no reply"))
+            findings.append(FormFinding(candidate, Heard.SILENT, "not asked: two questions got no reply"))
             continue
         finding, unanswered = await _ask(candidate, access, seconds, model, MOST_SILENT - silent)
         silent = silent + unanswered if finding.heard is Heard.SILENT else 0
         findings.append(finding)
 
 
-async def _ask(candidate: Candidate, access: Access, seconds: float, model: str, patience: int) -> tuple[Finding, int]:
+async def _ask(
+    candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
+) -> tuple[FormFinding, int]:
     """What comes of the questions about a candidate, and how many got no reply; `patience` is the most of these."""
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)
         connector = _connector(settings, candidate)
     except ValueError as error:
-        return Finding(candidate, Heard.OTHER, str(error)), 0
+        return FormFinding(candidate, Heard.OTHER, str(error)), 0
     target = Target("server", address=candidate.address, limits=settings.limits)
-    findings: list[Finding] = []
+    findings: list[FormFinding] = []
     silent = 0
     try:
         for question in questions(protocol, target, model):
@@ -109,30 +111,30 @@ async def _ask(candidate: Candidate, access: Access, seconds: float, model: str,
     return next(found[each] for each in Heard if each in found), silent
 
 
-def _connector(settings: ClientSettings, candidate: Candidate) -> Connector:
+def _connector(settings: ClientSettings, candidate: FormCandidate) -> Connector:
     connector = connect(settings.place.address, settings.protocol, settings.limits, tls=settings.tls)
     return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector
 
 
 async def _one(
-    candidate: Candidate, connector: Connector, question: Question, target: Target, seconds: float
-) -> Finding:
+    candidate: FormCandidate, connector: Connector, question: Question, target: Target, seconds: float
+) -> FormFinding:
     try:
         async with asyncio.timeout(seconds):
             reply = await connector.exchange(question.message)
     except TimeoutError:
-        return Finding(candidate, Heard.SILENT, f"no reply within {seconds:g} s")
+        return FormFinding(candidate, Heard.SILENT, f"no reply within {seconds:g} s")
     except TransportError as error:
         if is_silence(error):
-            return Finding(candidate, Heard.SILENT, error.message)
-        return Finding(candidate, Heard.OTHER, error.message)
+            return FormFinding(candidate, Heard.SILENT, error.message)
+        return FormFinding(candidate, Heard.OTHER, error.message)
     evidence = judge(candidate.protocol, question, reply, target)
     if evidence.speaks:
-        return Finding(candidate, Heard.SPOKEN, address=_address(candidate, question))
-    return Finding(candidate, Heard.REFUSED if evidence.refused else Heard.OTHER, evidence.text)
+        return FormFinding(candidate, Heard.SPOKEN, address=_address(candidate, question))
+    return FormFinding(candidate, Heard.REFUSED if evidence.refused else Heard.OTHER, evidence.text)
 
 
-def _address(candidate: Candidate, question: Question) -> str:
+def _address(candidate: FormCandidate, question: Question) -> str:
     """The address for a backend. A server that answers without a model's name at the root is one with a single model,
     where the protocol tells these apart by the path."""
     one_at = candidate.protocol.traits.models.one_at

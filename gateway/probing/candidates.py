@@ -25,7 +25,7 @@ _EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PRO
 
 
 @frozen
-class Candidate:
+class FormCandidate:
     """A wire form that may be spoken at an address, which is written as backends of the wire form have it."""
 
     protocol: Protocol
@@ -41,7 +41,7 @@ class Candidate:
 class Candidates:
     """All candidates for one address."""
 
-    each: tuple[Candidate, ...]
+    each: tuple[FormCandidate, ...]
     tls: bool
     """The address says that the server is reached over TLS."""
     open: bool
@@ -59,11 +59,11 @@ def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = F
     transports = {each: protocol.transport for each, protocol in protocols.items()}
     if separator and name in protocols:
         place = split_address(address, "", transports, tls=tls)
-        return Candidates((Candidate(protocols[name], place.address),), place.tls, open=False)
+        return Candidates((FormCandidate(protocols[name], place.address),), place.tls, open=False)
     if address.startswith("/") or scheme == "unix":
         path = rest if separator else address
         found = [each for each in protocols.values() if each.transport != "http"]
-        return Candidates(tuple(Candidate(each, f"unix://{path}") for each in found), False, open=False)
+        return Candidates(tuple(FormCandidate(each, f"unix://{path}") for each in found), False, open=False)
     if not separator:
         return Candidates(_of_each_transport(address, protocols, tls=tls), tls, open=not tls)
     if scheme not in _SCHEMES:
@@ -72,14 +72,14 @@ def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = F
     found = [each for each in protocols.values() if each.transport == transport]
     if tls and not secured:
         return candidates(f"{scheme}s://{rest}", protocols)
-    return Candidates(tuple(Candidate(each, address) for each in found), secured, open=False)
+    return Candidates(tuple(FormCandidate(each, address) for each in found), secured, open=False)
 
 
-def _of_each_transport(address: str, protocols: Mapping[str, Protocol], *, tls: bool) -> tuple[Candidate, ...]:
+def _of_each_transport(address: str, protocols: Mapping[str, Protocol], *, tls: bool) -> tuple[FormCandidate, ...]:
     if "/" in address:
         raise ValueError(f"bad address {address!r}: a path needs a scheme before the host; {_EXPECTED}")
     written = {each.transport: _written(address, each.transport, tls=tls) for each in protocols.values()}
-    return tuple(Candidate(each, written[each.transport]) for each in protocols.values())
+    return tuple(FormCandidate(each, written[each.transport]) for each in protocols.values())
 
 
 def _written(address: str, transport: str, *, tls: bool) -> str:

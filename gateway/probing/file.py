@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.core.frozen import frozen
-from gateway.probing.stanza import Backend, quoted, stanza
+from gateway.probing.stanza import WrittenBackend, quoted, stanza
 
 _HEAD = """\
 # Configuration of the inference gateway: listeners accept clients, routes choose a backend, backends are model servers.
@@ -23,7 +23,7 @@ admin:                      # /status and the console; keep it on loopback
 
 
 @frozen
-class Listener:
+class WrittenListener:
     """A listener of the file."""
 
     name: str
@@ -31,18 +31,18 @@ class Listener:
     protocols: tuple[str, ...]
 
 
-def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[Listener, ...]:
+def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
     """Listeners for pairs of a protocol and an address. Protocols at the same address share a listener."""
     at: dict[str, list[str]] = {}
     for protocol, bind in pairs:
         named = at.setdefault(bind, [])
         if protocol not in named:
             named.append(protocol)
-    return tuple(Listener("-".join(names) if len(names) == 1 else f"listener-{number}", bind, tuple(names))
+    return tuple(WrittenListener("-".join(names) if len(names) == 1 else f"listener-{number}", bind, tuple(names))
                  for number, (bind, names) in enumerate(at.items(), 1))  # fmt: skip
 
 
-def configuration(listeners: Sequence[Listener], backends: Sequence[Backend]) -> str:
+def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
     """The text of the file."""
     lines = ["listeners:                  # where clients connect; protocols of one transport can share an address"]
     for each in listeners:

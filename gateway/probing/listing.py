@@ -12,7 +12,7 @@ MOST_DESCRIBED = 100
 
 
 @frozen
-class ListedModel:
+class DescribedModel:
     """One model: its versions, its state (empty where the protocol has none), and its signature, or why there is
     none."""
 
@@ -25,17 +25,17 @@ class ListedModel:
 
 
 @frozen
-class Models:
+class ServerModels:
     """What a server tells of itself and its models. `error`: why it has no list of models. `left_out`: the models that
     were not asked for their signatures."""
 
     server: ServerInfo | None = None
-    models: tuple[ListedModel, ...] = ()
+    models: tuple[DescribedModel, ...] = ()
     error: str = ""
     left_out: int = 0
 
     @property
-    def own(self) -> tuple[ListedModel, ...]:
+    def own(self) -> tuple[DescribedModel, ...]:
         """The models without the companions (`M.gradient`) of those that are there, too."""
         names = {each.name for each in self.models}
         return tuple(each for each in self.models if _base(each.name) not in names)
@@ -52,7 +52,7 @@ async def list_models(
     *,
     most: int = MOST_DESCRIBED,
     on_progress: Callable[[int, int], None] = lambda done, all: None,
-) -> Models:
+) -> ServerModels:
     """The server's models; those in `names` where it has no list. Signatures are asked for one after the other;
     `on_progress` is told how many of how many are done.
 
@@ -67,16 +67,16 @@ async def list_models(
         if _is_gone(failed):
             raise
         entries, error = [], str(failed)
-    merged = _merged(entries) or {name: ListedModel(name) for name in names}
+    merged = _merged(entries) or {name: DescribedModel(name) for name in names}
     if not merged and not _has_names(client):
-        merged = {"": ListedModel("")}
-    described: list[ListedModel] = []
+        merged = {"": DescribedModel("")}
+    described: list[DescribedModel] = []
     for at, each in enumerate(merged.values()):
         on_progress(at, len(merged))
         described.append(await _described(client, each) if at < most else each)
     on_progress(len(merged), len(merged))
     found = tuple(each for each in described if each.name or each.signature)
-    return Models(server, found, error if not entries else "", max(len(merged) - most, 0))
+    return ServerModels(server, found, error if not entries else "", max(len(merged) - most, 0))
 
 
 def _has_names(client: AsyncClient) -> bool:
@@ -96,16 +96,16 @@ async def _or_none(client: AsyncClient) -> ServerInfo | None:
         return None
 
 
-def _merged(entries: Sequence[ModelEntry]) -> dict[str, ListedModel]:
+def _merged(entries: Sequence[ModelEntry]) -> dict[str, DescribedModel]:
     """The models by name, each with all of its versions. The state is that of the first version that is ready."""
-    found: dict[str, ListedModel] = {}
+    found: dict[str, DescribedModel] = {}
     for entry in entries:
         known = found.get(entry.name)
         if known is None:
-            found[entry.name] = ListedModel(entry.name, _one(entry.version), entry.state, entry.reason)
+            found[entry.name] = DescribedModel(entry.name, _one(entry.version), entry.state, entry.reason)
         elif entry.version not in known.versions:
             better = known if known.state == "READY" else entry
-            found[entry.name] = ListedModel(
+            found[entry.name] = DescribedModel(
                 entry.name, (*known.versions, *_one(entry.version)), better.state, better.reason
             )
     return found
@@ -115,12 +115,12 @@ def _one(version: str) -> tuple[str, ...]:
     return (version,) if version else ()
 
 
-async def _described(client: AsyncClient, model: ListedModel) -> ListedModel:
+async def _described(client: AsyncClient, model: DescribedModel) -> DescribedModel:
     try:
         signature = await client.signature(model.name)
     except ClientError as error:
         if _is_gone(error):
             raise
-        return ListedModel(model.name, model.versions, model.state, model.reason, None, str(error))
+        return DescribedModel(model.name, model.versions, model.state, model.reason, None, str(error))
     name = model.name or signature.name
-    return ListedModel(name, signature.versions or model.versions, model.state, model.reason, signature)
+    return DescribedModel(name, signature.versions or model.versions, model.state, model.reason, signature)

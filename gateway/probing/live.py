@@ -13,9 +13,9 @@ from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 from gateway.core.globs import wildcards
 from gateway.core.protocol import Protocol
-from gateway.probing.asking import Access
+from gateway.probing.asking import ServerAccess
 from gateway.probing.fit import Misfit, misfits, missing_model, wrong_version
-from gateway.probing.listing import Models, list_models
+from gateway.probing.listing import ServerModels, list_models
 from gateway.probing.probe import MOST_SECONDS, client
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -46,7 +46,7 @@ class Live:
 class Answered:
     """What an endpoint told; `error`: why it told nothing."""
 
-    models: Models
+    models: ServerModels
     error: str = ""
 
 
@@ -153,18 +153,18 @@ async def _ask(config: Config, protocols: Mapping[str, Protocol], name: str, at:
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     tls = backend.tls
     access = (
-        Access()
+        ServerAccess()
         if tls is None
-        else Access({}, None, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify)
+        else ServerAccess({}, None, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify)
     )
     try:
         asked = client(backend.protocol, backend.endpoints[at].address, access, seconds, backend.flavor)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             if not _tells_models(protocols[backend.protocol]):
                 ready = await asked.ready()
-                return Answered(Models(), "" if ready else "it cannot be reached, or is not ready")
+                return Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")
             return Answered(await list_models(asked, names))
     except TimeoutError:
-        return Answered(Models(), f"no answer within {seconds * MOST_SECONDS:g} s")
+        return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
     except (ClientError, ValueError) as error:
-        return Answered(Models(), str(error))
+        return Answered(ServerModels(), str(error))

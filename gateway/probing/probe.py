@@ -13,9 +13,9 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
 from gateway.core.types import ServerInfo
-from gateway.probing.asking import Access, Finding, Heard, ask_transport
-from gateway.probing.candidates import Candidate, Candidates, candidates
-from gateway.probing.listing import Models, list_models
+from gateway.probing.asking import FormFinding, Heard, ServerAccess, ask_transport
+from gateway.probing.candidates import Candidates, FormCandidate, candidates
+from gateway.probing.listing import ServerModels, list_models
 from gateway.probing.sockets import connect, speaks_tls
 
 SECONDS = 2.0
@@ -26,7 +26,7 @@ MOST_SECONDS = 5
 """The models may take so many times the time for one reply."""
 
 
-class Verdict(Enum):
+class ProbeVerdict(Enum):
     """What a probe found out."""
 
     SPOKEN = "spoken"
@@ -46,7 +46,7 @@ class Spoken:
     protocol: str
     address: str
     flavor: str
-    models: Models
+    models: ServerModels
 
 
 @frozen
@@ -54,17 +54,17 @@ class Probed:
     """What was found at an address. `spoken` begins with the wire form that carries most."""
 
     address: str
-    verdict: Verdict
+    verdict: ProbeVerdict
     text: str
     spoken: tuple[Spoken, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[FormFinding, ...] = ()
     tls: bool = False
 
 
 async def probe(
     address: str,
     protocols: Mapping[str, Protocol],
-    access: Access,
+    access: ServerAccess,
     *,
     seconds: float = SECONDS,
     names: Sequence[str] = (),
@@ -81,7 +81,7 @@ async def probe(
     try:
         await connect(found.each[0], seconds)
     except TransportError as error:
-        return Probed(address, Verdict.UNREACHABLE, error.message)
+        return Probed(address, ProbeVerdict.UNREACHABLE, error.message)
     findings = await _ask(found.each, access, seconds, next(iter(names), ""), on_progress)
     if found.open and not _spoken(findings) and await speaks_tls(found.each[0], seconds):
         on_progress("TLS")
@@ -102,23 +102,23 @@ async def probe(
     return Probed(address, verdict, text, tuple(spoken), findings, found.tls)
 
 
-def _that_name_models_in_paths(some: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandidate, ...]:
     return tuple(each for each in some if each.protocol.traits.models.one_at is not None)
 
 
-def _spoken(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
     return tuple(each for each in findings if each.heard is Heard.SPOKEN)
 
 
 async def _ask(
-    some: Sequence[Candidate], access: Access, seconds: float, model: str, on_progress: Callable[[str], None]
-) -> tuple[Finding, ...]:
+    some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
+) -> tuple[FormFinding, ...]:
     """Ask about all candidates, the transports side by side. When one of them has answered, the others have a moment
     more: few servers speak more than one at an address, and those answer at once."""
     ordered = sorted(some, key=attrgetter("transport"))
     groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
     on_progress(", ".join(group[0].transport for group in groups))
-    findings: list[Finding] = []
+    findings: list[FormFinding] = []
     asking = {spawn(ask_transport(group, access, seconds, model, findings)) for group in groups}
     try:
         while asking:
@@ -135,11 +135,11 @@ async def _ask(
             await asyncio.wait(asking, timeout=seconds)
     heard = {each.candidate.protocol.name: each for each in findings}
     given_up = "not waited for: another transport has answered"
-    return tuple(heard.get(each.protocol.name) or Finding(each, Heard.SILENT, given_up) for each in some)
+    return tuple(heard.get(each.protocol.name) or FormFinding(each, Heard.SILENT, given_up) for each in some)
 
 
 async def _described(
-    finding: Finding, access: Access, seconds: float, names: Sequence[str], on_progress: Callable[[str], None]
+    finding: FormFinding, access: ServerAccess, seconds: float, names: Sequence[str], on_progress: Callable[[str], None]
 ) -> Spoken:
     name = finding.candidate.protocol.name
     on_progress(f"models over {name}")
@@ -148,12 +148,12 @@ async def _described(
             async with asyncio.timeout(seconds * MOST_SECONDS):
                 models = await list_models(asked, names)
         except (ClientError, TimeoutError) as error:
-            models = Models(error=str(error) or f"no list of models within {seconds * MOST_SECONDS:g} s")
+            models = ServerModels(error=str(error) or f"no list of models within {seconds * MOST_SECONDS:g} s")
     return Spoken(name, finding.address, flavor_of(finding.candidate.protocol, models.server), models)
 
 
 def client(
-    protocol: str, address: str, access: Access, seconds: float, flavor: str = "", max_message: int = MAX_MESSAGE
+    protocol: str, address: str, access: ServerAccess, seconds: float, flavor: str = "", max_message: int = MAX_MESSAGE
 ) -> AsyncClient:
     """A client of one server. Raises ValueError: a setting is wrong."""
     return AsyncClient(
@@ -177,17 +177,17 @@ def _rank(protocol: Protocol) -> tuple[bool, ...]:
     )  # fmt: skip
 
 
-def _verdict(findings: Sequence[Finding], found: Candidates) -> tuple[Verdict, str]:
+def _verdict(findings: Sequence[FormFinding], found: Candidates) -> tuple[ProbeVerdict, str]:
     heard = {each.heard for each in findings}
     if Heard.SPOKEN in heard:
-        return Verdict.SPOKEN, ""
+        return ProbeVerdict.SPOKEN, ""
     if Heard.REFUSED in heard:
         [first, *_] = [each for each in findings if each.heard is Heard.REFUSED]
-        return Verdict.REFUSED, f"the server wants credentials: {first.text}"
+        return ProbeVerdict.REFUSED, f"the server wants credentials: {first.text}"
     if heard == {Heard.SILENT}:
-        return Verdict.SILENT, "it accepts connections, and answers nothing in time"
+        return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
     certificates = [each.text for each in findings if "certificate" in each.text]
     if found.tls and certificates:
-        return Verdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
+        return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
     names = ", ".join(each.protocol.name for each in found.each)
-    return Verdict.OTHER, f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {names}"
+    return ProbeVerdict.OTHER, f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {names}"

@@ -5,14 +5,14 @@ import ssl
 from contextlib import suppress
 
 from gateway import registry
-from gateway.probing.candidates import Candidate
+from gateway.probing.candidates import FormCandidate
 from gateway.transports.certificates import client_context
 from gateway.transports.errors import not_connected
 
 _ALPN = ("h2", "http/1.1")
 
 
-async def _open(candidate: Candidate, seconds: float, context: ssl.SSLContext | None) -> None:
+async def _open(candidate: FormCandidate, seconds: float, context: ssl.SSLContext | None) -> None:
     """Connect, with a handshake if there is a context, and close."""
     place = registry.transport(candidate.transport).parse_address(candidate.address)
     async with asyncio.timeout(seconds):
@@ -26,7 +26,7 @@ async def _open(candidate: Candidate, seconds: float, context: ssl.SSLContext | 
         await writer.wait_closed()
 
 
-async def connect(candidate: Candidate, seconds: float) -> None:
+async def connect(candidate: FormCandidate, seconds: float) -> None:
     """Connect and close.
 
     Raises:
@@ -40,7 +40,7 @@ async def connect(candidate: Candidate, seconds: float) -> None:
         raise not_connected(error, getattr(place, "path", "") or place.host, seconds) from error
 
 
-async def speaks_tls(candidate: Candidate, seconds: float) -> bool:
+async def speaks_tls(candidate: FormCandidate, seconds: float) -> bool:
     """Whether a TLS handshake succeeds, whatever the certificate."""
     try:
         await _open(candidate, seconds, client_context(verify=False, alpn=_ALPN))

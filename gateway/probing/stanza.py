@@ -6,8 +6,8 @@ from gateway import registry
 from gateway.core.frozen import frozen
 from gateway.core.types import Signature, TensorSpec
 from gateway.json import write
-from gateway.probing.asking import Access
-from gateway.probing.listing import ListedModel, Models
+from gateway.probing.asking import ServerAccess
+from gateway.probing.listing import DescribedModel, ServerModels
 from gateway.probing.probe import Spoken
 
 MOST_ROUTES = 20
@@ -15,12 +15,12 @@ MOST_ROUTES = 20
 
 
 @frozen
-class Backend:
+class WrittenBackend:
     """A backend of the file: its name and the server."""
 
     name: str
     spoken: Spoken
-    access: Access
+    access: ServerAccess
 
 
 def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
@@ -30,7 +30,7 @@ def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
     return next(each for each in names if each not in taken)
 
 
-def stanza(backends: Sequence[Backend]) -> str:
+def stanza(backends: Sequence[WrittenBackend]) -> str:
     """`backends:` and `routes:` for these servers. Each model goes to the first server that has it."""
     lines = ["backends:"]
     for each in backends:
@@ -42,7 +42,7 @@ def stanza(backends: Sequence[Backend]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _backend(backend: Backend) -> Iterator[str]:
+def _backend(backend: WrittenBackend) -> Iterator[str]:
     spoken = backend.spoken
     yield f"  {backend.name}:{_comment(_told(spoken))}"
     yield f"    protocol: {spoken.protocol}"
@@ -56,7 +56,7 @@ def _backend(backend: Backend) -> Iterator[str]:
         yield f"    tls: {{{', '.join(tls)}}}"
 
 
-def _tls(access: Access) -> list[str]:
+def _tls(access: ServerAccess) -> list[str]:
     files = {"ca": access.ca, "certificate": access.certificate, "key": access.certificate_key}
     named = {**files, "server_name": access.server_name}
     return [f"{key}: {quoted(value)}" for key, value in named.items() if value] + (
@@ -69,7 +69,7 @@ def _told(spoken: Spoken) -> str:
     return " ".join(each for each in (server.name, server.version) if each) if server is not None else ""
 
 
-def _routes(backend: Backend, taken: set[str]) -> Iterator[str]:
+def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
     models, name = backend.spoken.models, backend.name
     own = [each for each in models.own if each.name not in taken]
     named = [each for each in own if each.name]
@@ -88,7 +88,7 @@ def _routes(backend: Backend, taken: set[str]) -> Iterator[str]:
         yield f"  # served with their models: {_plain(', '.join(derived))}"
 
 
-def _for_all(models: Models, name: str) -> Iterator[str]:
+def _for_all(models: ServerModels, name: str) -> Iterator[str]:
     own = models.own
     if len(own) > MOST_ROUTES:
         yield f'  - match: {{model: "*"}}  # {len(own)} models'
@@ -103,7 +103,7 @@ def _for_all(models: Models, name: str) -> Iterator[str]:
         yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
 
 
-def signature_text(model: ListedModel) -> str:
+def signature_text(model: DescribedModel) -> str:
     """The signature as text: `x FP64[-1,3] -> y FP64[-1,1]`; empty if the server tells none."""
     signature = model.signature
     if signature is None or not (signature.inputs or signature.outputs):

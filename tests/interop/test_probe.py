@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.probing.asking import Access
+from gateway.probing.asking import ServerAccess
 from gateway.probing.probe import Probed, probe
 from gateway.registry import protocols
 from tests.interop.kubemo_server import start_kubemo
@@ -15,7 +15,7 @@ from tests.interop.v2_servers import V2Server
 
 
 async def probed(address: str) -> Probed:
-    return await probe(address, protocols(), Access(), seconds=5)
+    return await probe(address, protocols(), ServerAccess(), seconds=5)
 
 
 def spoken(found: Probed) -> list[tuple[str, str]]:
@@ -26,7 +26,7 @@ def spoken(found: Probed) -> list[tuple[str, str]]:
 async def test_triton(form: str, triton: Triton) -> None:
     found = await probed(triton.http if form == "v2-rest" else triton.grpc)
     assert spoken(found) == [(form, "triton")]
-    assert "double" in {each.name for each in found.spoken[0].models.own}
+    assert "add_sub" in {each.name for each in found.spoken[0].models.own}
 
 
 @pytest.mark.parametrize("form", ["v2-rest", "v2-grpc"])

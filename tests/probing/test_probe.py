@@ -12,10 +12,10 @@ import pytest
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads_with_warnings, reference_config
-from gateway.probing.asking import Access, Finding, Heard
-from gateway.probing.file import Listener, configuration
-from gateway.probing.probe import Probed, Verdict, probe
-from gateway.probing.stanza import Backend, backend_name
+from gateway.probing.asking import FormFinding, Heard, ServerAccess
+from gateway.probing.file import WrittenListener, configuration
+from gateway.probing.probe import Probed, ProbeVerdict, probe
+from gateway.probing.stanza import WrittenBackend, backend_name
 from gateway.registry import protocols
 from tests.tls.certificates import Authority
 from tests.tls.running import reference
@@ -27,8 +27,8 @@ TELLING = tuple(name for name in WIRE_FORMS if name not in ("mip", "graphpipe"))
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def probed(address: str, seconds: float = 10, access: Access | None = None) -> Probed:
-    return await probe(address, protocols(), access or Access(), seconds=seconds)
+async def probed(address: str, seconds: float = 10, access: ServerAccess | None = None) -> Probed:
+    return await probe(address, protocols(), access or ServerAccess(), seconds=seconds)
 
 
 @asynccontextmanager
@@ -90,7 +90,8 @@ async def test_the_yaml_for_a_server_passes_the_strict_check(protocol: str) -> N
         found = await probed(bound.rpartition("://")[2])
     best = found.spoken[0]
     text = configuration(
-        [Listener("http", "127.0.0.1:8080", ("v2-rest",))], [Backend(backend_name(best), best, Access())]
+        [WrittenListener("http", "127.0.0.1:8080", ("v2-rest",))],
+        [WrittenBackend(backend_name(best), best, ServerAccess())],
     )
     config, warnings = loads_with_warnings(text, "test.yaml", catalog(), {})
     assert not warnings
@@ -129,13 +130,13 @@ async def test_a_unix_socket(protocol: str, tmp_path: Path) -> None:
 async def test_a_plain_web_server_is_none(body: bytes, status: bytes) -> None:
     async with port(pages(body, status)) as address:
         found = await probed(f"http://{address}")
-    assert (found.verdict, found.spoken) == (Verdict.OTHER, ())
+    assert (found.verdict, found.spoken) == (ProbeVerdict.OTHER, ())
 
 
 async def test_a_web_server_that_asks_for_credentials() -> None:
     async with port(pages(b'{"error": "no key"}', b"401 Unauthorized")) as address:
         found = await probed(f"http://{address}")
-    assert found.verdict is Verdict.REFUSED
+    assert found.verdict is ProbeVerdict.REFUSED
 
 
 async def test_tensorflow_serving_is_recognised_by_its_words_for_a_missing_model() -> None:
@@ -148,7 +149,7 @@ async def test_tensorflow_serving_is_recognised_by_its_words_for_a_missing_model
 async def test_a_closed_port_is_unreachable() -> None:
     async with port(silent) as address:
         pass
-    assert (await probed(address)).verdict is Verdict.UNREACHABLE
+    assert (await probed(address)).verdict is ProbeVerdict.UNREACHABLE
 
 
 async def test_a_silent_port_is_given_up() -> None:
@@ -161,17 +162,17 @@ async def test_a_silent_port_is_given_up() -> None:
 
     async with port(count) as address:
         found = await probed(address, seconds=0.05)
-    assert found.verdict is Verdict.SILENT
+    assert found.verdict is ProbeVerdict.SILENT
     assert {each.heard for each in found.findings} == {Heard.SILENT}
     assert connections < 15
 
 
 async def test_a_port_that_closes_every_connection_is_none() -> None:
     async with port(closing) as address:
-        assert (await probed(address, seconds=0.3)).verdict is Verdict.OTHER
+        assert (await probed(address, seconds=0.3)).verdict is ProbeVerdict.OTHER
 
 
-def finding(found: Probed, protocol: str) -> Finding:
+def finding(found: Probed, protocol: str) -> FormFinding:
     return next(each for each in found.findings if each.candidate.protocol.name == protocol)
 
 
@@ -184,11 +185,11 @@ async def test_a_server_over_tls_is_found_without_saying_so(protocol: str, tmp_p
     try:
         address = f"localhost:{str(listener.address).rpartition(':')[2]}"
         plain = await probed(address)
-        trusted = await probed(address, access=Access(ca=str(files.ca)))
+        trusted = await probed(address, access=ServerAccess(ca=str(files.ca)))
     finally:
         await listener.drain(0)
     assert plain.tls
-    assert plain.verdict is Verdict.UNREACHABLE
+    assert plain.verdict is ProbeVerdict.UNREACHABLE
     assert "certificate" in plain.text
     assert [each.protocol for each in trusted.spoken] == [protocol]
 
