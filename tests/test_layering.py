@@ -15,6 +15,7 @@ EVERYTHING = {
     "client",
     "admin",
     "explain",
+    "probing",
     "registry",
     "translate",
     "__main__",

@@ -8,11 +8,18 @@ from gateway.assembly.server_info import INFO
 from gateway.cli.bench import bench
 from gateway.cli.call import EPILOG, call
 from gateway.cli.check import check
+from gateway.cli.completion import completion, enable
 from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
+from gateway.cli.init import EPILOG as INIT_EPILOG
+from gateway.cli.init import init
 from gateway.cli.keys import keys
+from gateway.cli.models import EPILOG as MODELS_EPILOG
+from gateway.cli.models import models
 from gateway.cli.openapi import openapi
+from gateway.cli.probe import EPILOG as PROBE_EPILOG
+from gateway.cli.probe import probe
 from gateway.cli.reference import reference
 from gateway.cli.route import route
 from gateway.cli.schema import schema
@@ -25,9 +32,12 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, openapi, reference, conformance, bench):
+for command in (serve, demo, check, schema, route, explain, openapi, reference, conformance, bench, completion):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
+application.command(epilog=INIT_EPILOG)(init)
+application.command(epilog=PROBE_EPILOG)(probe)
+application.command(epilog=MODELS_EPILOG)(models)
 application.add_typer(keys, name="keys")
 
 
@@ -48,4 +58,5 @@ def options(
 
 def main() -> None:
     """Run the command that the arguments name."""
+    enable()
     application()

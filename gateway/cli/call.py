@@ -11,6 +11,7 @@ import typer
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, call_outputs
 from gateway.cli.call_inputs import BadArgument
+from gateway.cli.completion import protocols
 from gateway.cli.options import run
 from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
 from gateway.client.asynchronous import TIMEOUT
@@ -35,7 +36,9 @@ def call(
             "the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
         ),
     ] = [],  # noqa: B006 - typer copies it
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = "",
+    protocol: Annotated[
+        str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol, if ADDRESS does not name it.")
+    ] = "",
     address: Annotated[str, typer.Option(metavar="ADDRESS", help="ADDRESS, as an option.")] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="MODEL, as an option.")] = "",
     assigned: Annotated[

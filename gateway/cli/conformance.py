@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from gateway.cli.completion import protocols
 from gateway.conformance import MODULES, MissingPackageError, suite
 from gateway.conformance.check import Options, Outcome, Transcript, Unreachable, run
 from gateway.conformance.inputs import parse_input
@@ -17,7 +18,10 @@ FAILED, USAGE, UNREACHABLE = 1, 2, 3
 
 
 def conformance(
-    protocol: Annotated[str, typer.Option(metavar="NAME", help=f"The protocol to check: {', '.join(MODULES)}.")],
+    protocol: Annotated[
+        str,
+        typer.Option(autocompletion=protocols, metavar="NAME", help=f"The protocol to check: {', '.join(MODULES)}."),
+    ],
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="HOST:PORT, or a URL as http://HOST:PORT/PATH.")
     ] = "",

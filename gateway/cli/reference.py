@@ -10,6 +10,7 @@ import typer
 from gateway.assembly.certificates import Certificates
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
+from gateway.cli.completion import protocols
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
 from gateway.cli.stopping import Signals, drain_on_signal
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def reference(
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol to speak.")],
+    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol to speak.")],
     bind_to: Annotated[
         str,
         typer.Option(

@@ -9,6 +9,7 @@ import orjson
 import typer
 
 from gateway import registry
+from gateway.cli.completion import protocols
 from gateway.cli.options import ConfigFile, fail, read
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import DATATYPES
@@ -23,7 +24,7 @@ _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
 def route(
     config: ConfigFile,
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The client's protocol.")],
+    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="The client's protocol.")],
     model: Annotated[str, typer.Option(metavar="NAME", help="The model that the client names; none if left out.")] = "",
     version: Annotated[str, typer.Option(metavar="TEXT", help="The model's version.")] = "",
     operation: Annotated[str, typer.Option(metavar="NAME", help="What is asked for.")] = "infer",

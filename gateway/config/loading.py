@@ -100,6 +100,19 @@ def loads_with_warnings(
     return config, ordered(replace(problem, is_warning=True) for problem in found)
 
 
+def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] = os.environ) -> list[Problem]:
+    """Findings about the valid configuration in the file at `path`, with their lines and columns.
+
+    Raises:
+        ConfigError: the file cannot be read any more.
+    """
+    try:
+        root, _ = compose(path.read_text("utf-8-sig"), environ)
+    except (OSError, UnicodeDecodeError, DocumentError) as error:
+        raise ConfigError([Problem(str(path), 1, 1, "it has changed while it was checked")]) from error
+    return [_problem(str(path), _located(each, root)) for each in findings]
+
+
 NO_TLS: Mapping[str, str] = {}
 
 _OPTIONS: Mapping[str | int, str] = {

@@ -177,6 +177,9 @@ class Servers:
     """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
     probe: Operation = Operation.READY
     """What active probes ask for by default: LIVE or READY."""
+    lacks_model: Callable[[Message, str], bool] | None = None
+    """Whether the reply to MODEL_READY says, in words that no other server has, that there is no model of this name. It
+    recognises servers that tell nothing about themselves. None: servers do tell."""
 
 
 @frozen

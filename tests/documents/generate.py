@@ -43,6 +43,16 @@ COMMANDS_HEAD = """\
 
 Every command of `gateway`, from its own help (`gateway COMMAND --help`). `make pages` writes this page.
 
+| exit code | all commands | `call`, `probe`, `models`, `init` | `conformance` |
+| --- | --- | --- | --- |
+| 0 | success | success; `probe`: a protocol was recognised | no check failed |
+| 1 | an error; the text tells it | the server failed, or speaks no protocol | a check failed |
+| 2 | a wrong option or argument | a wrong option, address or file; `init`: the file exists | a wrong option or file |
+| 3 | | the server cannot be reached | nothing answers at the address |
+| 4 | | no answer in time | |
+
+[probe.md](probe.md#completion) has the completion for shells.
+
 In a clone of the repository the command is `.venv/bin/gateway` after `make setup`. `gateway --version` prints the
 version.
 """

@@ -7,9 +7,9 @@ Schema: protos/graphpipe/graphpipe.fbs in this repository.
 from urllib.parse import quote
 
 from gateway.core.examples import curl
-from gateway.core.protocol import HttpForm, Models, Protocol, Traits, Wire
+from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.graphpipe.client import decode_response, encode_request, has_one_model
-from gateway.protocols.graphpipe.errors import encode_error
+from gateway.protocols.graphpipe.errors import encode_error, is_reported
 from gateway.protocols.graphpipe.openapi import describe
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
 from gateway.protocols.graphpipe.server import decode_request, encode_response
@@ -38,6 +38,7 @@ PROTOCOLS = (
                 trusted_metadata=False,
                 platform=NAME,
             ),
+            servers=Servers(lacks_model=is_reported),
         ),
         parsed_size=parsed_size,
         example=lambda address, model, version: curl(f"http://{address}/graphpipe/{quote(model, safe='')}"),

@@ -71,6 +71,11 @@ def decode_error(reply: Message) -> GatewayError:
     return refusal(reason, _decode_text(bytes(memoryview(reply.body)[:_MAX_TEXT])) or no_text)
 
 
+def is_reported(reply: Message, model: str) -> bool:
+    """Whether an error has GraphPipe's own form, which no other server sends."""
+    return reply.status >= 400 and isinstance(decode_error(reply), GraphPipeError)
+
+
 def error_of_success(errors: Errors, reply: Message) -> GatewayError:
     """The error in a reply of status 200 that holds `errors`."""
     code = next((code for code, _ in errors if code), 0)

@@ -10,7 +10,7 @@ from gateway.core.examples import curl
 from gateway.core.frozen import replace
 from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.v1.client import decode_response, encode_request
-from gateway.protocols.v1.errors import encode_error
+from gateway.protocols.v1.errors import encode_error, is_unknown_servable
 from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
 from gateway.protocols.v1.openapi import describe
 from gateway.protocols.v1.paths import model_path
@@ -29,6 +29,8 @@ TRAITS = Traits(
         flavors=FLAVORS,
         # KServe closes the connection without announcing it after an exception in the model
         unannounced_ends=frozenset({500}),
+        # TensorFlow Serving neither lists its models nor names itself
+        lacks_model=is_unknown_servable,
     ),
 )
 

@@ -70,6 +70,16 @@ def lacks_path(reply: Message) -> bool:
     return reply.status == 404 and not reply.headers.get(REASON_HEADER) and _text(reply) == _NOT_FOUND
 
 
+def is_unknown_servable(reply: Message, model: str) -> bool:
+    """Whether TensorFlow Serving says that it does not have the model: "Could not find any versions of model x" to the
+    question for its status, "Servable not found for request: Latest(x)" to others."""
+    text = _text(reply)
+    return reply.status == 404 and text in (
+        f"Could not find any versions of model {model}",
+        f"Servable not found for request: Latest({model})",
+    )
+
+
 def batcher_error(message: object) -> GatewayError:
     """The error that KServe's batcher sends with status 200. `message` is the body of the model server's error."""
     text = str(message)

@@ -64,6 +64,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 sent.
         """
         await self._until_writable()
+        if self._transport.is_closing():  # the endpoint closed it as soon as it was open: no reply would ever come
+            raise unreachable("the endpoint closed the connection before the request was sent")
         tag, message = self._tagged(message)
         waiter: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[tag] = waiter

@@ -1,0 +1,85 @@
+"""What commands that ask servers share: options for the way to them, tables, progress, and exit codes."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, NoReturn
+
+import typer
+
+from gateway.cli import call_inputs
+from gateway.probing.asking import ServerAccess
+
+FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
+"""The exit codes of errors, those of `gateway call`."""
+
+Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")]
+Key = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
+]
+Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="The CA of the server's certificate (PEM).")]
+Certificate = Annotated[str | None, typer.Option("--certificate", metavar="FILE", help="A client certificate (PEM).")]
+CertificateKey = Annotated[str | None, typer.Option("--certificate-key", metavar="FILE", help="Its key (PEM).")]
+ServerName = Annotated[str | None, typer.Option("--server-name", metavar="NAME", help="The name in the certificate.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")]
+Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Wait so long for each reply.", min=0.01)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
+
+
+def access(
+    headers: Sequence[str], key: str | None, ca: str | None, certificate: str | None, certificate_key: str | None,
+    server_name: str | None, *, insecure: bool,
+) -> ServerAccess:  # fmt: skip
+    """The options as an ServerAccess; exits with USAGE if a header is wrong."""
+    try:
+        sent = call_inputs.headers(headers)
+    except call_inputs.BadArgument as error:
+        end(USAGE, error)
+    return ServerAccess(sent, key, ca, certificate, certificate_key, server_name, verify=not insecure)
+
+
+def end(code: int, message: object) -> NoReturn:
+    """Print `message` on standard error and exit with `code`."""
+    print(message, file=sys.stderr)
+    raise SystemExit(code)
+
+
+def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
+    """Rows in columns, below a head that is bold where colours are shown."""
+    shown = [[_printable(each) for each in row] for row in (head, *rows)]
+    widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
+    lines = ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    return "\n".join([_bold(lines[0]), *lines[1:]])
+
+
+def has_colours() -> bool:
+    """Whether colours are shown: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if has_colours() else text
+
+
+def _printable(text: str) -> str:
+    """`text` without what would move the cursor: servers choose the names of their models."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str], None]]:
+    """A line on standard error that says what is being done, while it is; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+
+    def show(text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{what}: {_printable(text)[:60]}")
+        sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()

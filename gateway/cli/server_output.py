@@ -1,0 +1,50 @@
+"""ServerModels of a server, as rows of a table and as JSON."""
+
+from typing import Any
+
+from gateway.core.types import TensorSpec
+from gateway.probing.listing import DescribedModel, ServerModels
+from gateway.probing.stanza import operations, signature_text
+
+
+def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
+    """A row for each model: name, versions, state, signature. Companions stand behind their models."""
+    own = models.own
+    rows = [_row(each) for each in own]
+    if models.left_out:
+        rows.append(("...", "", "", f"{models.left_out} more models were not asked for their signatures"))
+    return rows
+
+
+def _row(model: DescribedModel) -> tuple[str, str, str, str]:
+    state = f"{model.state} ({model.reason})" if model.reason else model.state
+    text = signature_text(model) or model.error
+    if model.signature is not None and any(each.value != "infer" for each in model.signature.operations):
+        text = f"{text}  ({operations(model.signature)})"
+    return model.name or "(any name)", ", ".join(model.versions) or "-", state or "-", text.strip() or "-"
+
+
+def models_json(models: ServerModels) -> dict[str, Any]:
+    """`server`, `models` and `error`."""
+    server = models.server
+    info = {"name": server.name, "version": server.version, "extensions": server.extensions} if server else None
+    return {"server": info, "models": [_model(each) for each in models.models], "error": models.error}
+
+
+def _model(model: DescribedModel) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": model.name, "versions": model.versions, "state": model.state, "reason": model.reason
+    }  # fmt: skip
+    if model.signature is None:
+        return {**found, "error": model.error}
+    signature = model.signature
+    return {
+        **found,
+        "inputs": [_tensor(each) for each in signature.inputs],
+        "outputs": [_tensor(each) for each in signature.outputs],
+        "operations": sorted(each.value for each in signature.operations),
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype.value, "shape": spec.shape}

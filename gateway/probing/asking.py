@@ -1,0 +1,144 @@
+"""Sends the questions of `recognition` to one address: few, small, one after the other on each transport."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import field
+from enum import Enum
+
+from gateway.assembly.connecting import connect
+from gateway.client.credentials import FixedHeaders
+from gateway.client.settings import MAX_MESSAGE, ClientSettings, checked
+from gateway.core.errors import GatewayError, TransportError
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Target
+from gateway.core.transport import Connector
+from gateway.probing.candidates import FormCandidate
+from gateway.probing.recognition import Question, is_silence, judge, questions
+
+MOST_SILENT = 2
+"""After so many questions without a reply nothing more is asked over a transport."""
+
+
+@frozen
+class ServerAccess:
+    """How servers are reached beyond their addresses: headers, credentials, TLS."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    certificate_key: str | None = None
+    server_name: str | None = None
+    verify: bool = True
+
+    @property
+    def asks_for_tls(self) -> bool:
+        """Whether it has files or settings of TLS."""
+        return not self.verify or any((self.ca, self.certificate, self.certificate_key, self.server_name))
+
+    def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
+        """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
+        return checked(
+            candidate.address, candidate.protocol.name, self.headers, self.key, tls=False, ca=self.ca,
+            certificate=self.certificate, certificate_key=self.certificate_key, verify=self.verify,
+            server_name=self.server_name, max_message=MAX_MESSAGE, max_in_flight=None, flavor=flavor, batch="",
+            trust_metadata=False,
+        )  # fmt: skip
+
+
+class Heard(Enum):
+    """What came of the questions about one wire form."""
+
+    SPOKEN = "spoken"
+    REFUSED = "refused"
+    """An answer is refused without (other) credentials."""
+    OTHER = "other"
+    """Replies that are not of the wire form, or a broken connection."""
+    SILENT = "silent"
+    """No reply in time."""
+
+
+@frozen
+class FormFinding:
+    """What came of the questions about one wire form, with the reason in words."""
+
+    candidate: FormCandidate
+    heard: Heard
+    text: str = ""
+    address: str = ""
+    """The address for a backend, where the wire form is spoken."""
+
+
+async def ask_transport(
+    candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
+) -> None:
+    """Ask about the wire forms of one transport in turn, `seconds` at most for each reply, and append what came of it
+    to `findings`. `model` is a model that the server may have."""
+    silent = 0
+    for candidate in candidates:
+        if silent >= MOST_SILENT:
+            findings.append(FormFinding(candidate, Heard.SILENT, "not asked: two questions got no reply"))
+            continue
+        finding, unanswered = await _ask(candidate, access, seconds, model, MOST_SILENT - silent)
+        silent = silent + unanswered if finding.heard is Heard.SILENT else 0
+        findings.append(finding)
+
+
+async def _ask(
+    candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
+) -> tuple[FormFinding, int]:
+    """What comes of the questions about a candidate, and how many got no reply; `patience` is the most of these."""
+    protocol = candidate.protocol
+    try:
+        settings = access.settings(candidate)
+        connector = _connector(settings, candidate)
+    except ValueError as error:
+        return FormFinding(candidate, Heard.OTHER, str(error)), 0
+    target = Target("server", address=candidate.address, limits=settings.limits)
+    findings: list[FormFinding] = []
+    silent = 0
+    try:
+        for question in questions(protocol, target, model):
+            findings.append(await _one(candidate, connector, question, target, seconds))
+            silent += findings[-1].heard is Heard.SILENT
+            if findings[-1].heard is Heard.SPOKEN or silent >= patience:
+                break
+    finally:
+        with suppress(GatewayError):
+            await connector.close()
+    found = {each.heard: each for each in reversed(findings)}
+    return next(found[each] for each in Heard if each in found), silent
+
+
+def _connector(settings: ClientSettings, candidate: FormCandidate) -> Connector:
+    connector = connect(settings.place.address, settings.protocol, settings.limits, tls=settings.tls)
+    return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector
+
+
+async def _one(
+    candidate: FormCandidate, connector: Connector, question: Question, target: Target, seconds: float
+) -> FormFinding:
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await connector.exchange(question.message)
+    except TimeoutError:
+        return FormFinding(candidate, Heard.SILENT, f"no reply within {seconds:g} s")
+    except TransportError as error:
+        if is_silence(error):
+            return FormFinding(candidate, Heard.SILENT, error.message)
+        return FormFinding(candidate, Heard.OTHER, error.message)
+    evidence = judge(candidate.protocol, question, reply, target)
+    if evidence.speaks:
+        return FormFinding(candidate, Heard.SPOKEN, address=_address(candidate, question))
+    return FormFinding(candidate, Heard.REFUSED if evidence.refused else Heard.OTHER, evidence.text)
+
+
+def _address(candidate: FormCandidate, question: Question) -> str:
+    """The address for a backend. A server that answers without a model's name at the root is one with a single model,
+    where the protocol tells these apart by the path."""
+    one_at = candidate.protocol.traits.models.one_at
+    rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
+    if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):
+        return candidate.address
+    return rooted

@@ -1,0 +1,87 @@
+"""The wire forms that a server at an address can speak, by the way the address is written.
+
+| address | candidates |
+|---|---|
+| `HOST:PORT` | every wire form |
+| `http://HOST:PORT[/PATH]`, `https://...` | those over HTTP |
+| `grpcs://HOST:PORT` | those over gRPC |
+| `tcp://HOST:PORT`, `tcps://HOST:PORT` | those over byte streams |
+| `unix:///PATH`, `/PATH` | those over gRPC and byte streams |
+| `PROTOCOL://...`, `PROTOCOL+tls://...` | this one |
+"""
+
+from collections.abc import Mapping
+
+from gateway.client.address import TLS_MARK, split_address
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Protocol
+
+_SCHEMES = {
+    "http": ("http", False), "https": ("http", True), "grpcs": ("grpc", True), "tcp": ("tcp", False),
+    "tcps": ("tcp", True),
+}  # fmt: skip
+"""For each scheme the transport, and whether it is over TLS."""
+_EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PROTOCOL://HOST:PORT"
+
+
+@frozen
+class FormCandidate:
+    """A wire form that may be spoken at an address, which is written as backends of the wire form have it."""
+
+    protocol: Protocol
+    address: str
+
+    @property
+    def transport(self) -> str:
+        """The transport of the wire form."""
+        return self.protocol.transport
+
+
+@frozen
+class Candidates:
+    """All candidates for one address."""
+
+    each: tuple[FormCandidate, ...]
+    tls: bool
+    """The address says that the server is reached over TLS."""
+    open: bool
+    """The address says neither a scheme nor a protocol: TLS is worth a try."""
+
+
+def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = False) -> Candidates:
+    """The wire forms that `address` may stand for. `tls` asks for TLS where the address does not.
+
+    Raises:
+        ValueError: it is no address; the text says what is wrong and what is expected.
+    """
+    scheme, separator, rest = address.partition("://")
+    name, _, _ = scheme.partition(TLS_MARK)
+    transports = {each: protocol.transport for each, protocol in protocols.items()}
+    if separator and name in protocols:
+        place = split_address(address, "", transports, tls=tls)
+        return Candidates((FormCandidate(protocols[name], place.address),), place.tls, open=False)
+    if address.startswith("/") or scheme == "unix":
+        path = rest if separator else address
+        found = [each for each in protocols.values() if each.transport != "http"]
+        return Candidates(tuple(FormCandidate(each, f"unix://{path}") for each in found), False, open=False)
+    if not separator:
+        return Candidates(_of_each_transport(address, protocols, tls=tls), tls, open=not tls)
+    if scheme not in _SCHEMES:
+        raise ValueError(f"bad address {address!r}: {scheme!r} is neither a scheme nor a protocol; {_EXPECTED}")
+    transport, secured = _SCHEMES[scheme]
+    found = [each for each in protocols.values() if each.transport == transport]
+    if tls and not secured:
+        return candidates(f"{scheme}s://{rest}", protocols)
+    return Candidates(tuple(FormCandidate(each, address) for each in found), secured, open=False)
+
+
+def _of_each_transport(address: str, protocols: Mapping[str, Protocol], *, tls: bool) -> tuple[FormCandidate, ...]:
+    if "/" in address:
+        raise ValueError(f"bad address {address!r}: a path needs a scheme before the host; {_EXPECTED}")
+    written = {each.transport: _written(address, each.transport, tls=tls) for each in protocols.values()}
+    return tuple(FormCandidate(each, written[each.transport]) for each in protocols.values())
+
+
+def _written(address: str, transport: str, *, tls: bool) -> str:
+    schemes = {"http": "https" if tls else "", "grpc": "grpcs" if tls else "", "tcp": "tcps" if tls else "tcp"}
+    return f"{schemes[transport]}://{address}" if schemes[transport] else address

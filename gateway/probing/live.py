@@ -1,0 +1,170 @@
+"""`gateway check --live`: whether the routes of a configuration fit the servers of its backends. Every fixed endpoint
+is asked for its models; nothing is served and no model is run."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+
+from gateway.assembly.routes import route_settings
+from gateway.client import ClientError
+from gateway.config.document import Location
+from gateway.config.keys import BackendConfig, Config
+from gateway.config.problems import Finding
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import frozen
+from gateway.core.globs import wildcards
+from gateway.core.protocol import Protocol
+from gateway.probing.asking import ServerAccess
+from gateway.probing.fit import Misfit, misfits, missing_model, wrong_version
+from gateway.probing.listing import ServerModels, list_models
+from gateway.probing.probe import MOST_SECONDS, client
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+
+
+@frozen
+class Row:
+    """One route at one endpoint. `model` is the backend's name of the model; `result` is OK, WARNING or ERROR."""
+
+    route: str
+    backend: str
+    endpoint: str
+    model: str
+    result: str
+    text: str
+
+
+@frozen
+class Live:
+    """What was found: a row for each route and endpoint, and the findings with their places in the file."""
+
+    rows: tuple[Row, ...]
+    errors: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+
+
+@frozen
+class Answered:
+    """What an endpoint told; `error`: why it told nothing."""
+
+    models: ServerModels
+    error: str = ""
+
+
+async def check_live(config: Config, protocols: Mapping[str, Protocol], seconds: float) -> Live:
+    """Ask every endpoint and compare. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
+    all."""
+    places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
+    asked = await asyncio.gather(*(_ask(config, protocols, *place, seconds) for place in places))
+    answers = dict(zip(places, asked, strict=True))
+    rows: list[Row] = []
+    errors: list[Finding] = []
+    warnings: list[Finding] = []
+    for (name, at), answer in answers.items():
+        if answer.error:
+            place: Location = ("backends", name, "endpoints", at, "address")
+            errors.append(Finding(place, f"backend {name!r}: {answer.error}"))
+    for number, route in enumerate(config.routes):
+        clients = _clients(config, route, protocols)
+        for name in dict.fromkeys(route.called_backends):
+            backend = config.backends[name]
+            if not backend.endpoints:
+                rows.append(Row(f"routes[{number}]", name, "-", "-", WARNING, "its endpoints are found by discovery"))
+            for at, endpoint in enumerate(backend.endpoints):
+                answer = answers[name, at]
+                found = list(_compare(route, backend, answer, clients, protocols))
+                for each in found:
+                    text = f"backend {name!r} at {endpoint.address}: {each.text}"
+                    finding = Finding(("routes", number, *each.location), text)
+                    (warnings if each.is_warning else errors).append(finding)
+                rows.append(_row(f"routes[{number}]", name, endpoint.address, _name(route), answer, found))
+    return Live(tuple(rows), tuple(errors), tuple(warnings))
+
+
+def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, found: Sequence[Misfit]) -> Row:
+    if answer.error:
+        return Row(route, backend, endpoint, model, ERROR, answer.error)
+    result = OK if not found else WARNING if all(each.is_warning for each in found) else ERROR
+    text = "; ".join(each.text for each in found)
+    if not text and not model:
+        text = f"{len(answer.models.own)} models"
+    return Row(route, backend, endpoint, model or "(any)", result, text)
+
+
+def _name(route: RouteConfig) -> str:
+    """The backend's name of the route's model; empty if it has many or any."""
+    if route.match.model is not None and not wildcards(route.match.model):
+        settings = route_settings(route)
+        return settings.model if isinstance(settings.model, str) else route.match.model
+    return route.rewrite.model if route.rewrite.model and "{" not in route.rewrite.model else ""
+
+
+def _clients(config: Config, route: RouteConfig, protocols: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
+    """The wire forms of clients whose requests can take the route."""
+    match = route.match
+    names = {
+        name
+        for each in config.listeners
+        if match.listener in (None, each.name)
+        for name in each.protocols
+        if match.protocol in (None, name)
+    }
+    return tuple(protocols[each] for each in sorted(names))
+
+
+def _compare(
+    route: RouteConfig, backend: BackendConfig, answer: Answered, clients: Sequence[Protocol],
+    protocols: Mapping[str, Protocol],
+) -> Iterator[Misfit]:  # fmt: skip
+    name, protocol = _name(route), protocols[backend.protocol]
+    if answer.error or route.passthrough or not name:
+        return
+    if not _tells_models(protocol):
+        return
+    model = next((each for each in answer.models.models if each.name == name), None)
+    missing = missing_model(name, answer.models, model, bool(route.rewrite.model))
+    if missing is not None:
+        yield missing
+        return
+    if model is None:
+        return
+    rewritten = route.rewrite.version
+    wrong = wrong_version(_version(route), model, is_rewritten=rewritten is not None)
+    if wrong is not None:
+        yield wrong
+    if model.signature is not None and (protocol.traits.models.trusted_metadata or backend.trust_metadata):
+        settings = route_settings(route)
+        yield from misfits(settings, settings.signature, model.signature, clients)
+
+
+def _tells_models(protocol: Protocol) -> bool:
+    """Whether servers of the wire form name their models or describe them."""
+    return bool(protocol.traits.models.metadata_parts) and protocol.names_models
+
+
+def _version(route: RouteConfig) -> str:
+    if route.rewrite.version is not None:
+        return route.rewrite.version
+    version = route.match.version or ""
+    return "" if wildcards(version) else version
+
+
+async def _ask(config: Config, protocols: Mapping[str, Protocol], name: str, at: int, seconds: float) -> Answered:
+    backend = config.backends[name]
+    names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
+    tls = backend.tls
+    access = (
+        ServerAccess()
+        if tls is None
+        else ServerAccess({}, None, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify)
+    )
+    try:
+        asked = client(backend.protocol, backend.endpoints[at].address, access, seconds, backend.flavor)
+        async with asked, asyncio.timeout(seconds * MOST_SECONDS):
+            if not _tells_models(protocols[backend.protocol]):
+                ready = await asked.ready()
+                return Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")
+            return Answered(await list_models(asked, names))
+    except TimeoutError:
+        return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
+    except (ClientError, ValueError) as error:
+        return Answered(ServerModels(), str(error))

@@ -1,0 +1,88 @@
+"""`gateway probe`, `models`, `init`, `check --live` and completion, as a user types them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ENVIRON, gateway
+from tests.client.servers import served
+
+
+def place(address: str) -> str:
+    return address.rpartition("://")[2]
+
+
+def test_probe_prints_json_in_a_pipe() -> None:
+    with served("v2-rest", "double") as address:
+        result = gateway("probe", place(address))
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert [each["protocol"] for each in document["spoken"]] == ["v2-rest"]
+    assert document["spoken"][0]["models"][0]["inputs"] == [{"name": "x", "datatype": "FP64", "shape": [-1, -1]}]
+    assert "protocol: v2-rest" in document["yaml"]
+
+
+def test_exit_codes_of_probe() -> None:
+    with served("v2-rest", "double") as address:
+        assert gateway("probe", f"umbridge://{place(address)}").exit_code == 1
+    assert gateway("probe", place(address)).exit_code == 3
+    assert gateway("probe", "no address").exit_code == 2
+
+
+def test_models_of_a_server_and_of_a_configuration(tmp_path: Path) -> None:
+    with served("umbridge", "posterior") as address:
+        alone = json.loads(gateway("models", place(address)).stdout)
+        file = tmp_path / "gateway.yaml"
+        assert gateway("init", "--backend", place(address), "--output", str(file)).exit_code == 0
+        listed = json.loads(gateway("models", "--config", str(file)).stdout)
+    assert [each["name"] for each in alone["models"]] == ["posterior"]
+    assert [(each["backend"], each["models"]) for each in listed] == [("umbridge", alone["models"])]
+
+
+def test_a_written_file_passes_the_strict_check_and_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("v2-rest", "double") as first, served("mip", "double") as second:
+        arguments = ("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
+        listeners = ("--listener", "umbridge=127.0.0.1:8080", "--listener", "mip=127.0.0.1:8081")
+        assert gateway(*arguments, *listeners).exit_code == 0
+        assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
+        assert gateway("check", "--live", "--config", str(file)).exit_code == 0
+        file.write_text("kept")
+        assert gateway(*arguments).exit_code == 2
+        assert file.read_text() == "kept"
+        assert gateway(*arguments, "--force").exit_code == 0
+    assert gateway("check", "--live", "--config", str(file)).exit_code == 1
+
+
+def test_problems_of_a_live_check_have_lines_and_columns(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("v2-rest", "double") as address:
+        assert gateway("init", "--backend", place(address), "--output", str(file)).exit_code == 0
+        file.write_text(file.read_text().replace('model: "double"', 'model: "Double"'))
+        result = gateway("check", "--live", "--config", str(file))
+    line = next(at for at, text in enumerate(file.read_text().splitlines(), 1) if "Double" in text)
+    assert result.exit_code == 1
+    assert f"{file}:{line}:20: " in result.stderr
+    assert "rewrite: {model: double}" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    result = gateway("completion", shell)
+    assert result.exit_code == 0
+    assert "_GATEWAY_COMPLETE" in result.stdout
+
+
+def test_bash_completes_commands_and_protocols() -> None:
+    def completed(words: str) -> list[str]:
+        asked = {"_GATEWAY_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        command = [str(Path(sys.executable).with_name("gateway"))]
+        done = subprocess.run(command, env={**os.environ, **ENVIRON, **asked}, capture_output=True, text=True)
+        return done.stdout.split()
+
+    assert completed("gateway pro") == ["probe"]
+    assert completed("gateway call --protocol v2") == ["v2-rest", "v2-grpc"]

@@ -1,0 +1,50 @@
+"""`gateway probe` recognises the real servers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.probing.asking import ServerAccess
+from gateway.probing.probe import Probed, probe
+from gateway.registry import protocols
+from tests.interop.kubemo_server import start_kubemo
+from tests.interop.processes import Triton
+from tests.interop.v2_servers import V2Server
+
+
+async def probed(address: str) -> Probed:
+    return await probe(address, protocols(), ServerAccess(), seconds=5)
+
+
+def spoken(found: Probed) -> list[tuple[str, str]]:
+    return [(each.protocol, each.flavor) for each in found.spoken]
+
+
+@pytest.mark.parametrize("form", ["v2-rest", "v2-grpc"])
+async def test_triton(form: str, triton: Triton) -> None:
+    found = await probed(triton.http if form == "v2-rest" else triton.grpc)
+    assert spoken(found) == [(form, "triton")]
+    assert "add_sub" in {each.name for each in found.spoken[0].models.own}
+
+
+@pytest.mark.parametrize("form", ["v2-rest", "v2-grpc"])
+async def test_mlserver(form: str, mlserver: V2Server) -> None:
+    found = await probed(mlserver.http if form == "v2-rest" else mlserver.grpc)
+    assert spoken(found) == [(form, "mlserver")]
+
+
+async def test_umbridge(umbridge_server: str) -> None:
+    found = await probed(umbridge_server.removeprefix("http://"))
+    assert [each.protocol for each in found.spoken] == ["umbridge"]
+
+
+@pytest.mark.parametrize("unix", [False, True])
+async def test_kubemo(unix: bool, tmp_path: Path) -> None:
+    server = start_kubemo(tmp_path / "kubemo", unix=unix)
+    try:
+        found = await probed(server.url if unix else server.url.removeprefix("tcp://"))
+    finally:
+        server.stop()
+    assert [each.protocol for each in found.spoken] == ["mip"]
