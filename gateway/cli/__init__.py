@@ -11,7 +11,10 @@ from gateway.cli.conformance import conformance
 from gateway.cli.demo import demo
 from gateway.cli.explain import explain
 from gateway.cli.keys import keys
+from gateway.cli.record import record
 from gateway.cli.reference import reference
+from gateway.cli.replay import EPILOG as REPLAY_EPILOG
+from gateway.cli.replay import replay
 from gateway.cli.route import route
 from gateway.cli.schema import schema
 from gateway.cli.serve import serve
@@ -23,9 +26,10 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, reference, conformance):
+for command in (serve, demo, check, schema, route, explain, reference, conformance, record):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
+application.command(epilog=REPLAY_EPILOG)(replay)
 application.add_typer(keys, name="keys")
 
 

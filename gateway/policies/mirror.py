@@ -22,9 +22,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.comparing.answers import Difference, Outcome, compare
+from gateway.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.comparing.tolerance import Tolerance
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
@@ -43,14 +43,6 @@ log = logging.getLogger(__name__)
 
 MARK = b"gateway-mirror"
 """The header or metadata key of a mirrored request. Its value is 1."""
-
-NO_ANSWER = frozenset(
-    {
-        Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.CANCELLED,
-        Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
-    }
-)  # fmt: skip
-"""Errors that say nothing about the model: the call did not run, or nobody knows how it ended."""
 
 _MIRRORED = CALLS - {Operation.STREAM}
 
