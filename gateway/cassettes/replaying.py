@@ -37,7 +37,8 @@ class Settings:
 
     - `in_flight`: requests on their way at once. `rate`: requests per second; None: as fast as answers come.
     - `seconds`: for each answer.
-    - `models`: other names of models, by the recorded ones. `version`: in place of the recorded one; None keeps it.
+    - `models`, `tensors`: the server's names of models, and of inputs and outputs, by the recorded ones.
+    - `version`: in place of the recorded one; None keeps it.
     - `wire`: send the recorded bytes.
     - `by_position`: pair outputs by position. `by_value`: compare numbers by value, whatever their datatypes.
     """
@@ -46,6 +47,7 @@ class Settings:
     rate: float | None = None
     seconds: float = 10.0
     models: Mapping[str, str] = field(default_factory=dict)
+    tensors: Mapping[str, str] = field(default_factory=dict)
     version: str | None = None
     wire: bool = False
     tolerance: Tolerance = EXACT
@@ -132,7 +134,7 @@ async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Sett
     if settings.wire and client.name != server.protocol.name:
         text = f"line {line} is a message of {client.name}, and the server speaks {server.protocol.name}"
         raise ValueError(f"{text}; without --wire it is translated")
-    expected = entry.outcome
+    expected = _with_names(entry.outcome, settings)
     began = monotonic()
     try:
         async with asyncio.timeout(settings.seconds):
@@ -183,7 +185,10 @@ def _sent(message: Message, protocol: Protocol) -> Message:
         header_size, body = protocol.carrier.framing.header_size, message.body
         if len(body) < header_size or protocol.carrier.framing.size(body[:header_size]) != len(body) - header_size:
             raise DecodeError("its length is not the one that its header says")
-        return replace(message, parts=(body[:header_size], body[header_size:]))
+        message = replace(message, parts=(body[:header_size], body[header_size:]))
+        with_credential = protocol.carrier.with_credential
+        # This also gives the parts that the codec for servers would make, which connectors of these protocols expect.
+        return message if with_credential is None else with_credential(message, b"")
     if isinstance(protocol.carrier, GrpcForm):
         return replace(message, headers=Metadata())
     return message
@@ -212,8 +217,23 @@ def _text(error: GatewayError, server: ModelServer) -> str:
 
 
 def _renamed(request: Request, settings: Settings) -> Request:
-    version = request.version if settings.version is None else settings.version
-    return replace(request, model=settings.models.get(request.model, request.model), version=version)
+    names = settings.tensors
+    return replace(
+        request,
+        model=settings.models.get(request.model, request.model),
+        version=request.version if settings.version is None else settings.version,
+        inputs=tuple(replace(each, name=names.get(each.name, each.name)) for each in request.inputs),
+        outputs=tuple(replace(each, name=names.get(each.name, each.name)) for each in request.outputs),
+    )
+
+
+def _with_names(outcome: Outcome, settings: Settings) -> Outcome:
+    if isinstance(outcome, GatewayError) or not settings.tensors:
+        return outcome
+    names = settings.tensors
+    return replace(
+        outcome, outputs=tuple(replace(each, name=names.get(each.name, each.name)) for each in outcome.outputs)
+    )
 
 
 # --- Comparing ---

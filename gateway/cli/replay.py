@@ -43,6 +43,10 @@ def replay(
         list[str],
         typer.Option("--model", metavar="RECORDED=NAME", help="The server's name of a model. Repeatable."),
     ] = [],  # noqa: B006 - typer copies it
+    renamed: Annotated[
+        list[str],
+        typer.Option("--rename", metavar="RECORDED=NAME", help="The server's name of an input or output. Repeatable."),
+    ] = [],  # noqa: B006
     version: Annotated[
         str | None,
         typer.Option("--model-version", metavar="VERSION", help="The version to ask for; empty: none."),
@@ -69,14 +73,11 @@ def replay(
     from gateway.client.settings import MAX_MESSAGE, checked
     from gateway.comparing.tolerance import Tolerance
 
-    if wire and (models or version is not None):
-        _exit(USAGE, "--wire sends the recorded bytes: --model and --model-version cannot change them")
-    pairs = [each.partition("=") for each in models]
-    if wrong := [each for each, (name, mark, new) in zip(models, pairs, strict=True) if not (name and mark and new)]:
-        _exit(USAGE, f"--model {wrong[0]!r}; expected RECORDED=NAME")
+    if wire and (models or renamed or version is not None):
+        _exit(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
     settings = Settings(
-        in_flight, rate, timeout, {name: new for name, _, new in pairs}, version, wire, Tolerance(rtol, atol, ulp),
-        by_position, by_value,
+        in_flight, rate, timeout, _names("--model", models), _names("--rename", renamed), version, wire,
+        Tolerance(rtol, atol, ulp), by_position, by_value,
     )  # fmt: skip
     try:
         server = checked(
@@ -122,6 +123,15 @@ def replay(
     print(as_json(results).decode() if str(json_file) == "-" else table(results))
     if any(each.verdict != EQUAL for each in results):
         raise SystemExit(DIFFER)
+
+
+def _names(option: str, texts: list[str]) -> dict[str, str]:
+    """The pairs RECORDED=NAME."""
+    pairs = [(text, *text.partition("=")) for text in texts]
+    for text, name, mark, new in pairs:
+        if not (name and mark and new):
+            _exit(USAGE, f"{option} {text!r}; expected RECORDED=NAME")
+    return {name: new for _, name, _, new in pairs}
 
 
 def _exit(code: int, message: object) -> NoReturn:
