@@ -27,7 +27,7 @@ from gateway.core.types import Message, Metadata, Request, Response, tensor
 EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
 
 
-class Unreachable(Exception):  # noqa: N818 - it is no fault of the program
+class NoConnection(Exception):  # noqa: N818 - it is no fault of the program
     """Nothing answers at the address."""
 
 
@@ -88,7 +88,7 @@ async def replay(
 
     Raises:
         CassetteError: an entry is malformed.
-        Unreachable: there was no connection for the first request.
+        NoConnection: there was no connection for the first request.
         ValueError: an entry cannot be sent at all: its protocol is unknown, or not that of the server (`wire`).
     """
     results: list[Result] = []
@@ -146,7 +146,7 @@ async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Sett
         actual = refusal(Reason.TIMEOUT, f"no answer within {settings.seconds:g} s")
     now = monotonic() - began
     if is_first and isinstance(actual, TransportError) and not actual.sent:
-        raise Unreachable(actual.message)
+        raise NoConnection(actual.message)
     if isinstance(actual, GatewayError) and (actual.status in NO_ANSWER or actual.reason is Reason.INTERNAL):
         return _result(line, entry, now, FAILED, f"{actual.status.name}: {actual.message}")
     return await _compared(line, entry, client, expected, actual, now, settings)

@@ -67,7 +67,7 @@ def replay(
     """Send recorded requests to a server of any protocol, and compare its answers with the recorded ones."""
     from gateway.cassettes import files
     from gateway.cassettes.entries import CassetteError
-    from gateway.cassettes.replaying import EQUAL, Result, Settings, Unreachable
+    from gateway.cassettes.replaying import EQUAL, NoConnection, Result, Settings
     from gateway.cassettes.replaying import replay as replayed
     from gateway.cassettes.report import as_json, as_junit, table
     from gateway.client.settings import MAX_MESSAGE, checked
@@ -109,7 +109,7 @@ def replay(
 
     try:
         run(go())
-    except Unreachable as error:
+    except NoConnection as error:
         _exit(UNREACHABLE, error)
     except (CassetteError, ValueError) as error:
         _exit(USAGE, error)

@@ -154,11 +154,10 @@ class MirrorRecord(Record):
             self.events, self.observers = [root], (context.observe,)
             self.context = replace(context, parent=context.id, id=root.id)
 
-    def ended_as(self, outcome: str, text: str = "") -> None:
-        """Note the outcome of the call, and what differs or why it failed."""
-        self.told["outcome"] = outcome
-        if text:
-            self.told["text"] = text[:LONGEST_ERROR]
+    def ended_as(self, outcome: str, **why: str) -> None:
+        """Note the outcome of the call, and the kinds of differences or the reason of the failure. Values of tensors
+        are not for spans."""
+        self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """As of any record, and the mark. Without an id, that header is left out."""
@@ -288,7 +287,7 @@ class Mirror:
 
     def _failed(self, error: GatewayError, record: MirrorRecord) -> None:
         self.counts.failed(error)
-        record.ended_as(FAILED, error.message)
+        record.ended_as(FAILED, reason=error.reason.value)
         text = "%s: backend %r does not answer a mirrored request: %s"
         self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
 
@@ -308,7 +307,7 @@ class Mirror:
         told = str(difference)
         if isinstance(actual, GatewayError):
             told = f"{told}: {actual.message[:LONGEST_ERROR]}"
-        record.ended_as(DIFFERENT, told)
+        record.ended_as(DIFFERENT, differences=", ".join(sorted(difference.kinds)))
         self.counts.differed(difference, told, name, request.operation.value, request.model)
         text = "%s: backend %r answers a request for model %r differently: %s (request id %s)"
         model = request.model[:LONGEST_MODEL]

@@ -67,6 +67,8 @@ async def test_answers_that_say_nothing_about_the_model_are_not_recorded(tmp_pat
 
 KEYS = """
 auth: {keys: {file: "FILE"}}
+permissions: {testing: [{operations: [infer, metadata]}]}
+principals: {tester: {permissions: [testing]}}
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cassettes import report
 from gateway.cassettes.files import CassetteFile
-from gateway.cassettes.replaying import Settings, Unreachable
+from gateway.cassettes.replaying import NoConnection, Settings
 from gateway.client import AsyncClient
 from gateway.comparing.tolerance import Tolerance
 from gateway.core.errors import invalid_input
@@ -150,7 +150,7 @@ async def test_an_error_in_place_of_an_answer_is_a_difference_and_no_answer_a_fa
         assert result.text == "status OK, expected INVALID_ARGUMENT"
         [result] = await replayed(address, cassette, Settings(seconds=1e-9), "v2-rest")
         assert (result.verdict, result.text) == ("failed", "DEADLINE_EXCEEDED: no answer within 1e-09 s")
-    with pytest.raises(Unreachable, match="connect"):
+    with pytest.raises(NoConnection, match="connect"):
         await replayed(f"v2-grpc://127.0.0.1:{free_port()}", cassette)
 
 

@@ -28,9 +28,11 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
     cassette, new = tmp_path / "c.jsonl", f"v2-grpc://127.0.0.1:{ports['NEW']}"
     body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
     arguments = ("--config", str(tmp_path / "gateway.yaml"), "--output", str(cassette))
-    with started("record", *arguments):
+    with started("record", *arguments) as (process, _):
         url = f"http://127.0.0.1:{ports['FRONT']}/v2/models/double/infer"
         assert httpx.post(url, json=body).status_code == 200
+        process.terminate()
+        assert process.wait() == 0
     assert len(cassette.read_text().splitlines()) == 2
     with started("serve", "--config", str(tmp_path / "gateway.yaml")):
         found = gateway("replay", str(cassette), "--to", new, "--rename", "output0=y")
