@@ -91,7 +91,7 @@ def changed(cassette: Path, path: Path, change: Callable[[Response], Response]) 
     return path
 
 
-def of(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Response], Response]:  # type: ignore[type-arg]
+def of(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Response], Response]:
     def changing(response: Response) -> Response:
         [output] = response.outputs
         return replace(response, outputs=(tensor(output.name, change(output.array)),))
