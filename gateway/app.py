@@ -29,7 +29,7 @@ from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
 from gateway.assembly.server_info import INFO
-from gateway.assembly.serving import Serving
+from gateway.assembly.serving import Serving, Tap
 from gateway.bridge.backend import BackendSide
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
@@ -69,7 +69,7 @@ class Gateway:
     again.
 
     `reload_file` is what `POST /reload` of the status API calls; without it there is no such call. `find_warnings` has
-    the warnings that the console shows about a configuration.
+    the warnings that the console shows about a configuration. `tap` sees the requests and replies of all listeners.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Gateway:
         config: Config,
         reload_file: status.Reload | None = None,
         find_warnings: FindWarnings = lambda config: (),
+        tap: Tap | None = None,
     ) -> None:
         self.config = config
         self.ready = False
@@ -90,6 +91,7 @@ class Gateway:
         self.observing = Observing()
         self._reload_file = reload_file
         self._find_warnings = find_warnings
+        self._tap = tap
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
@@ -169,7 +171,7 @@ class Gateway:
         self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
     ) -> tuple[Listener, Serving]:
         settings = self._settings(config)
-        serving = Serving(settings, assembly, explains=config.allow_explain)
+        serving = Serving(settings, assembly, explains=config.allow_explain, tap=self._tap)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
         log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)

@@ -11,6 +11,7 @@ EVERYTHING = {
     "app",
     "assembly",
     "bench",
+    "cassettes",
     "cli",
     "client",
     "admin",

@@ -1,26 +1,34 @@
 """What a listener answers requests with: the Routers of the current Assembly. A reload changes it for all requests that
 begin later, also for those on streams that are open."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from typing import TypeAlias
 
 from gateway.assembly.assembly import Assembly
 from gateway.core.exchange import answer, refuse
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
-from gateway.core.transport import Exchanges, Ready, Select, StartRecord
+from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartRecord
 from gateway.core.types import Message
 from gateway.explain.explaining import explaining_select
+
+Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
+"""Makes what a listener calls in place of `answer`: it answers in the same way, and sees requests and replies. Clients
+have proved who they are before; streams do not come by."""
 
 
 class Serving:
     """The settings of one listener, and the Assembly that its requests go to. `explains`: clients may
-    ask for explanations."""
+    ask for explanations. `tap`: sees requests and replies; None if nothing does."""
 
-    def __init__(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
+    def __init__(
+        self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False, tap: Tap | None = None
+    ) -> None:
         self._settings = settings
         self._assembly = assembly
         self._explains = explains
+        self._tap = tap
 
     def renew(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
         """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
@@ -36,8 +44,9 @@ class Serving:
     def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
         """The Exchanges of the listener. `record` is None if nobody observes requests."""
         settings, select = self._settings, self._select()
+        tapped = None if self._tap is None else self._tap(settings, select)
         exchanges = Exchanges(
-            lambda message, protocol: answer(message, protocol, settings, select),
+            tapped or (lambda message, protocol: answer(message, protocol, settings, select)),
             self._stream,
             refuse,
             ready,

@@ -20,7 +20,10 @@ from gateway.cli.models import models
 from gateway.cli.openapi import openapi
 from gateway.cli.probe import EPILOG as PROBE_EPILOG
 from gateway.cli.probe import probe
+from gateway.cli.record import record
 from gateway.cli.reference import reference
+from gateway.cli.replay import EPILOG as REPLAY_EPILOG
+from gateway.cli.replay import replay
 from gateway.cli.route import route
 from gateway.cli.schema import schema
 from gateway.cli.serve import serve
@@ -32,12 +35,13 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, openapi, reference, conformance, bench, completion):
+for command in (serve, demo, check, schema, route, explain, openapi, reference, conformance, bench, record, completion):
     application.command()(command)
 application.command(epilog=EPILOG)(call)
 application.command(epilog=INIT_EPILOG)(init)
 application.command(epilog=PROBE_EPILOG)(probe)
 application.command(epilog=MODELS_EPILOG)(models)
+application.command(epilog=REPLAY_EPILOG)(replay)
 application.add_typer(keys, name="keys")
 
 

@@ -1,5 +1,6 @@
 """`gateway serve`: runs the gateway with one configuration until SIGTERM or SIGINT."""
 
+import asyncio
 import logging
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
+    from gateway.cassettes.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,11 @@ PATHS = {"health": "/healthz, /readyz, /metrics", "admin": "/ (console), /status
 def serve(config: ConfigFile) -> None:
     """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once. SIGHUP
     and changes of the file reload it."""
+    serve_file(config)
+
+
+def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
+    """Serve a configuration; `recorder` records what is asked and answered."""
     files = look_at_all(config)
     loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)
@@ -40,16 +47,17 @@ def serve(config: ConfigFile) -> None:
             print(warning, file=sys.stderr)
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
-    run(_serve(config, files, loaded))
+    run(_serve(config, files, loaded, recorder))
 
 
-async def _serve(path: Path, files: Look, config: Config) -> None:
+async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | None") -> None:
     # Imported here, since it takes a quarter of a second, which other commands do not need.
     from gateway.app import Gateway
     from gateway.cli.reloading import Reloader
 
     reloader = Reloader(path, files)
-    gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()))
+    tap = None if recorder is None else recorder.tap
+    gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()), tap)
     signals = Signals(reloader.on_hangup)
     try:
         await gateway.start()
@@ -63,7 +71,27 @@ async def _serve(path: Path, files: Look, config: Config) -> None:
     await signals.first.wait()
     watching.cancel()
     drain = gateway.config.drain
-    await drain_on_signal(gateway, signals, drain.delay, drain.timeout)
+    server = gateway if recorder is None else _Recorded(gateway, recorder)
+    await drain_on_signal(server, signals, drain.delay, drain.timeout)
+
+
+class _Recorded:
+    """A gateway whose requests are recorded: when it has drained, what waits to be written is written."""
+
+    def __init__(self, gateway: Gateway, recorder: "Recorder") -> None:
+        self._gateway = gateway
+        self._recorder = recorder
+
+    def announce_end(self) -> None:
+        """As the gateway's."""
+        self._gateway.announce_end()
+
+    async def drain(self, seconds: float) -> int:
+        """As the gateway's."""
+        given_up = await self._gateway.drain(seconds)
+        await asyncio.to_thread(self._recorder.close)
+        log.info("recorded requests: %d, left out: %d", self._recorder.recorded, self._recorder.left_out.total())
+        return given_up
 
 
 def _is_read_as_json(config: LogConfig) -> bool:

@@ -31,7 +31,7 @@ from gateway.core.protocol import (
     traits_at_endpoints,
 )
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Response
+from gateway.core.types import Answer, Message, Request, Response
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.readiness import is_ready
@@ -109,21 +109,29 @@ class ModelServer:
             self._backend.stream if traits.wire.streams else None,
             limits,
         )
-        self._bridges: dict[Cast, Bridge] = {}
+        self._bridges: dict[tuple[str, Cast], Bridge] = {}
 
-    async def ask(self, request: Request, cast: Cast = "refuse") -> Answer:
-        """The server's answer. Operations on the server as a whole (`models`, ...) go to it unchanged, those on a model
-        through the bridge.
+    async def ask(self, request: Request, cast: Cast = "refuse", client: Protocol = PYTHON) -> Answer:
+        """The server's answer, as clients of the protocol `client` get it. Operations on the server as a whole
+        (`models`, ...) go to it unchanged, those on a model through the bridge.
 
         Raises:
             DecodeError: the tensors do not fit.
             GatewayError: that of the server, or of the way to it.
         """
-        return await self._handler(request, cast)(request)
+        return await self._handler(request, cast, client)(request)
+
+    async def exchange(self, message: Message) -> Message:
+        """The server's reply to a message of its own protocol, which is sent as it is.
+
+        Raises:
+            TransportError: it cannot be reached, or breaks off.
+        """
+        return await self._endpoint.connector.exchange(message)
 
     async def stream(self, request: Request, cast: Cast = "refuse") -> AsyncGenerator[Response, None]:
         """The server's responses; one if it does not stream. Raises as `ask`, also after some responses."""
-        async with aclosing(self._bridge(cast).stream(request)) as responses:
+        async with aclosing(self._bridge(cast, PYTHON).stream(request)) as responses:
             async for each in responses:
                 yield each
 
@@ -135,19 +143,20 @@ class ModelServer:
         """Close every connection. Calls in flight fail."""
         await self._endpoint.close()
 
-    def _handler(self, request: Request, cast: Cast) -> Handler:
+    def _handler(self, request: Request, cast: Cast, client: Protocol) -> Handler:
         if request.operation in _ON_THE_SERVER:
             return self._backend
-        bridge = self._bridge(cast)
+        bridge = self._bridge(cast, client)
         companion = split_companion(request.model)
         if companion is not None and self._side.traits.wire.derivatives:
             return bridge.companion(companion[1])
         return bridge
 
-    def _bridge(self, cast: Cast) -> Bridge:
-        bridge = self._bridges.get(cast)
+    def _bridge(self, cast: Cast, client: Protocol) -> Bridge:
+        key = client.name, cast
+        bridge = self._bridges.get(key)
         if bridge is None:
-            bridge = self._bridges[cast] = Bridge(RouteSettings(cast=cast), PYTHON, self._side)
+            bridge = self._bridges[key] = Bridge(RouteSettings(cast=cast), client, self._side)
         return bridge
 
 

@@ -13,6 +13,14 @@ from gateway.core.types import Response, Tensor
 Outcome: TypeAlias = Response | GatewayError
 """How a server answered."""
 
+NO_ANSWER = frozenset(
+    {
+        Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.CANCELLED,
+        Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
+    }
+)  # fmt: skip
+"""Errors that say nothing about the model: the call did not run, or nobody knows how it ended."""
+
 MOST_OUTPUTS = 16
 """Differing outputs that a Difference has."""
 LONGEST_NAME = 100

@@ -293,8 +293,8 @@ class StreamForm:
     """The request id and the trace in a message, as the headers that they are on other wires; None if messages have no
     place for them."""
     with_credential: Callable[[Message, bytes], Message] | None = None
-    """A message to a server with this value of the header Authorization as its credential; None if messages have no
-    place for one."""
+    """A message to a server with this value of the header Authorization as its credential, or with none if it is empty;
+    None if messages have no place for one. Raises DecodeError if malformed."""
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm

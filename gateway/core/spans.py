@@ -6,7 +6,8 @@ them. Where nobody does, nothing here runs.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import field
 from itertools import count
 from random import getrandbits, random
 from time import monotonic
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
+MIRROR_SPAN = "mirror"
+"""The name of the span of a mirrored call."""
 LONGEST_STATE = 512
 """Characters of `tracestate` that are passed on (W3C Trace Context, section 3.3.1.5: at least 512 should be)."""
 LONGEST_ERROR = 1024
@@ -35,7 +38,7 @@ _SAMPLED = 1
 class Span:
     """A part of the work on one request.
 
-    - `name`: decode, queue, try, encode request, decode reply, fit, fit reply or encode.
+    - `name`: request, mirror, decode, queue, try, encode request, decode reply, fit, fit reply or encode.
     - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
     - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
     - `facts`: what is known of it, by name.
@@ -114,13 +117,15 @@ class Repeated:
 @frozen
 class TraceContext:
     """A request's place in its trace. `parent` is 0 at the root; `id` is the span of the request itself. `state` is the
-    value of `tracestate`, which is passed on as it came."""
+    value of `tracestate`, which is passed on as it came. `observe` is told of records in the trace that have ended, if
+    it is sampled: also of calls that go on after the request itself."""
 
     trace: int
     parent: int
     id: int
     is_sampled: bool
     state: bytes = b""
+    observe: "Callable[[Record], None] | None" = field(default=None, repr=False, compare=False)
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """The headers for a backend that is called in `span`, or in the request's own."""

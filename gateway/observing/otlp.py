@@ -21,7 +21,7 @@ from opentelemetry.trace.status import StatusCode
 
 from gateway.core.errors import Status
 from gateway.core.record import OK, Record
-from gateway.core.spans import LONGEST_ERROR, Span, TraceContext
+from gateway.core.spans import LONGEST_ERROR, MIRROR_SPAN, Span, TraceContext
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http"
@@ -83,8 +83,13 @@ class OtlpExporter:
         root.began = min([root.began, *(each.began for each in parts)])
         own = _context(context.trace, context.id)
         parent = _context(context.trace, context.parent, is_remote=True) if context.parent else None
-        yield self._span(_name(record, root), own, parent, root, SpanKind.SERVER, _of_request(record, root),
-                         _status(record, root), since_epoch)  # fmt: skip
+        if root.name == MIRROR_SPAN:
+            above = _context(context.trace, context.parent)
+            yield self._span(MIRROR_SPAN, own, above, root, SpanKind.INTERNAL, _of_mirrored_call(record, root),
+                             SpanStatus(), since_epoch)  # fmt: skip
+        else:
+            yield self._span(_name(record, root), own, parent, root, SpanKind.SERVER, _of_request(record, root),
+                             _status(record, root), since_epoch)  # fmt: skip
         for each in parts:
             ended = each.ended or record.ended
             each.ended = max(ended, each.began)
@@ -190,6 +195,12 @@ def _of_request(record: Record, root: Span) -> Attributes:
     if record.status != OK:
         found["error.type"] = record.reason or record.status
     return found
+
+
+def _of_mirrored_call(record: Record, root: Span) -> Attributes:
+    found = _known(root.facts, "gateway.mirror.")
+    texts = {"request_id": record.id, "operation": record.operation, "model": record.model, "backend": record.backend}
+    return found | {f"gateway.{name}": text for name, text in texts.items() if text}
 
 
 def _of_try(span: Span) -> Attributes:

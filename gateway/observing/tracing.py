@@ -13,6 +13,7 @@ from functools import partial
 from threading import Thread
 from typing import TypeAlias
 
+from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
@@ -37,7 +38,7 @@ Export: TypeAlias = Callable[[Sequence[Record]], str]
 
 class TraceCounts:
     """How many sampled requests had their spans `sent`, so that the collector took them, and `dropped`: too many
-    waited, or the collector did not take them."""
+    waited, or the collector did not take them. Mirrored calls are counted beside the requests of clients."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
@@ -73,6 +74,7 @@ class Tracing:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
         context = record.context = read_context(record.traceparent, message.headers.raw, self._sample)
         if isinstance(context, TraceContext) and context.is_sampled:
+            record.context = replace(context, observe=self.observe)
             record.observers = (*record.observers, self.observe)
             root = Span("request", None, record.received)
             root.id = context.id

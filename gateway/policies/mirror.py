@@ -22,16 +22,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.comparing.answers import Difference, Outcome, compare
+from gateway.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.comparing.tolerance import Tolerance
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
 from gateway.core.record import Record, Telling
-from gateway.core.spans import Span
+from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
@@ -44,13 +44,8 @@ log = logging.getLogger(__name__)
 MARK = b"gateway-mirror"
 """The header or metadata key of a mirrored request. Its value is 1."""
 
-NO_ANSWER = frozenset(
-    {
-        Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED, Status.CANCELLED,
-        Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
-    }
-)  # fmt: skip
-"""Errors that say nothing about the model: the call did not run, or nobody knows how it ended."""
+EQUAL, DIFFERENT, FAILED, DROPPED = "equal", "different", "failed", "dropped"
+"""The outcomes of mirrored calls, as metrics and spans name them."""
 
 _MIRRORED = CALLS - {Operation.STREAM}
 
@@ -134,19 +129,35 @@ class Settings(BaseModel):
 
 
 class MirrorRecord(Record):
-    """The record of a mirrored call. Nobody observes it: metrics and the access log have the requests of clients only.
-    The call is part of the trace of the client's request, has its id if backends get ids, and the header MARK."""
+    """The record of a mirrored call. Metrics and the access log have the requests of clients only, so it has no
+    observers, unless the client's request is sampled: then the call is a span of that request, named `mirror`, with
+    what becomes of it below. The call has the id of the client's request if backends get ids, and the header MARK."""
 
-    __slots__ = ("client_id",)
+    __slots__ = ("client_id", "told")
 
-    def __init__(self, client: Record | None) -> None:
-        """`client`: the record of the client's request."""
+    def __init__(self, client: Record | None, backend: str = "", operation: str = "", model: str = "") -> None:
+        """`client`: the record of the client's request. `backend`: that of the mirror."""
         self.client_id = "" if client is None else client.id
+        self.told: dict[str, object] = {}
+        """The facts of the span."""
         joined = client if client is not None and client.telling.forwards else None
         name, parent = ("", b"") if joined is None else (joined.id, joined.traceparent)
         super().__init__((), name, "", "", "", 0.0, 0, Telling(forwards=True), parent)
-        if client is not None:
-            self.context = client.context
+        if client is None:
+            return
+        context = self.context = client.context
+        if isinstance(context, TraceContext) and context.observe is not None:
+            root = Span(MIRROR_SPAN, None, monotonic())
+            root.facts = self.told
+            self.told |= {"backend": backend, "outcome": DROPPED}
+            self.backend, self.operation, self.model = backend, operation, model[:LONGEST_MODEL]
+            self.events, self.observers = [root], (context.observe,)
+            self.context = replace(context, parent=context.id, id=root.id)
+
+    def ended_as(self, outcome: str, **why: str) -> None:
+        """Note the outcome of the call, and the kinds of differences or the reason of the failure. Values of tensors
+        are not for spans."""
+        self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """As of any record, and the mark. Without an id, that header is left out."""
@@ -228,7 +239,7 @@ class Mirror:
             translate=DEFAULT_TRANSLATE,
             tries=None,
             span=None,
-            record=MirrorRecord(request.record),
+            record=MirrorRecord(request.record, self.settings.backend, request.operation.value, request.model),
         )
 
     def _drop(self, cause: DropCause, why: str) -> None:
@@ -238,26 +249,28 @@ class Mirror:
     async def _run(
         self, beside: Handler, request: Request, expected: Outcome, size: int, expected_seconds: float
     ) -> None:
-        counts = self.counts
+        counts, record = self.counts, request.record
+        assert isinstance(record, MirrorRecord)
         began = monotonic()
         try:
             actual = await self._ask(beside, request)
             if isinstance(actual, GatewayError) and (actual.status in NO_ANSWER or actual.reason is Reason.INTERNAL):
-                self._failed(actual)
+                self._failed(actual, record)
                 return
             counts.answered(expected_seconds, monotonic() - began)
             more = _bytes(_outputs(actual))
             size += more
             counts.bytes += more
-            await self._compare(expected, actual, request)
+            await self._compare(expected, actual, request, record)
         except asyncio.CancelledError:
             counts.dropped(DropCause.STOPPING)
             raise
         except Exception as error:  # an answer that cannot be compared harms nobody
-            self._failed(as_gateway_error(error))
+            self._failed(as_gateway_error(error), record)
         finally:
             counts.in_flight -= 1
             counts.bytes -= size
+            record.end(0, 0)
 
     async def _ask(self, beside: Handler, request: Request) -> Outcome:
         """How the mirror's backend answers."""
@@ -272,12 +285,13 @@ class Mirror:
         assert isinstance(answer, Response)
         return answer
 
-    def _failed(self, error: GatewayError) -> None:
+    def _failed(self, error: GatewayError, record: MirrorRecord) -> None:
         self.counts.failed(error)
+        record.ended_as(FAILED, reason=error.reason.value)
         text = "%s: backend %r does not answer a mirrored request: %s"
         self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
 
-    async def _compare(self, expected: Outcome, actual: Outcome, request: Request) -> None:
+    async def _compare(self, expected: Outcome, actual: Outcome, request: Request, record: MirrorRecord) -> None:
         """Compare the two answers; large ones in a thread."""
         outputs = (*_outputs(expected), *_outputs(actual))
         if are_large(outputs):
@@ -287,11 +301,13 @@ class Mirror:
             difference = self._difference(expected, actual)
         if difference is None:
             self.counts.equal()
+            record.ended_as(EQUAL)
             return
-        name = request.record.client_id if isinstance(request.record, MirrorRecord) else ""
+        name = record.client_id
         told = str(difference)
         if isinstance(actual, GatewayError):
             told = f"{told}: {actual.message[:LONGEST_ERROR]}"
+        record.ended_as(DIFFERENT, differences=", ".join(sorted(difference.kinds)))
         self.counts.differed(difference, told, name, request.operation.value, request.model)
         text = "%s: backend %r answers a request for model %r differently: %s (request id %s)"
         model = request.model[:LONGEST_MODEL]

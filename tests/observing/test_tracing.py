@@ -476,3 +476,57 @@ async def test_a_stream_has_one_span_for_each_part_of_the_work(collector: Collec
         assert known["gateway.times"] == responses
         assert isinstance(busy, float)
         assert 0 < busy * 1e9 < spans[name].end_time_unix_nano - spans[name].start_time_unix_nano
+
+
+MIRROR = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+tracing: {otlp: "COLLECTOR", sample: SAMPLE, service: front, interval: 3600}
+backends:
+  own: {protocol: v2-grpc, flavor: plain, endpoints: ["127.0.0.1:OWN"]}
+  next: {protocol: v2-grpc, flavor: plain, endpoints: ["127.0.0.1:NEXT"]}
+routes:
+  - {match: {model: double}, backend: own, policies: [{mirror: {backend: next, share: 1}}]}
+"""
+
+
+@asynccontextmanager
+async def with_mirror(collector: Collector, sample: float, model: str = "double") -> AsyncIterator[Gateway]:
+    """A gateway whose route has a mirror, which serves `model`."""
+    clock = asyncio.get_running_loop().time
+    servers = [
+        await serve_reference(reference_config("v2-grpc", "127.0.0.1:0", [each], catalog()), clock)
+        for each in ("double", model)
+    ]
+    try:
+        own, other = (int(each.address.rpartition(":")[2]) for each in servers)
+        async with running(MIRROR, collector, sample, OWN=own, NEXT=other) as gateway:
+            head, _ = await post(port(gateway, "http"), "/v2/models/double/infer", BODY)
+            assert head.startswith("HTTP/1.1 200")
+            [mirror] = gateway.mirrors
+            await mirror.ended()
+            yield gateway
+    finally:
+        for each in servers:
+            await each.drain(1)
+
+
+@pytest.mark.parametrize(("model", "outcome"), [("double", "equal"), ("posterior", "different")])
+async def test_a_mirrored_call_is_a_span_of_the_request(collector: Collector, model: str, outcome: str) -> None:
+    async with with_mirror(collector, 1, model):
+        pass
+    (request,) = of_kind(collector, "front", Span.SPAN_KIND_SERVER)
+    (mirror,) = (span for span in collector.spans if span.name == "mirror")
+    assert (mirror.trace_id, mirror.parent_span_id) == (request.trace_id, request.span_id)
+    assert mirror.kind == Span.SPAN_KIND_INTERNAL
+    found = attributes(mirror.attributes)
+    assert found["gateway.backend"] == found["gateway.mirror.backend"] == "next"
+    assert found["gateway.mirror.outcome"] == outcome
+    assert found.get("gateway.mirror.differences") == ("status" if outcome == "different" else None)
+    sent = {span.parent_span_id for span in of_kind(collector, "front", Span.SPAN_KIND_CLIENT)}
+    assert sent == {request.span_id, mirror.span_id}
+
+
+async def test_a_mirrored_call_of_a_request_that_is_not_sampled_has_no_span(collector: Collector) -> None:
+    async with with_mirror(collector, 0):
+        pass
+    assert collector.spans == []

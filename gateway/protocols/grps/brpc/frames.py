@@ -95,10 +95,19 @@ def credential(message: Message) -> Headers:
 
 
 def with_credential(message: Message, authorization: bytes) -> Message:
-    """A request frame with a credential where brpc's Authenticator puts it, with its scheme."""
+    """A request frame, as it was written or received, with a credential where brpc's Authenticator puts it, with its
+    scheme; without any if it is empty."""
     header, *payload = message.parts
-    meta = parse(RpcMeta, memoryview(header)[HEADER.size :])
-    meta.authentication_data = authorization
+    if len(header) == HEADER.size:  # as transports receive it: the meta is in the second part
+        size, body = meta_size(header), memoryview(payload[0])
+        written, payload = body[:size], [body[size:], *payload[1:]]
+    else:
+        written = memoryview(header)[HEADER.size :]
+    meta = parse(RpcMeta, written)
+    if authorization:
+        meta.authentication_data = authorization
+    else:
+        meta.ClearField("authentication_data")
     return write_frame(meta.SerializeToString(), tuple(payload), message.deadline)
 
 

@@ -1,0 +1,73 @@
+"""`gateway record` and `gateway replay` as users run them."""
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.cli.commands import gateway, started
+from tests.interop.processes import free_port
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:FRONT", protocols: [v2-rest]}]
+backends: {old: {protocol: graphpipe, endpoints: ["http://127.0.0.1:OLD/"]}}
+routes: [{match: {model: double}, backend: old}]
+reference:
+  - {protocol: graphpipe, bind: "127.0.0.1:OLD", models: [double]}
+  - {protocol: v2-grpc, bind: "127.0.0.1:NEW", models: [double]}
+"""
+
+
+def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another_protocol(tmp_path: Path) -> None:
+    ports = {word: free_port() for word in ("FRONT", "OLD", "NEW")}
+    text = CONFIG
+    for word, port in ports.items():
+        text = text.replace(word, str(port))
+    (tmp_path / "gateway.yaml").write_text(text)
+    cassette, new = tmp_path / "c.jsonl", f"v2-grpc://127.0.0.1:{ports['NEW']}"
+    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
+    arguments = ("--config", str(tmp_path / "gateway.yaml"), "--output", str(cassette))
+    with started("record", *arguments) as (process, _):
+        url = f"http://127.0.0.1:{ports['FRONT']}/v2/models/double/infer"
+        assert httpx.post(url, json=body).status_code == 200
+        process.terminate()
+        assert process.wait() == 0
+    assert len(cassette.read_text().splitlines()) == 2
+    with started("serve", "--config", str(tmp_path / "gateway.yaml")):
+        found = gateway("replay", str(cassette), "--to", new, "--rename", "output0=y")
+        assert (found.exit_code, found.output.splitlines()[1].split()[:5]) == (0, ["double", "1", "1", "0", "0"])
+        found = gateway("replay", str(cassette), "--to", new, "--json", str(tmp_path / "r.json"))
+        assert found.exit_code == 1
+        assert "output 'output0' is missing; output 'y' is not expected" in found.output
+        assert json.loads((tmp_path / "r.json").read_text())["different"] == 1
+        found = gateway("replay", str(cassette), "--to", new, "--wire")
+        assert (found.exit_code, found.stderr.strip()) == (
+            2, "line 2 is a message of v2-rest, and the server speaks v2-grpc; without --wire it is translated",
+        )  # fmt: skip
+    found = gateway("replay", str(cassette), "--to", new)
+    assert found.exit_code == 3, found.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--to", "127.0.0.1:1"), "does not say the protocol"),
+        (("--to", "v2-rest://127.0.0.1:1", "--model", "double"), "--model 'double'; expected RECORDED=NAME"),
+        (("--to", "v2-rest://127.0.0.1:1", "--wire", "--model", "a=b"), "--wire sends the recorded bytes"),
+        (("--to", "v2-rest://127.0.0.1:1"), "this is no cassette"),
+    ],
+)
+def test_wrong_usage_is_told(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
+    (tmp_path / "c").write_text("{}\n")
+    found = gateway("replay", str(tmp_path / "c"), *arguments)
+    assert found.exit_code == 2
+    assert problem in found.stderr
+
+
+def test_record_refuses_to_append_to_another_file(tmp_path: Path) -> None:
+    (tmp_path / "gateway.yaml").write_text(CONFIG)
+    path = str(tmp_path / "gateway.yaml")
+    found = gateway("record", "--config", path, "--output", path)
+    assert found.exit_code == 1
+    assert "this is no cassette" in found.stderr
