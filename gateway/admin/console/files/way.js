@@ -3,12 +3,12 @@
 import { html, svg } from "./dom.js";
 import { NONE, conditions, count, seconds, shortened } from "./format.js";
 
-const WIDTH = 142;
-const HEIGHT = 58;
-const GAP = 26;
+const WIDTH = 104;
+const HEIGHT = 74;
+const GAP = 16;
 const SMALL = 24;
 const MOST = 6; // routes, and backends, that are drawn below their stage
-const LETTERS = 17;
+const LETTERS = 11;
 
 /**
  * `explanation` is that of a request which is not sent, `live` the one that came with the reply `sent`; one of them is
@@ -25,7 +25,8 @@ export function way({ explanation, live, sent, listener, topology }) {
 
 const milliseconds = (value) => (value === undefined ? null : value / 1000);
 const bytes = (value) => (value === null || value === undefined ? "" : `${count(value)} bytes`);
-const figures = (stage) => [stage.seconds === null || stage.seconds === undefined ? "" : seconds(stage.seconds), bytes(stage.bytes)].filter(Boolean).join(" · ");
+const time = (stage) => (stage.seconds === null || stage.seconds === undefined ? "" : seconds(stage.seconds));
+const figures = (stage) => [time(stage), bytes(stage.bytes)].filter(Boolean).join(" · ");
 
 function tensor(each) {
   const [name, datatype, shape] = Array.isArray(each) ? each : [each.name, each.datatype, each.shape];
@@ -65,12 +66,12 @@ function offline(found, topology) {
     { id: "transport", title: "Listener", name: found.listener, bytes: found.received.size, lines: [`${found.protocol} over ${found.transport}`, `${found.received.method} ${found.received.path}`.trim()] },
     { id: "decode", title: "Protocol", name: found.protocol, seconds: took.decode, lines: [found.pattern && `pattern ${found.pattern}`, request && `${request.operation} of ${request.model}${request.version ? `, version ${request.version}` : ""}`, ...(request?.inputs ?? []).map((each) => `input ${tensor(each)}`)] },
     {
-      id: "route", title: "Route", name: decision?.route || (decision?.note ? "none needed" : NONE), seconds: took.route,
+      id: "route", title: "Route", name: decision?.route || (decision?.note ? "not needed" : NONE), seconds: took.route,
       lines: [decision?.note, decision?.readings.length && `the name is read as ${decision.readings.join(", or as ")}`, ...(decision?.routes ?? []).map((each) => `${each.route}: ${each.taken ? `matches (${matches(topology, each.route)})` : each.unmet.join("; ") || "would match, but an earlier route does"}`)],
       below: (decision?.routes ?? []).filter((each) => !each.taken).map((each) => ({ name: each.route, why: each.unmet.join("; ") || "an earlier route matches" })),
     },
-    { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "tensors change" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
-    { id: "policies", title: "Policies", name: policies.length ? `${policies.length} in the way` : "none", lines: policies.length ? policies : ["neither the route nor the backend has policies"] },
+    { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "changed" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
+    { id: "policies", title: "Policies", name: policies.length ? `${policies.length}` : "none", lines: policies.length ? policies : ["neither the route nor the backend has policies"] },
     {
       id: "backend", title: "Backend", name: backend || NONE, bytes: call?.message.size,
       lines: [target && `${target.protocol}, model ${target.model}${target.version ? `, version ${target.version}` : ""}`, target?.error, ...found.calls.map((each) => `${each.operation} would be sent to ${each.endpoint}: ${each.message.path}, ${bytes(each.message.size)}`)],
@@ -100,8 +101,8 @@ function online(live, sent, listener, topology) {
       lines: [...(live.routes ?? []).map(([name, why]) => `${name}: ${why}`), live.route && `${live.route}: matches (${matches(topology, live.route)})`],
       below: (live.routes ?? []).map(([name, why]) => ({ name, why })),
     },
-    { id: "fit", title: "Bridge", name: isChanged ? "tensors change" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors pass unchanged"] },
-    { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} tries, ${live.queued_ms} ms in the queue`, ...policies] },
+    { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors pass unchanged"] },
+    { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "try" : "tries"}, ${live.queued_ms} ms in the queue`, ...policies] },
     {
       id: "backend", title: "Backend", name: live.backend || NONE, seconds: milliseconds(last?.ms), bytes: last?.reply_bytes,
       lines: [live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
@@ -136,23 +137,24 @@ function drawn(stages) {
     const x = 4 + at * (WIDTH + GAP);
     if (at) {
       const isReached = stage.state !== "unreached";
-      drawing.append(svg("path", { class: `arrow ${isReached ? stage.state : "unreached"}`, d: `M${x - GAP} ${4 + HEIGHT / 2}H${x - 5}m-5 -4l5 4l-5 4` }));
+      drawing.append(svg("path", { class: `arrow ${isReached ? stage.state : "unreached"}`, d: `M${x - GAP} ${4 + HEIGHT / 2}H${x - 2}m-5 -4l5 4l-5 4` }));
     }
     drawing.append(svg("g", { class: `stage ${stage.state}`, transform: `translate(${x} 4)` },
       svg("title", {}, [stage.title, stage.name, ...stage.lines].join("\n")),
       svg("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 6 }), svg("rect", { class: `state ${stage.state}`, width: 5, height: HEIGHT, rx: 2 }),
-      svg("text", { class: "kind", x: 14, y: 16 }, stage.title),
-      svg("text", { class: "title", x: 14, y: 33 }, shortened(String(stage.name), LETTERS)),
-      svg("text", { class: "numbers", x: 14, y: 49 }, shortened(figures(stage), 24))));
+      svg("text", { class: "kind", x: 12, y: 16 }, stage.title),
+      svg("text", { class: "title", x: 12, y: 33 }, shortened(String(stage.name), LETTERS)),
+      svg("text", { class: "numbers", x: 12, y: 51 }, time(stage) || bytes(stage.bytes)),
+      svg("text", { class: "numbers", x: 12, y: 66 }, time(stage) && bytes(stage.bytes))));
     const below = stage.below ?? [];
     const shown = below.length > MOST ? [...below.slice(0, MOST), { name: `${below.length - MOST} more`, why: "" }] : below;
     shown.forEach((each, place) => {
       const y = HEIGHT + 16 + place * (SMALL + 6);
       drawing.append(
-        svg("path", { class: "arrow unreached", d: `M${x + 10} ${place ? y - SMALL / 2 - 6 : HEIGHT + 4}V${y + SMALL / 2}H${x + 20}` }),
-        svg("g", { class: "stage left", transform: `translate(${x + 20} ${y})` }, svg("title", {}, `${each.name}: ${each.why}`),
-          svg("rect", { class: "box", width: WIDTH - 20, height: SMALL, rx: 4 }),
-          svg("text", { class: "numbers", x: 8, y: 16 }, shortened(each.name, 18))));
+        svg("path", { class: "arrow unreached", d: `M${x + 10} ${place ? y - SMALL / 2 - 6 : HEIGHT + 4}V${y + SMALL / 2}H${x + 18}` }),
+        svg("g", { class: "stage left", transform: `translate(${x + 18} ${y})` }, svg("title", {}, `${each.name}: ${each.why}`),
+          svg("rect", { class: "box", width: WIDTH - 18, height: SMALL, rx: 4 }),
+          svg("text", { class: "numbers", x: 8, y: 16 }, shortened(each.name, 12))));
     });
   });
   return html("div", { class: "scroll", role: "region", "aria-label": "The way of the request", tabindex: "0" }, drawing);
