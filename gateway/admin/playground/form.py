@@ -41,19 +41,19 @@ class TypedInput(_Typed):
     """One input. `shape` may have one free dimension (`-1` or `?`), and is made of the values if it is empty.
     `declared`: the shape that the model's metadata has; empty if that is unknown."""
 
-    name: str = Field("", max_length=LONGEST_NAME)
-    datatype: str = Field("FP64", max_length=16)
-    shape: str = Field("", max_length=400)
+    name: str = Field(default="", max_length=LONGEST_NAME)
+    datatype: str = Field(default="FP64", max_length=16)
+    shape: str = Field(default="", max_length=400)
     values: str = ""
-    declared: list[int] = Field([], max_length=MAX_RANK)
+    declared: list[int] = Field(default=[], max_length=MAX_RANK)
 
 
 class DeclaredOutput(_Typed):
     """An output in the model's metadata."""
 
-    name: str = Field("", max_length=LONGEST_NAME)
-    datatype: str = Field("FP64", max_length=16)
-    shape: list[int] = Field([], max_length=MAX_RANK)
+    name: str = Field(default="", max_length=LONGEST_NAME)
+    datatype: str = Field(default="FP64", max_length=16)
+    shape: list[int] = Field(default=[], max_length=MAX_RANK)
 
 
 class Form(_Typed):
@@ -62,15 +62,15 @@ class Form(_Typed):
 
     listener: str = Field(max_length=LONGEST_NAME)
     protocol: str = Field(max_length=LONGEST_NAME)
-    model: str = Field("", max_length=LONGEST_NAME)
-    version: str = Field("", max_length=LONGEST_NAME)
-    operation: str = Field("infer", max_length=64)
-    inputs: list[TypedInput] = Field([], max_length=MOST_TENSORS)
-    outputs: list[DeclaredOutput] = Field([], max_length=MOST_TENSORS)
+    model: str = Field(default="", max_length=LONGEST_NAME)
+    version: str = Field(default="", max_length=LONGEST_NAME)
+    operation: str = Field(default="infer", max_length=64)
+    inputs: list[TypedInput] = Field(default=[], max_length=MOST_TENSORS)
+    outputs: list[DeclaredOutput] = Field(default=[], max_length=MOST_TENSORS)
     parameters: str = ""
-    headers: str = Field("", max_length=16_384)
-    key: str = Field("", max_length=16_384, repr=False)
-    seconds: float = Field(SECONDS, gt=0, le=MOST_SECONDS, allow_inf_nan=False)
+    headers: str = Field(default="", max_length=16_384)
+    key: str = Field(default="", max_length=16_384, repr=False)
+    seconds: float = Field(default=SECONDS, gt=0, le=MOST_SECONDS, allow_inf_nan=False)
 
 
 class FormError(Exception):

@@ -53,7 +53,9 @@ routes:
     rewrite: {model: double}
   - match: {protocol: umbridge, model: double}
     backend: tensors
-    signature: {inputs: [{name: x, datatype: FP64, shape: [-1, 3]}], outputs: [{name: y, datatype: FP64, shape: [-1, 3]}]}
+    signature:
+      inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]
+      outputs: [{name: y, datatype: FP64, shape: [-1, 3]}]
   - {match: {model: "*"}, backend: tensors}
 """
 

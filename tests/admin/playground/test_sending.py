@@ -68,7 +68,7 @@ async def test_an_error_is_shown_as_the_listener_and_every_other_protocol_tell_i
 
 async def test_derivatives_and_streams_are_sent_as_each_protocol_has_them(gateway: Played) -> None:
     gradient = {**POSTERIOR, "operation": "gradient"}
-    gradient["inputs"] = [*POSTERIOR["inputs"], {"name": "sens", "values": "1", "shape": "1, 1"}]  # type: ignore[misc]
+    gradient["inputs"] = [*POSTERIOR["inputs"], {"name": "sens", "values": "1", "shape": "1, 1"}]
     for protocol, path in (("umbridge", "/Gradient"), ("v2-rest", "/v2/models/posterior.gradient/infer")):
         sent = await gateway.ask("send", {**gradient, "protocol": protocol})
         assert sent["calls"][0]["request"]["head"][0] == f"POST {path}"
