@@ -19,6 +19,7 @@ from gateway.admin.console.configuration import Configuration, LineMark, ReloadF
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
 from gateway.admin.console.topology import Topology, topology
+from gateway.admin.playground.api import add_playground
 from gateway.admin.status import LoadError
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
@@ -85,6 +86,7 @@ class ShownGateway(typing.Protocol):
 
 def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
     """Add the paths below `/api`."""
+    add_playground(app, gateway)
     lists = ModelLists(clock)
     checked: list[tuple[Config, list[str], list[LineMark]]] = []
     drawn: list[tuple[Config, datetime, dict[str, Any]]] = []

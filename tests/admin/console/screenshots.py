@@ -21,7 +21,11 @@ COLOURS = 128
 
 CONFIG = """
 listeners:
-  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, graphpipe]}
+  - name: http
+    bind: "127.0.0.1:0"
+    protocols: [v2-rest, v1-rest, umbridge, graphpipe]
+    allow_explain: true
+    reply_headers: true
   - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}
   - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: classify}
 admin: {bind: "127.0.0.1:0"}
@@ -48,6 +52,8 @@ PICTURES = {
     "overview": "#/overview",
     "errors": "#/errors",
     "models": "#/models?backend=triton&model=add_sub&version=1",
+    "playground": "#/playground?model=posterior&protocol=umbridge",
+    "explain": "#/playground?model=team-double&protocol=umbridge",
 }
 THEMES = ("light", "dark")
 
@@ -69,12 +75,30 @@ def send(gateway: Looked, ends: threading.Event) -> None:
             return
 
 
+def play(page: Page, name: str) -> None:
+    """Send the request that the playground proposes; for the picture `explain` its way is shown."""
+    page.locator("fieldset").first.wait_for()
+    page.wait_for_function("() => !document.body.textContent.includes('Asking')")
+    if name == "explain" and not page.get_by_label("Name", exact=True).count():
+        page.get_by_role("button", name="range").first.click()
+    elif name == "explain":
+        page.get_by_label("Name", exact=True).fill("x")
+        page.get_by_label("Values").fill("1, 2, 3")
+    page.get_by_role("button", name="Send").click()
+    page.locator(".outcome").wait_for()
+    if name == "explain":
+        page.get_by_role("tab", name="Explain").click()
+
+
 def take(page: Page, gateway: Looked) -> None:
     """The pictures of every view in every theme."""
     for name, fragment in PICTURES.items():
         page.goto(f"{gateway.admin}/console/{fragment}")
         page.reload()
-        page.locator("main tbody tr, main .node").first.wait_for()
+        if "playground" in fragment:
+            play(page, name)
+        else:
+            page.locator("main tbody tr, main .node").first.wait_for()
         page.wait_for_function("() => !document.body.textContent.includes('Asking')")
         if name == "overview":
             page.wait_for_function(

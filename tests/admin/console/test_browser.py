@@ -14,7 +14,7 @@ from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 
 pytestmark = needs_chromium
 
-VIEWS = ("Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Errors", "Configuration")
+VIEWS = ("Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Playground", "Errors", "Configuration")
 
 EXPECTED = (
     "Failed to load resource",  # Chromium's line for a reply with an error: 401 is part of a test
@@ -91,6 +91,7 @@ def rows(page: Page) -> list[str]:
         ("Backends", "science"),
         ("Endpoints", "http://127.0.0.1:"),
         ("Models", "add_sub"),
+        ("Playground", "Nothing is sent yet."),
         ("Errors", "No connection to an endpoint, or it broke off."),
         ("Configuration", "max_in_flight"),
     ],
@@ -388,3 +389,44 @@ def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(
 def test_the_page_of_the_api_works_without_a_network(page: Page) -> None:
     page.get_by_role("link", name="API").click()
     expect(page.get_by_text("/api/traffic")).to_be_visible()
+
+
+def test_the_playground_is_used_by_the_keyboard_alone(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/playground?model=double")
+    values = page.get_by_label("Values")
+    expect(values).to_have_value("0")
+    values.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("1, x")
+    page.get_by_label("Shape").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("'x' is no number")).to_be_visible()
+    expect(values).to_be_focused()
+    expect(values).to_have_attribute("aria-invalid", "true")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("4")
+    page.get_by_role("button", name="Send").focus()
+    page.keyboard.press("Space")
+    expect(page.locator(".outcome")).to_have_text("OK")
+    expect(page.get_by_role("region", name="Outputs")).to_contain_text("[[8.0]]")
+    page.get_by_role("tab", name="v2-rest").focus()
+    page.keyboard.press("End")
+    expect(page.get_by_role("tabpanel", name="v2-grpc")).to_contain_text("field 1: 6 bytes")
+
+
+def test_the_playground_shows_hostile_names_as_text_and_the_way(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/playground")
+    page.get_by_label("Model").fill(HOSTILE)
+    page.get_by_label("Model").press("Tab")
+    expect(page.locator("legend")).to_contain_text("x")
+    for button in ("Explain", "Snippets", "Send"):
+        page.get_by_role("button", name=button, exact=True).click()
+        tab = "Reply" if button == "Send" else button
+        expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    expect(page.locator(".outcome")).to_have_text("OK")
+    page.get_by_role("button", name="Explain", exact=True).click()
+    expect(page.locator(".stages")).to_contain_text("routes[0]: ")
+    expect(page.locator(".stages")).to_contain_text(HOSTILE)

@@ -43,6 +43,34 @@ export async function ask(path, query = "") {
   return { value, time, changed: true };
 }
 
+/** What is wrong with the fields of a form: a text for each. */
+export class Wrong extends Error {
+  constructor(errors) {
+    super(Object.values(errors).join("; "));
+    this.errors = errors;
+  }
+}
+
+/** The JSON that the gateway answers to `value`, posted to `path` below /api. */
+export async function post(path, value) {
+  const headers = { "Content-Type": "application/json" };
+  const key = sessionStorage.getItem(KEY);
+  if (key !== null) headers.Authorization = `Bearer ${key}`;
+  let reply;
+  try {
+    reply = await fetch(`../api/${path}`, { method: "POST", headers, body: JSON.stringify(value), credentials: "omit", cache: "no-store" });
+  } catch {
+    throw new Failed("the gateway does not answer");
+  }
+  if (reply.status === 401 || reply.status === 403) throw new Refused((await reply.text()).trim());
+  if (reply.status === 422) {
+    const found = await reply.json();
+    throw found.errors ? new Wrong(found.errors) : new Failed(String(found.detail));
+  }
+  if (!reply.ok) throw new Failed(await why(reply));
+  return { value: await reply.json() };
+}
+
 async function why(reply) {
   const text = await reply.text();
   try {

@@ -8,6 +8,7 @@ import * as errors from "./errors.js";
 import { count } from "./format.js";
 import * as models from "./models.js";
 import * as overview from "./overview.js";
+import * as playground from "./playground.js";
 import * as tables from "./tables.js";
 import { Traffic } from "./traffic.js";
 
@@ -26,6 +27,7 @@ const VIEWS = [
   ["backends", "Backends", tables.backends],
   ["endpoints", "Endpoints", tables.endpoints],
   ["models", "Models", models.show],
+  ["playground", "Playground", playground.show],
   ["errors", "Errors", errors.show],
   ["configuration", "Configuration", configuration.show],
 ];

@@ -4,6 +4,7 @@ import { to } from "./address.js";
 import { html } from "./dom.js";
 import { callsOf, nodesOf, stateOf } from "./drawing.js";
 import { NONE, conditions, count, rate, seconds, share } from "./format.js";
+import { Mirrors } from "./mirrors.js";
 import { roleOf } from "./overview.js";
 import { Table } from "./table.js";
 
@@ -37,11 +38,17 @@ function badge(id, title, text, state) {
 }
 
 function view(title, made) {
-  return (root) => {
-    const { rows, ...settings } = made();
+  return (root, page) => {
+    const { rows, below, ...settings } = made();
     const table = new Table({ label: title, ...settings });
-    root.append(html("h1", {}, title), table.element);
-    return { update: (model) => table.update(rows(model)) };
+    const more = below?.(page);
+    root.append(html("h1", {}, title), table.element, more?.element ?? "");
+    return {
+      update: (model) => {
+        table.update(rows(model));
+        more?.update(model);
+      },
+    };
   };
 }
 
@@ -64,6 +71,7 @@ export const listeners = view("Listeners", () => ({
 export const routes = view("Routes", () => ({
   rows: ({ topology, traffic }) => topology.routes.map((each, at) => ({ ...each, at, traffic })),
   key: (row) => row.place,
+  below: ({ attempt }) => new Mirrors(attempt),
   empty: "There are no routes, so no request can be answered.",
   columns: [
     { ...name("place", "Place", (row) => row.place, (row) => `route:${row.place}`), value: (row) => row.at },

@@ -1,0 +1,51 @@
+// Tabs: a row of buttons of which one is chosen, and the panel of that one. Arrow keys go from tab to tab.
+
+import { html } from "./dom.js";
+
+let made = 0;
+
+export class Tabs {
+  /** `tabs`: `[name, title, node]` for each. `chosen`: the name of the one that is shown first. */
+  constructor(label, tabs, chosen = tabs[0][0]) {
+    this.buttons = new Map();
+    this.panels = new Map();
+    const id = `tabs-${++made}`;
+    const list = html("div", { class: "tabs", role: "tablist", "aria-label": label, keydown: (event) => this.#key(event) });
+    this.element = html("div", {}, list);
+    for (const [name, title, node] of tabs) {
+      const button = html("button", {
+        type: "button", role: "tab", id: `${id}-${name}`, "aria-controls": `${id}-${name}-panel`, click: () => this.choose(name),
+      }, title);
+      const panel = html("div", { role: "tabpanel", id: `${id}-${name}-panel`, "aria-labelledby": `${id}-${name}`, class: "tab-panel" }, node);
+      this.buttons.set(name, button);
+      this.panels.set(name, panel);
+      list.append(button);
+      this.element.append(panel);
+    }
+    this.choose(chosen);
+  }
+
+  choose(name) {
+    for (const [each, button] of this.buttons) {
+      button.setAttribute("aria-selected", String(each === name));
+      button.tabIndex = each === name ? 0 : -1;
+      this.panels.get(each).hidden = each !== name;
+    }
+  }
+
+  /** Replace what a tab shows. */
+  fill(name, ...nodes) {
+    this.panels.get(name).replaceChildren(...nodes.flat().filter(Boolean));
+  }
+
+  #key(event) {
+    const names = [...this.buttons.keys()];
+    const at = names.findIndex((each) => this.buttons.get(each) === event.target);
+    const steps = { ArrowRight: at + 1, ArrowLeft: at - 1 + names.length, Home: 0, End: names.length - 1 };
+    if (at < 0 || !(event.key in steps)) return;
+    event.preventDefault();
+    const name = names[steps[event.key] % names.length];
+    this.choose(name);
+    this.buttons.get(name).focus();
+  }
+}

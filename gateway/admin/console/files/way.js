@@ -1,0 +1,168 @@
+// The way of one request as a drawing: listener, protocol, routes, bridge, policies, backend, reply.
+
+import { html, svg } from "./dom.js";
+import { NONE, conditions, count, seconds, shortened } from "./format.js";
+
+const WIDTH = 104;
+const HEIGHT = 74;
+const GAP = 16;
+const SMALL = 24;
+const MOST = 6; // routes, and backends, that are drawn below their stage
+const LETTERS = 11;
+
+/**
+ * `explanation` is that of a request which is not sent, `live` the one that came with the reply `sent`; one of them is
+ * given. `listener` and `topology` are what is configured.
+ */
+export function way({ explanation, live, sent, listener, topology }) {
+  const stages = explanation ? offline(explanation, topology) : online(live, sent, listener, topology);
+  return html("div", { class: "way" },
+    html("p", { class: "muted" }, explanation
+      ? "Nothing is sent: this is what the gateway would do. Metadata that it would first ask a server for is not known here."
+      : "As the request went that was sent just now."),
+    drawn(stages), listed(stages));
+}
+
+const milliseconds = (value) => (value === undefined ? null : value / 1000);
+const bytes = (value) => (value === null || value === undefined ? "" : `${count(value)} bytes`);
+const time = (stage) => (stage.seconds === null || stage.seconds === undefined ? "" : seconds(stage.seconds));
+const figures = (stage) => [time(stage), bytes(stage.bytes)].filter(Boolean).join(" · ");
+
+function tensor(each) {
+  const [name, datatype, shape] = Array.isArray(each) ? each : [each.name, each.datatype, each.shape];
+  return `${name || "(no name)"} ${datatype} [${shape.join(", ")}]`;
+}
+
+function changed({ before, after, cast, cast_error: error }) {
+  if (!before) return `${tensor(after)}: added`;
+  if (!after) return `${tensor(before)}: left out`;
+  const lost = cast?.error ?? error;
+  const text = tensor(before) === tensor(after) ? `${tensor(before)}: unchanged` : `${tensor(before)} → ${tensor(after)}`;
+  return lost ? `${text}, the largest error is ${lost}` : cast ? `${text}, every value is the same` : text;
+}
+
+function policiesOf(topology, route, backend) {
+  return [
+    ...(topology?.routes.find((each) => each.place === route)?.policies ?? []).map((each) => `${each} (${route})`),
+    ...(topology?.backends.find((each) => each.name === backend)?.policies ?? []).map((each) => `${each} (${backend})`),
+  ];
+}
+
+const matches = (topology, place) => {
+  const found = topology?.routes.find((each) => each.place === place);
+  return found ? conditions(found.match) : "";
+};
+
+function offline(found, topology) {
+  const took = Object.fromEntries(found.seconds);
+  const decision = found.decision;
+  const calls = found.calls.filter((each) => each.operation !== "metadata");
+  const call = calls[0] ?? found.calls[0];
+  const backend = call?.backend || decision?.backends[0]?.backend || "";
+  const target = decision?.backends.find((each) => each.backend === backend);
+  const policies = policiesOf(topology, decision?.route, backend);
+  const request = found.request;
+  const stages = [
+    { id: "transport", title: "Listener", name: found.listener, bytes: found.received.size, lines: [`${found.protocol} over ${found.transport}`, `${found.received.method} ${found.received.path}`.trim()] },
+    { id: "decode", title: "Protocol", name: found.protocol, seconds: took.decode, lines: [found.pattern && `pattern ${found.pattern}`, request && `${request.operation} of ${request.model}${request.version ? `, version ${request.version}` : ""}`, ...(request?.inputs ?? []).map((each) => `input ${tensor(each)}`)] },
+    {
+      id: "route", title: "Route", name: decision?.route || (decision?.note ? "not needed" : NONE), seconds: took.route,
+      lines: [decision?.note, decision?.readings.length && `the name is read as ${decision.readings.join(", or as ")}`, ...(decision?.routes ?? []).map((each) => `${each.route}: ${each.taken ? `matches (${matches(topology, each.route)})` : each.unmet.join("; ") || "would match, but an earlier route does"}`)],
+      below: (decision?.routes ?? []).filter((each) => !each.taken).map((each) => ({ name: each.route, why: each.unmet.join("; ") || "an earlier route matches" })),
+    },
+    { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "changed" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
+    { id: "policies", title: "Policies", name: policies.length ? `${policies.length}` : "none", lines: policies.length ? policies : ["neither the route nor the backend has policies"] },
+    {
+      id: "backend", title: "Backend", name: backend || NONE, bytes: call?.message.size,
+      lines: [target && `${target.protocol}, model ${target.model}${target.version ? `, version ${target.version}` : ""}`, target?.error, ...found.calls.map((each) => `${each.operation} would be sent to ${each.endpoint}: ${each.message.path}, ${bytes(each.message.size)}`)],
+      below: (decision?.backends ?? []).filter((each) => each.backend !== backend).map((each) => ({ name: each.backend, why: each.role })),
+    },
+    { id: "encode", title: "Reply", name: found.error ? found.error.status : "not sent", bytes: found.error ? found.reply?.size : undefined, lines: [found.reply && `status ${found.reply.status}`] },
+  ];
+  stages[0].lines.push(...found.notes);
+  return marked(stages, found.error?.stage, found.error && `${found.error.status} (${found.error.reason}): ${found.error.text}`, false);
+}
+
+function online(live, sent, listener, topology) {
+  const span = (name) => live.spans?.find((each) => each.name === name);
+  const tries = (live.spans ?? []).filter((each) => each.name === "try");
+  const call = sent.calls.at(-1);
+  const reply = call?.replies.at(-1);
+  const policies = policiesOf(topology, live.route, live.backend);
+  const changes = [...(live.inputs ?? []).map((each) => `input ${changed(each)}`), ...(live.outputs ?? []).map((each) => `output ${changed(each)}`)];
+  const isChanged = changes.some((each) => each.includes("→") || each.endsWith("added") || each.endsWith("left out"));
+  const fitting = [span("fit"), span("fit reply")].filter(Boolean);
+  const last = tries.at(-1);
+  const stages = [
+    { id: "transport", title: "Listener", name: listener?.name ?? "", bytes: call?.request.size, seconds: milliseconds(live.ms), lines: [listener?.address, call?.request.head[0], `${live.ms} ms in the gateway, ${seconds(sent.seconds)} for the client`] },
+    { id: "decode", title: "Protocol", name: live.protocol, seconds: milliseconds(span("decode")?.ms), lines: [`${live.operation}`] },
+    {
+      id: "route", title: "Route", name: live.route || NONE,
+      lines: [...(live.routes ?? []).map(([name, why]) => `${name}: ${why}`), live.route && `${live.route}: matches (${matches(topology, live.route)})`],
+      below: (live.routes ?? []).map(([name, why]) => ({ name, why })),
+    },
+    { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors pass unchanged"] },
+    { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "try" : "tries"}, ${live.queued_ms} ms in the queue`, ...policies] },
+    {
+      id: "backend", title: "Backend", name: live.backend || NONE, seconds: milliseconds(last?.ms), bytes: last?.reply_bytes,
+      lines: [live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
+    },
+    { id: "encode", title: "Reply", name: live.status, seconds: milliseconds(span("encode")?.ms), bytes: reply?.size, lines: [sent.error, live.shortened && "the explanation was too long for a header and is shortened"] },
+  ];
+  const isFailed = live.status !== "OK";
+  const stage = !isFailed ? null : last?.error || live.tries ? "backend" : live.route ? "fit" : "route";
+  return marked(stages, stage, isFailed && sent.error, true);
+}
+
+/** Mark where an error ended the way, and what was not reached. */
+function marked(stages, stage, text, isSent) {
+  const at = stages.findIndex((each) => each.id === stage);
+  stages.forEach((each, place) => {
+    each.lines = each.lines.filter(Boolean);
+    each.state = at < 0 ? "ok" : place < at ? "ok" : place === at ? "down" : "unreached";
+  });
+  if (at >= 0) {
+    stages[at].lines.push(text);
+    stages.at(-1).state = "down";
+  } else if (!isSent) stages.at(-1).state = "unreached";
+  return stages;
+}
+
+function drawn(stages) {
+  const most = Math.max(0, ...stages.map((each) => Math.min(each.below?.length ?? 0, MOST + 1)));
+  const width = stages.length * WIDTH + (stages.length - 1) * GAP + 8;
+  const height = HEIGHT + 8 + most * (SMALL + 6) + (most ? 10 : 0);
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": stages.map((each) => `${each.title}: ${each.name}${each.state === "down" ? ", failed" : each.state === "unreached" ? ", not reached" : ""}`).join("; ") });
+  stages.forEach((stage, at) => {
+    const x = 4 + at * (WIDTH + GAP);
+    if (at) {
+      const isReached = stage.state !== "unreached";
+      drawing.append(svg("path", { class: `arrow ${isReached ? stage.state : "unreached"}`, d: `M${x - GAP} ${4 + HEIGHT / 2}H${x - 2}m-5 -4l5 4l-5 4` }));
+    }
+    drawing.append(svg("g", { class: `stage ${stage.state}`, transform: `translate(${x} 4)` },
+      svg("title", {}, [stage.title, stage.name, ...stage.lines].join("\n")),
+      svg("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 6 }), svg("rect", { class: `state ${stage.state}`, width: 5, height: HEIGHT, rx: 2 }),
+      svg("text", { class: "kind", x: 12, y: 16 }, stage.title),
+      svg("text", { class: "title", x: 12, y: 33 }, shortened(String(stage.name), LETTERS)),
+      svg("text", { class: "numbers", x: 12, y: 51 }, time(stage) || bytes(stage.bytes)),
+      svg("text", { class: "numbers", x: 12, y: 66 }, time(stage) && bytes(stage.bytes))));
+    const below = stage.below ?? [];
+    const shown = below.length > MOST ? [...below.slice(0, MOST), { name: `${below.length - MOST} more`, why: "" }] : below;
+    shown.forEach((each, place) => {
+      const y = HEIGHT + 16 + place * (SMALL + 6);
+      drawing.append(
+        svg("path", { class: "arrow unreached", d: `M${x + 10} ${place ? y - SMALL / 2 - 6 : HEIGHT + 4}V${y + SMALL / 2}H${x + 18}` }),
+        svg("g", { class: "stage left", transform: `translate(${x + 18} ${y})` }, svg("title", {}, `${each.name}: ${each.why}`),
+          svg("rect", { class: "box", width: WIDTH - 18, height: SMALL, rx: 4 }),
+          svg("text", { class: "numbers", x: 8, y: 16 }, shortened(each.name, 12))));
+    });
+  });
+  return html("div", { class: "scroll", role: "region", "aria-label": "The way of the request", tabindex: "0" }, drawing);
+}
+
+function listed(stages) {
+  return html("ol", { class: "stages" }, ...stages.map((stage) =>
+    html("li", { class: stage.state }, html("strong", {}, `${stage.title}: ${stage.name}`), figures(stage) && html("span", { class: "muted" }, ` ${figures(stage)}`),
+      stage.state === "unreached" && html("span", { class: "muted" }, " not reached"),
+      html("ul", {}, ...stage.lines.map((line) => html("li", {}, line))))));
+}

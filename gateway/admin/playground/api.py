@@ -1,0 +1,265 @@
+"""The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
+
+Who may use them is decided as for every path of the admin port. They do nothing that a client of the listener could
+not do: the request goes through the listener, which asks for its own key.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import orjson
+from fastapi import FastAPI, HTTPException, Request, Response
+from pydantic import BaseModel, ValidationError
+
+from gateway.admin.playground.explained import explained
+from gateway.admin.playground.form import MOST_SECONDS, SECONDS, Form, FormError
+from gateway.admin.playground.sending import Played, Prepared, play, prepare
+from gateway.admin.playground.shown import ShownForm, ShownMessage, ShownOutput, forms, shown_message, shown_output
+from gateway.admin.playground.snippets import Snippet, snippets
+from gateway.config.keys import Config
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import CALLS, DERIVATIVES, Operation
+from gateway.core.transport import Listener
+from gateway.explain.explaining import EXPLANATION
+from gateway.registry import protocols
+
+MOST_BODY = 4 * 2**20
+"""Bytes of a form."""
+AT_ONCE = 4
+"""Requests of the playground in work; further ones are answered 429."""
+MOST_FORMS = 16
+"""Responses of a stream that are shown in every protocol."""
+_FACTS = ("x-request-id", "gateway-route", "gateway-backend", "gateway-tries", "retry-after")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
+
+
+class PlayedListener(BaseModel):
+    """A listener, as the form needs it."""
+
+    name: str
+    address: str
+    protocols: list[str]
+    model: str
+    tls: bool
+    auth: bool
+    explains: bool
+    """It has `allow_explain`, so a request that is sent can be explained."""
+
+
+class PlaygroundSettings(BaseModel):
+    """What can be chosen. `operations`: of each protocol; `derivatives`: the names of their own tensors."""
+
+    listeners: list[PlayedListener]
+    operations: dict[str, list[str]]
+    derivatives: dict[str, list[str]]
+    datatypes: list[str]
+    seconds: float
+    most_seconds: float
+
+
+class SentCall(BaseModel):
+    """One request on the wire and its replies; times in seconds, null for what did not happen."""
+
+    request: ShownMessage
+    replies: list[ShownMessage]
+    encode: float
+    exchange: float | None
+    decode: float | None
+
+
+class Sent(BaseModel):
+    """What became of a request. `status` is OK or that of the error; `facts`: headers of the reply that say who
+    answered; `forms`: the answer in the other protocols; `explanation`: what the reply's `gateway-explanation` has."""
+
+    protocol: str
+    status: str
+    reason: str
+    error: str
+    seconds: float
+    calls: list[SentCall]
+    facts: dict[str, str]
+    outputs: list[list[ShownOutput]]
+    forms: list[ShownForm]
+    explanation: dict[str, Any] | None
+
+
+class WrongForm(BaseModel):
+    """What was typed means no request: a text for each field, such as `inputs.0.values`; "" for the whole."""
+
+    errors: dict[str, str]
+
+
+class PlayedGateway(Protocol):
+    """What the playground needs of a running gateway."""
+
+    config: Config
+    listeners: dict[str, Listener]
+
+
+def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
+    """Add the paths of the playground."""
+    free = asyncio.Semaphore(AT_ONCE)
+    described = {
+        "requestBody": {"content": {"application/json": {"schema": Form.model_json_schema()}}, "required": True}
+    }
+    wrong: dict[int | str, dict[str, Any]] = {422: {"model": WrongForm}}
+
+    @asynccontextmanager
+    async def turn() -> AsyncIterator[None]:
+        if free.locked():
+            raise HTTPException(429, f"{AT_ONCE} requests of the playground are in work; try again when one has ended")
+        async with free:
+            yield
+
+    def addresses() -> Mapping[str, str]:
+        return {name: each.address for name, each in gateway.listeners.items()}
+
+    @app.get("/api/playground")
+    async def read_settings() -> PlaygroundSettings:
+        """What the form of the playground can choose from."""
+        return _settings(gateway)
+
+    @app.post("/api/playground/send", openapi_extra=described, responses=wrong, response_model=Sent)
+    async def send(request: Request) -> Response:
+        """Send the request of a form to its listener, as a client over the network does, and show what came back."""
+        form = await _read(request)
+        async with turn():
+            try:
+                prepared = prepare(form, gateway.config)
+                played = await play(prepared, _address(gateway, form), send=True)
+            except FormError as error:
+                return _wrong(error)
+            return _json(await asyncio.to_thread(lambda: _sent(prepared, played).model_dump(mode="json")))
+
+    @app.post("/api/playground/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
+    async def explain(request: Request) -> Response:
+        """Explain the request of a form without sending anything: which route it takes and what the backend would
+        get."""
+        form = await _read(request)
+        async with turn():
+            try:
+                prepared = prepare(form, gateway.config)
+                return _json(await explained(prepared, gateway.config, _address(gateway, form)))
+            except FormError as error:
+                return _wrong(error)
+
+    @app.post("/api/playground/snippets", openapi_extra=described, responses=wrong, response_model=list[Snippet])
+    async def write_snippets(request: Request) -> Response:
+        """The request of a form for other clients, ready to copy."""
+        form = await _read(request)
+        host = request.url.hostname or ""
+        host = host if _HOST.fullmatch(host) else "127.0.0.1"
+        async with turn():
+            try:
+                found = await snippets(form, gateway.config, addresses(), f"[{host}]" if ":" in host else host)
+            except FormError as error:
+                return _wrong(error)
+            return _json([each.model_dump() for each in found])
+
+
+def _settings(gateway: PlayedGateway) -> PlaygroundSettings:
+    listeners = [
+        PlayedListener(
+            name=each.name,
+            address=gateway.listeners[each.name].address,
+            protocols=list(each.protocols),
+            model=each.model,
+            tls=each.tls is not None,
+            auth=each.auth is not None,
+            explains=each.allow_explain,
+        )
+        for each in gateway.config.listeners
+        if each.name in gateway.listeners
+    ]
+    return PlaygroundSettings(
+        listeners=listeners,
+        operations={name: list(_operations(name)) for name in protocols()},
+        derivatives={each.value: list(names) for each, names in DERIVATIVES.items()},
+        datatypes=[each.value for each in Datatype],
+        seconds=SECONDS,
+        most_seconds=MOST_SECONDS,
+    )
+
+
+def _operations(protocol: str) -> list[str]:
+    traits = protocols()[protocol].traits
+    found = [Operation.INFER]
+    found += [Operation.STREAM] if traits.wire.streams else []
+    found += DERIVATIVES if traits.wire.derivatives or traits.models.companions else []
+    return [each.value for each in found if each in CALLS]
+
+
+def _address(gateway: PlayedGateway, form: Form) -> str:
+    if form.listener not in gateway.listeners:
+        raise FormError({"listener": f"there is no listener {form.listener!r}"})
+    return gateway.listeners[form.listener].address
+
+
+async def _read(request: Request) -> Form:
+    """The form in the body. A page of another host cannot send this content type without the browser asking first."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "expected Content-Type: application/json")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BODY:
+            raise HTTPException(413, f"the form has more than {MOST_BODY} bytes")
+    try:
+        return Form.model_validate_json(bytes(body))
+    except ValidationError as error:
+        # Without the values: one of them may be a key.
+        raise HTTPException(
+            422, "; ".join(f"{'.'.join(map(str, each['loc'])) or 'form'}: {each['msg']}" for each in error.errors())
+        ) from None
+
+
+def _sent(prepared: Prepared, played: Played) -> Sent:
+    protocol, request = prepared.protocol, prepared.request
+    error = played.error
+    replies = [reply for call in played.calls for reply in call.replies]
+    facts = {name: text for reply in replies[-1:] for name, text in reply.headers if name in _FACTS}
+    return Sent(
+        protocol=protocol.name,
+        status="OK" if error is None else error.status.name,
+        reason="" if error is None else error.reason.value,
+        error="" if error is None else error.message,
+        seconds=played.seconds,
+        calls=[
+            SentCall(
+                request=shown_message(each.call.message, protocol, prepared.headers),
+                replies=[shown_message(reply, protocol) for reply in each.replies[:MOST_FORMS]],
+                encode=each.call.encode,
+                exchange=each.call.exchange,
+                decode=each.call.decode,
+            )
+            for each in played.calls[:MOST_FORMS]
+        ],
+        facts=facts,
+        outputs=[list(map(shown_output, each.outputs)) for each in played.responses[:MOST_FORMS]],
+        forms=forms(played.responses[:MOST_FORMS], error, request, protocol.name),
+        explanation=_explanation(replies),
+    )
+
+
+def _explanation(replies: list[Any]) -> dict[str, Any] | None:
+    for reply in replies:
+        text = reply.headers.get(EXPLANATION.decode())
+        if text:
+            try:
+                found: dict[str, Any] = orjson.loads(text)
+            except orjson.JSONDecodeError:
+                return None
+            return found
+    return None
+
+
+def _wrong(error: FormError) -> Response:
+    return _json(WrongForm(errors=error.errors).model_dump(), 422)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    return Response(orjson.dumps(value), status, headers, "application/json")

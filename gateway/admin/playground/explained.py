@@ -1,0 +1,41 @@
+"""The way of a request that was typed and is not sent: what `gateway explain` says about the message of its client."""
+
+import asyncio
+from base64 import b64encode
+
+import orjson
+
+from gateway.admin.playground.form import FormError
+from gateway.admin.playground.sending import Prepared, play
+from gateway.config.keys import Config
+from gateway.explain.recorded import RecordingError, arrive
+from gateway.explain.request import Explanation, explain
+from gateway.registry import protocols
+
+
+async def explained(prepared: Prepared, config: Config, address: str) -> Explanation:
+    """What becomes of the request at a gateway of `config`, up to the message for the backend, which is not sent.
+
+    A gateway is assembled for it, in a thread with an event loop of its own: requests of clients do not wait for that.
+
+    Raises:
+        FormError: the protocol cannot carry the request.
+    """
+    played = await play(prepared, address, send=False)
+    if not played.calls:
+        raise FormError({"": "no message can be made without asking the model's server"})
+    message, name = played.calls[0].call.message, prepared.protocol.name
+    path = f"{message.path}?{message.query}" if message.query else message.path
+    document = {
+        "protocol": name,
+        "listener": prepared.config.name,
+        "method": message.method,
+        "path": prepared.config.prefix.get(name, "") + path,
+        "headers": {**dict(message.headers), **{key.decode(): text.decode() for key, text in prepared.headers}},
+        "body_base64": b64encode(bytes(message.body)).decode(),
+    }
+    try:
+        arrival = arrive(orjson.dumps(document), config, protocols(), name, prepared.config.name, "")
+    except RecordingError as error:
+        raise FormError({"": str(error)}) from error
+    return await asyncio.to_thread(lambda: asyncio.run(explain(arrival, config, protocols(), send=False)))

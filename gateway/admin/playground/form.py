@@ -1,0 +1,296 @@
+"""What is typed into the form of the playground, and the Request that it means."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from math import isfinite, prod
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.client.credentials import RawHeaders, raw_headers
+from gateway.client.outputs import as_parameters
+from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.errors import GatewayError
+from gateway.core.operations import CALLS, Operation
+from gateway.core.types import MAX_RANK, Parameters, Request, Shape, Signature, Tensor, TensorSpec, tensor
+
+MOST_ELEMENTS = 250_000
+"""The most elements of one input."""
+MOST_TENSORS = 64
+LONGEST_NAME = 1024
+SECONDS = 10.0
+MOST_SECONDS = 25.0
+"""The longest wait for an answer. A connection of the admin port may stay open for 30 s."""
+
+FRAMING_HEADERS = frozenset(
+    {"host", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
+    | {"upgrade", "proxy-connection", "expect"}
+)
+"""Headers that only the transport may set, since they say where a message ends."""
+
+_BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
+
+
+class _Typed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TypedInput(_Typed):
+    """One input. `shape` may have one free dimension (`-1` or `?`), and is made of the values if it is empty.
+    `declared`: the shape that the model's metadata has; empty if that is unknown."""
+
+    name: str = Field(default="", max_length=LONGEST_NAME)
+    datatype: str = Field(default="FP64", max_length=16)
+    shape: str = Field(default="", max_length=400)
+    values: str = ""
+    declared: list[int] = Field(default=[], max_length=MAX_RANK)
+
+
+class DeclaredOutput(_Typed):
+    """An output in the model's metadata."""
+
+    name: str = Field(default="", max_length=LONGEST_NAME)
+    datatype: str = Field(default="FP64", max_length=16)
+    shape: list[int] = Field(default=[], max_length=MAX_RANK)
+
+
+class Form(_Typed):
+    """The whole form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is the
+    API key or token for the listener. The key is used for this request alone and kept nowhere."""
+
+    listener: str = Field(max_length=LONGEST_NAME)
+    protocol: str = Field(max_length=LONGEST_NAME)
+    model: str = Field(default="", max_length=LONGEST_NAME)
+    version: str = Field(default="", max_length=LONGEST_NAME)
+    operation: str = Field(default="infer", max_length=64)
+    inputs: list[TypedInput] = Field(default=[], max_length=MOST_TENSORS)
+    outputs: list[DeclaredOutput] = Field(default=[], max_length=MOST_TENSORS)
+    parameters: str = ""
+    headers: str = Field(default="", max_length=16_384)
+    key: str = Field(default="", max_length=16_384, repr=False)
+    seconds: float = Field(default=SECONDS, gt=0, le=MOST_SECONDS, allow_inf_nan=False)
+
+
+class FormError(Exception):
+    """What was typed means no request. `errors` has a text for each field that is wrong: `model`, `inputs.0.values`."""
+
+    def __init__(self, errors: dict[str, str]) -> None:
+        super().__init__("; ".join(errors.values()))
+        self.errors = errors
+
+
+def read_request(form: Form) -> Request:
+    """The Request that the form means. Raises FormError."""
+    errors: dict[str, str] = {}
+    operation = next((each for each in CALLS if each.value == form.operation), None)
+    if operation is None or operation is Operation.EXPLAIN:
+        errors["operation"] = f"no operation {form.operation!r}"
+    if not form.model:
+        errors["model"] = "a model is missing"
+    inputs: list[Tensor] = []
+    for at, each in enumerate(form.inputs):
+        try:
+            inputs.append(read_tensor(each))
+        except _FieldError as error:
+            errors[f"inputs.{at}.{error.field}"] = str(error)
+    parameters: Parameters = {}
+    try:
+        parameters = _parameters(form.parameters)
+    except ValueError as error:
+        errors["parameters"] = str(error)
+    if errors or operation is None:
+        raise FormError(errors)
+    return Request(operation, form.model, form.version, inputs=tuple(inputs), parameters=parameters)
+
+
+def declared(form: Form, inputs: Sequence[Tensor]) -> Signature:
+    """The model's signature as the form knows it. An input whose shape nobody declares has a free first dimension."""
+    known = [each.declared or [-1, *tensor.shape[1:]] for each, tensor in zip(form.inputs, inputs, strict=True)]
+    return Signature(
+        tuple(
+            TensorSpec(each.name, each.datatype, tuple(shape) if each.shape else ())
+            for each, shape in zip(inputs, known, strict=True)
+        ),
+        tuple(_specs(form.outputs)),
+    )
+
+
+def read_headers(form: Form) -> RawHeaders:
+    """The headers to send, with the key. Raises FormError."""
+    found: dict[str, str] = {}
+    for line in form.headers.splitlines():
+        if not line.strip():
+            continue
+        name, colon, value = line.partition(":")
+        name = name.strip().lower()
+        if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9a-z-]+", name):
+            raise FormError({"headers": "expected a line `name: value` for each header"})
+        if name in FRAMING_HEADERS:
+            raise FormError({"headers": f"{name} is set by the transport"})
+        found[name] = value.strip()
+    try:
+        return raw_headers(found, form.key or None)
+    except ValueError as error:
+        raise FormError({"key" if form.key and not found else "headers": str(error)}) from error
+
+
+class _FieldError(ValueError):
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def read_tensor(typed: TypedInput) -> Tensor:
+    """The Tensor of one input. Raises ValueError with the attribute `field`."""
+    datatype = DATATYPES.get(typed.datatype)
+    if datatype is None:
+        raise _FieldError("datatype", f"no datatype {typed.datatype!r}; expected one of {', '.join(DATATYPES)}")
+    try:
+        elements, nested = _elements(typed.values, datatype)
+    except RecursionError:
+        raise _FieldError("values", "the lists are nested too deeply") from None
+    except ValueError as error:
+        raise _FieldError("values", str(error)) from error
+    if len(elements) > MOST_ELEMENTS:
+        raise _FieldError("values", f"{len(elements)} values; the playground takes at most {MOST_ELEMENTS}")
+    shape = _shape(typed.shape, len(elements), nested)
+    try:
+        return tensor(typed.name, _array(elements, datatype).reshape(shape), datatype)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise _FieldError("values", str(error)) from error
+
+
+def _elements(text: str, datatype: Datatype) -> tuple[list[Any], Shape | None]:
+    """The elements, and the shape of the nested lists if they are JSON."""
+    stripped = text.strip()
+    if stripped.startswith("["):
+        try:
+            value = json.loads(stripped)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"no valid JSON: {error.msg} at character {error.pos + 1}") from error
+        shape = _nesting(value)
+        return list(_flat(value, shape)), shape
+    if datatype is Datatype.BYTES:
+        return text.split("\n"), None
+    words = re.split(r"[,\s]+", stripped.strip(",")) if stripped.strip(",") else []
+    return [_word(each, datatype) for each in words], None
+
+
+def _word(text: str, datatype: Datatype) -> bool | int | float:
+    if datatype is Datatype.BOOL:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(f"{text[:40]!r} is neither true nor false")
+        return _BOOLEANS[text.lower()]
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{text[:40]!r} is no number")
+
+
+def _nesting(value: object) -> Shape:
+    shape: list[int] = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        if len(shape) > MAX_RANK:
+            raise ValueError(f"more than {MAX_RANK} dimensions")
+        if not value:
+            break
+        value = value[0]
+    return tuple(shape)
+
+
+def _flat(value: object, shape: Shape) -> Iterator[object]:
+    if not shape:
+        if isinstance(value, list | dict) or value is None:
+            raise ValueError("lists of one dimension must have one length, and hold numbers or texts")
+        yield value
+        return
+    if not isinstance(value, list) or len(value) != shape[0]:
+        raise ValueError("lists of one dimension must have one length, and hold numbers or texts")
+    for each in value:
+        yield from _flat(each, shape[1:])
+
+
+def _shape(text: str, count: int, nested: Shape | None) -> Shape:
+    words = [each for each in re.split(r"[,\s]+", text.strip().strip("[]")) if each]
+    if not words and not text.strip():
+        return (count,) if nested is None else nested
+    try:
+        shape = [-1 if each == "?" else int(each) for each in words]
+    except ValueError:
+        raise _FieldError("shape", f"{text[:60]!r} is no shape; expected sizes such as 1, 3") from None
+    free = [at for at, size in enumerate(shape) if size == -1]
+    if len(shape) > MAX_RANK or len(free) > 1 or any(size < -1 for size in shape):
+        raise _FieldError("shape", f"expected at most {MAX_RANK} sizes, at most one of them free (-1)")
+    known = prod(size for size in shape if size != -1)
+    if free:
+        if not known or count % known:
+            raise _FieldError("shape", f"{count} values cannot be divided into rows of {known}")
+        shape[free[0]] = count // known
+    elif known != count:
+        raise _FieldError("values", f"{count} values, but shape {shape} has {known}")
+    return tuple(shape)
+
+
+def _array(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
+    if datatype is Datatype.BYTES:
+        wrong = next((each for each in elements if not isinstance(each, str)), None)
+        if wrong is not None:
+            raise ValueError(f"{str(wrong)[:40]} is no text; write it in quotes")
+        found = np.empty(len(elements), object)
+        found[:] = [each.encode("utf-8", "surrogatepass") for each in elements]
+        return found
+    wrong = next((each for each in elements if not isinstance(each, int | float)), None)
+    if wrong is not None:
+        raise ValueError(f"{str(wrong)[:40]!r} is no number")
+    if datatype is Datatype.BOOL:
+        wrong = next((each for each in elements if each not in (0, 1)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong} is neither true nor false")
+        return np.array(elements, bool)
+    dtype = np.dtype(datatype.dtype)
+    if dtype.kind in "iu":
+        return _integers(elements, dtype)
+    with np.errstate(over="ignore"):
+        found = np.array([float(each) for each in elements], np.float64).astype(dtype)
+    for before, after in zip(elements, found.astype(np.float64).tolist(), strict=True):
+        if isfinite(before) and not isfinite(after):
+            raise ValueError(f"{before} is beyond the range of {datatype.value}")
+    return found
+
+
+def _integers(elements: list[Any], dtype: "np.dtype[Any]") -> "np.ndarray[Any, Any]":
+    limits = np.iinfo(dtype)
+    for each in elements:
+        if isinstance(each, float) and not each.is_integer():
+            raise ValueError(f"{each} is no integer")
+        if not limits.min <= each <= limits.max:
+            raise ValueError(f"{each} is beyond the range from {limits.min} to {limits.max}")
+    return np.array([int(each) for each in elements], dtype)
+
+
+def _parameters(text: str) -> Parameters:
+    if not text.strip():
+        return {}
+    expected = 'expected a JSON object, such as {"name": 1}'
+    try:
+        value = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(expected) from error
+    if not isinstance(value, dict):
+        raise ValueError(expected)
+    try:
+        return as_parameters(value)
+    except GatewayError as error:
+        raise ValueError(error.message) from error
+
+
+def _specs(outputs: Sequence[DeclaredOutput]) -> Iterator[TensorSpec]:
+    for each in outputs:
+        if each.datatype not in DATATYPES:
+            raise FormError({"": f"output {each.name!r} has no datatype {each.datatype!r}"})
+        yield TensorSpec(each.name, DATATYPES[each.datatype], tuple(each.shape))

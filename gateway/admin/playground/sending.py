@@ -1,0 +1,327 @@
+"""Sends a request to a listener of this gateway as a client of it does: over its address, its transport, its TLS.
+
+The model's signature comes from the form, so that one message goes over the wire and nothing is asked before it. The
+tensors are fitted to what the listener's protocol can carry by the same Bridge that the gateway's backends have.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from math import prod
+from time import perf_counter
+
+import numpy as np
+
+from gateway.admin.playground.form import Form, FormError, declared, read_headers, read_request
+from gateway.assembly.connecting import connect
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.derivatives import companion_signature
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signature_cache import Key, SignatureCache
+from gateway.client.credentials import FixedHeaders, RawHeaders, check_headers
+from gateway.client.model_server import PYTHON
+from gateway.config.keys import Config, ListenerConfig
+from gateway.core.certificates import CertificateError, TlsFiles
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, invalid_output, refusal
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import DERIVATIVES, Operation, split_companion
+from gateway.core.protocol import (
+    Limits,
+    Protocol,
+    StreamForm,
+    Target,
+    Traits,
+    resolve_batch,
+    traits_at_endpoints,
+)
+from gateway.core.transport import Connector, Handler
+from gateway.core.types import Answer, Message, Request, Response, Signature, Tensor, TensorSpec, tensor
+from gateway.explain.explaining import ASKED
+from gateway.explain.offline import NoConnector, NotSent
+from gateway.explain.request import Call, Watch, WatchedConnector
+from gateway.registry import protocols, transport
+from gateway.transports.certificates import client_context
+from gateway.transports.tls import ClientTls
+
+MOST_REPLY = 16 * 2**20
+"""Bytes of one reply; also the most that a body of a stream's message may have."""
+MOST_RESPONSES = 64
+"""Responses of a stream that are waited for."""
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.0.1"}
+
+
+@frozen
+class Prepared:
+    """A request that can be sent: who gets it, over which protocol, and with which headers."""
+
+    form: Form
+    config: ListenerConfig
+    protocol: Protocol
+    request: Request
+    headers: RawHeaders
+    signature: Signature
+    """As clients of the protocol see it."""
+
+
+@frozen
+class PlayedCall:
+    """One request on the wire, and all replies to it."""
+
+    call: Call
+    replies: tuple[Message, ...]
+
+
+@frozen
+class Played:
+    """What became of it. `calls` has the messages, `error` why there is no answer, `seconds` the time of the whole."""
+
+    calls: tuple[PlayedCall, ...]
+    responses: tuple[Response, ...]
+    error: GatewayError | None
+    seconds: float
+
+
+class _Notes(Watch):
+    """A Watch that keeps every reply of a stream, and not the last one alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._replies: dict[int, list[Message]] = {}
+
+    def replied(self, call: Call, reply: Message) -> None:
+        """Note a reply to a call."""
+        super().replied(call, reply)
+        self._replies.setdefault(id(call), []).append(reply)
+
+    def played(self) -> tuple[PlayedCall, ...]:
+        """The calls so far."""
+        return tuple(PlayedCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
+
+
+def prepare(form: Form, config: Config) -> Prepared:
+    """The request that the form means, for a listener of `config`. Raises FormError."""
+    listener = next((each for each in config.listeners if each.name == form.listener), None)
+    if listener is None:
+        raise FormError({"listener": f"there is no listener {form.listener!r}"})
+    if form.protocol not in listener.protocols:
+        text = f"listener {form.listener!r} has no protocol {form.protocol!r}; it has {', '.join(listener.protocols)}"
+        raise FormError({"protocol": text})
+    protocol = protocols()[form.protocol]
+    request = read_request(form)
+    models = protocol.traits.models
+    can_name = models.named or models.may_be_named or models.one_at is not None
+    if not can_name and form.model != listener.model:
+        known = f"at this listener they reach {listener.model!r}" if listener.model else "this listener has no `model`"
+        raise FormError({"model": f"clients of {protocol.name} cannot name a model; {known}"})
+    headers = read_headers(form)
+    try:
+        check_headers(protocol, headers)
+    except ValueError as error:
+        raise FormError({"key" if form.key and not form.headers.strip() else "headers": str(error)}) from error
+    if listener.allow_explain and not isinstance(protocol.carrier, StreamForm):
+        headers = (*(each for each in headers if each[0] != ASKED), (ASKED, b"1"))
+    signature = declared(form, request.inputs)
+    if protocol.traits.wire.points:
+        inputs = []
+        for at, (each, spec) in enumerate(zip(request.inputs, signature.inputs, strict=True)):
+            try:
+                inputs.append(each if each.name in _own_names(request.operation) else _as_point(each, spec))
+            except ValueError as error:
+                raise FormError({f"inputs.{at}.values": str(error)}) from error
+        request = replace(request, inputs=tuple(inputs))
+        signature = replace(
+            signature, inputs=tuple(map(_point, signature.inputs)), outputs=tuple(map(_point, signature.outputs))
+        )
+    own = _own_names(request.operation)
+    signature = replace(signature, inputs=tuple(each for each in signature.inputs if each.name not in own))
+    return Prepared(form, listener, protocol, request, headers, signature)
+
+
+async def play(prepared: Prepared, address: str, *, send: bool) -> Played:
+    """Send the request to the listener at `address` and wait for the answer, or (`send` is False) only find out which
+    messages a client would send. An answer that does not come in time is an error, too.
+
+    Raises:
+        FormError: the protocol cannot carry the request; nothing was sent.
+    """
+    notes = _Notes()
+    limits = Limits(message=MOST_REPLY)
+    place = reached(address, prepared)
+    connector: Connector = NoConnector()
+    if send:
+        connector = connect(place, prepared.protocol, limits, tls=await asyncio.to_thread(_tls, prepared))
+    if prepared.headers:
+        connector = FixedHeaders(connector, prepared.protocol, prepared.headers)
+    connector = WatchedConnector(notes, place, connector)
+    began = perf_counter()
+    responses: list[Response] = []
+    error: GatewayError | None = None
+    try:
+        async with asyncio.timeout(prepared.form.seconds):
+            async with aclosing(_responses(prepared, place, connector, notes, limits)) as answers:
+                async for each in answers:
+                    responses.append(each)
+                    if len(responses) == MOST_RESPONSES:
+                        break
+    except NotSent:
+        pass
+    except TimeoutError:
+        error = refusal(Reason.TIMEOUT, f"no answer within {prepared.form.seconds:g} s")
+    except DecodeError as wrong:
+        error = invalid_input(str(wrong))
+    except GatewayError as found:
+        error = found
+    finally:
+        seconds = perf_counter() - began
+        await connector.close()
+    calls = notes.played()
+    if error is not None and not calls:
+        raise FormError({_field(prepared.form, error.message): error.message})
+    return Played(calls, tuple(responses), error, seconds)
+
+
+def reached(address: str, prepared: Prepared) -> str:
+    """Where a client on this machine reaches the listener, in the form of its transport. Raises FormError."""
+    kind, tls = prepared.protocol.transport, prepared.config.tls is not None
+    bare = address.removeprefix("tcp://")
+    if bare.startswith("unix:"):
+        if kind == "http":
+            raise FormError({"listener": "the playground does not reach HTTP over a unix socket"})
+        return bare
+    bare = on_loopback(bare)
+    if kind == "http":
+        return f"{'https' if tls else 'http'}://{bare}{prepared.config.prefix.get(prepared.protocol.name, '')}"
+    if kind == "grpc":
+        return f"grpcs://{bare}" if tls else bare
+    return f"{'tcps' if tls else 'tcp'}://{bare}"
+
+
+def on_loopback(address: str) -> str:
+    """`host:port` with loopback in place of all addresses of the machine."""
+    host, _, port = address.rpartition(":")
+    return f"{_LOOPBACK.get(host, host)}:{port}"
+
+
+async def _responses(
+    prepared: Prepared, place: str, connector: Connector, notes: Watch, limits: Limits
+) -> AsyncGenerator[Response, None]:
+    protocol, request = notes.protocol(prepared.protocol), prepared.request
+    batch, traits = resolve_batch(prepared.protocol, "")
+    traits = traits_at_endpoints(traits, [place])
+    target = Target("listener", place, _flavor(prepared), batch, limits)
+    handler = partial(_ask, protocol, connector, target)
+    responses = partial(_ask_stream, protocol, connector, target) if traits.wire.streams else None
+    signatures = _Declared(prepared, handler, traits)
+    side = BackendSide("listener", protocol.name, traits, handler, signatures, 1, responses, limits)
+    bridge = Bridge(RouteSettings(), PYTHON, side)
+    if request.operation is Operation.STREAM:
+        async with aclosing(bridge.stream(request)) as answers:
+            async for each in answers:
+                yield each
+        return
+    companion = split_companion(request.model)
+    is_companion = companion is not None and traits.wire.derivatives and request.operation is Operation.INFER
+    answer = await (bridge.companion(companion[1]) if companion and is_companion else bridge)(request)
+    assert isinstance(answer, Response)
+    yield answer
+
+
+def _flavor(prepared: Prepared) -> str:
+    """The kind of server that the listener is taken for: the plainest, whose tensors are JSON where a protocol has a
+    binary form beside it, unless that has no form for the request."""
+    flavors = prepared.protocol.traits.servers.flavors
+    configured = prepared.config.flavor.get(prepared.protocol.name, "")
+    needs_more = prepared.request.operation is Operation.STREAM or any(
+        each.datatype in (Datatype.FP16, Datatype.BF16) for each in prepared.request.inputs
+    )
+    return configured if configured or flavors is None or needs_more else flavors.detect(None)
+
+
+async def _ask(protocol: Protocol, connector: Connector, target: Target, request: Request) -> Answer:
+    reply = await connector.exchange(protocol.encode_request(request, target))
+    try:
+        return await asyncio.to_thread(protocol.decode_response, reply, request, target)
+    except DecodeError as error:
+        raise invalid_output(f"the reply is malformed: {error}") from error
+
+
+async def _ask_stream(
+    protocol: Protocol, connector: Connector, target: Target, request: Request
+) -> AsyncGenerator[Response, None]:
+    async with aclosing(connector.stream(protocol.encode_request(request, target))) as replies:
+        async for reply in replies:
+            try:
+                answer = protocol.decode_response(reply, request, target)
+            except DecodeError as error:
+                raise invalid_output(f"a reply is malformed: {error}") from error
+            assert isinstance(answer, Response)
+            yield answer
+
+
+class _Declared(SignatureCache):
+    """The signature that the form declares, in place of one that the listener is asked for."""
+
+    def __init__(self, prepared: Prepared, handler: Handler, traits: Traits) -> None:
+        super().__init__(handler, traits, perf_counter)
+        self._signature = prepared.signature
+        self._model = prepared.form.model
+
+    async def get(self, key: Key) -> Signature:
+        """The model's signature, or that of its companion for a derivative."""
+        companion = split_companion(key[0])
+        if companion is not None and companion[0] == self._model:
+            return companion_signature(self._signature, companion[1])
+        return self._signature
+
+
+def _own_names(operation: Operation) -> tuple[str, ...]:
+    return DERIVATIVES.get(operation, ())
+
+
+def _point(spec: TensorSpec) -> TensorSpec:
+    """An input or output as clients see it whose tensors are vectors of FP64, one for each row."""
+    sizes = spec.shape[1:] if spec.shape[:1] == (-1,) else spec.shape
+    return replace(spec, datatype=Datatype.FP64, shape=(-1, -1 if not sizes or -1 in sizes else prod(sizes)))
+
+
+def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
+    """The tensor as rows of FP64. Raises ValueError if FP64 does not hold every value."""
+    if given.datatype is Datatype.BYTES:
+        raise ValueError("this protocol carries numbers only")
+    before = given.array
+    after = before.astype(np.float64)
+    if before.dtype.kind in "iu" and not all(
+        int(wide) == int(each)
+        for wide, each in zip(after.reshape(-1).tolist(), before.reshape(-1).tolist(), strict=True)
+    ):
+        raise ValueError("this protocol carries FP64, which does not hold every one of these integers")
+    rows = given.shape[0] if len(given.shape) > 1 and spec.shape[:1] == (-1,) else 1
+    return tensor(given.name, after.reshape(rows, -1) if after.size else after.reshape(rows, 0))
+
+
+def _field(form: Form, text: str) -> str:
+    """The field that an error is about."""
+    for at, each in enumerate(form.inputs):
+        if each.name and f"input {each.name!r}" in text:
+            return f"inputs.{at}.values"
+    return ""
+
+
+def _tls(prepared: Prepared) -> ClientTls | None:
+    """TLS that accepts the certificate of the listener, and no other one. Raises FormError."""
+    tls = prepared.config.tls
+    if tls is None:
+        return None
+    alpn = transport(prepared.protocol.transport).ALPN
+    try:
+        context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
+    except CertificateError as error:
+        raise FormError({"listener": f"tls.{error.key}: {error}"}) from error
+    # The file is the listener's own certificate: who has its key is the listener, whatever names are in it.
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return ClientTls(lambda: context)

@@ -1,0 +1,235 @@
+"""Messages and answers as people read them: JSON on several lines, anything else in hexadecimal with notes."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway import translate
+from gateway.client.credentials import RawHeaders
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.protocol import GrpcForm, Protocol, StreamForm
+from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
+from gateway.explain.request import SECRET_HEADERS
+from gateway.registry import protocols
+
+LONGEST_TEXT = 64 * 2**10
+"""Characters of a body that are shown."""
+MOST_HEX = 4096
+"""Bytes that are shown in hexadecimal."""
+MOST_VALUES = 1000
+"""Elements of an output that are shown."""
+_WIDTH = 100
+_DEEPEST = 100
+_WIRE_TYPES = {0: "varint", 1: "64 bits", 2: "bytes", 5: "32 bits"}
+_LONGEST_HEADER = 4096
+
+
+class ShownMessage(BaseModel):
+    """A message. `head`: its address and headers, one on a line; `size`: the bytes of its body; `body` is not whole if
+    `cut`."""
+
+    head: list[str]
+    size: int
+    kind: str
+    """`json`, `text`, `hex`, or `empty`."""
+    body: str
+    cut: bool = False
+
+
+class ShownForm(BaseModel):
+    """An answer in one protocol: a message for each response, or why the protocol cannot carry it."""
+
+    protocol: str
+    messages: list[ShownMessage]
+    error: str = ""
+
+
+class ShownOutput(BaseModel):
+    """An output. `values` is JSON with the first MOST_VALUES elements."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    values: str
+    cut: bool
+
+
+def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) -> ShownMessage:
+    """`message` for people, with the headers that were `added` to it. Credentials in its headers are masked."""
+    if added and not isinstance(protocol.carrier, StreamForm):
+        message = replace(message, headers=Headers((*message.headers.raw, *added)))
+    size = bytes_of(message)
+    kind, body, cut = _body(message, protocol, size)
+    return ShownMessage(head=list(_head(message, protocol)), size=size, kind=kind, body=body, cut=cut)
+
+
+def forms(
+    responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str
+) -> list[ShownForm]:
+    """The answer in every protocol but `without`."""
+    return [_form(each, responses, error, request) for name, each in protocols().items() if name != without]
+
+
+def shown_output(tensor: Tensor) -> ShownOutput:
+    """An output with its first elements."""
+    flat = tensor.array.reshape(-1)
+    cut = flat.size > MOST_VALUES
+    found = [_value(each) for each in flat[:MOST_VALUES].tolist()]
+    text = _pretty(found if cut else _nested(found, tensor.shape), 0)
+    return ShownOutput(name=tensor.name, datatype=tensor.datatype.value, shape=list(tensor.shape), values=text, cut=cut)
+
+
+def _form(
+    protocol: Protocol, responses: tuple[Response, ...], error: GatewayError | None, request: Request
+) -> ShownForm:
+    try:
+        if error is not None and not responses:
+            messages = [translate.encode_error(protocol.name, error, None)]
+        else:
+            messages = [translate.encode_response(protocol.name, each, request) for each in responses]
+    except (GatewayError, DecodeError) as refused:
+        return ShownForm(protocol=protocol.name, messages=[], error=str(refused))
+    return ShownForm(protocol=protocol.name, messages=[shown_message(each, protocol) for each in messages])
+
+
+def _value(value: object) -> object:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+def _nested(values: list[object], shape: tuple[int, ...]) -> Any:
+    if len(shape) <= 1:
+        return values if shape else (values[0] if values else None)
+    step = len(values) // shape[0] if shape[0] else 0
+    return [_nested(values[at * step : (at + 1) * step], shape[1:]) for at in range(shape[0])]
+
+
+def _head(message: Message, protocol: Protocol) -> Iterator[str]:
+    path = f"{message.path}?{message.query}" if message.query else message.path
+    if message.path:
+        yield path if message.method in ("", message.path) else f"{message.method} {path}"
+    elif not isinstance(protocol.carrier, StreamForm):
+        yield f"status {message.status}"
+    for name, text in message.headers:
+        yield f"{name}: {'***' if name in SECRET_HEADERS else text[:_LONGEST_HEADER]}"
+
+
+def _body(message: Message, protocol: Protocol, size: int) -> tuple[str, str, bool]:
+    if not size:
+        return "empty", "", False
+    body = bytes(message.body)
+    if isinstance(protocol.carrier, GrpcForm | StreamForm):
+        notes = _frame_notes(message, protocol) if isinstance(protocol.carrier, StreamForm) else _field_notes(body)
+        return "hex", _hexadecimal(body, dict(notes)), size > MOST_HEX
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return "hex", _hexadecimal(body, {}), size > MOST_HEX
+    if size <= LONGEST_TEXT:
+        try:
+            return "json", _pretty(json.loads(text, parse_float=_Literal, parse_int=_Literal), 0), False
+        except (ValueError, RecursionError):
+            pass
+    if not all(each.isprintable() or each in "\n\r\t" for each in text[:LONGEST_TEXT]):
+        return "hex", _hexadecimal(body, {}), size > MOST_HEX
+    return "text", text[:LONGEST_TEXT], len(text) > LONGEST_TEXT
+
+
+class _Literal(str):
+    """A number as the wire has it: reading it as a float would lose digits."""
+
+    __slots__ = ()
+
+
+def _pretty(value: Any, depth: int) -> str:
+    """JSON with lists of numbers on one line."""
+    if depth > _DEEPEST:
+        raise RecursionError
+    if isinstance(value, _Literal):
+        return str(value)
+    if isinstance(value, dict) and value:
+        inner = ",\n".join(
+            f"{'  ' * (depth + 1)}{_text(key)}: {_pretty(each, depth + 1)}" for key, each in value.items()
+        )
+        return f"{{\n{inner}\n{'  ' * depth}}}"
+    if isinstance(value, list):
+        items = [_pretty(each, depth + 1) for each in value]
+        if not any("\n" in each for each in items) and (
+            not any(isinstance(each, list | dict) for each in value) or sum(map(len, items)) < _WIDTH
+        ):
+            return _wrapped(items, depth)
+        inner = ",\n".join("  " * (depth + 1) + each for each in items)
+        return f"[\n{inner}\n{'  ' * depth}]"
+    return _text(value)
+
+
+def _wrapped(items: list[str], depth: int) -> str:
+    """A list on as few lines as its width needs."""
+    lines, line = [], ""
+    for each in items:
+        if line and len(line) + len(each) > _WIDTH:
+            lines.append(line)
+            line = ""
+        line = f"{line}, {each}" if line else each
+    lines.append(line)
+    return "[" + f",\n{'  ' * depth} ".join(lines) + "]"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
+    """Lines of 16 bytes; a line ends where one of the `notes` begins, which stands above the bytes it is about."""
+    lines: list[str] = []
+    at, end = 0, min(len(body), MOST_HEX)
+    starts = sorted(each for each in notes if each < end)
+    while at < end:
+        if at in notes:
+            lines.append(f"{notes[at]}")
+        following = next((each for each in starts if each > at), end)
+        chunk = body[at : min(at + 16, following, end)]
+        shown = "".join(chr(each) if 32 <= each < 127 else "." for each in chunk)
+        lines.append(f"{at:08x}  {chunk.hex(' '):47}  {shown}")
+        at += len(chunk)
+    return "\n".join(lines)
+
+
+def _frame_notes(message: Message, protocol: Protocol) -> Iterator[tuple[int, str]]:
+    assert isinstance(protocol.carrier, StreamForm)
+    size = protocol.carrier.framing.header_size
+    yield 0, f"header of {protocol.name}, {size} bytes"
+    yield size, f"content, {bytes_of(message) - size} bytes"
+
+
+def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
+    """Where the fields of a protobuf message begin (Protocol Buffers, "Encoding"). They end where it is malformed."""
+    at = 0
+    while at < min(len(body), MOST_HEX):
+        begin = at
+        tag, at = _varint(body, at)
+        number, kind = tag >> 3, tag & 7
+        size = 8 if kind == 1 else 4 if kind == 5 else 0
+        if kind == 0:
+            _, at = _varint(body, at)
+        elif kind == 2:
+            size, at = _varint(body, at)
+        if kind not in _WIRE_TYPES or at < 0:
+            return
+        yield begin, f"field {number}: {f'{size} bytes' if kind == 2 else _WIRE_TYPES[kind]}"
+        at += size
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """The number at this place and the place behind it, which is -1 if there is none."""
+    value = 0
+    for shift in range(0, 64, 7):
+        if not 0 <= at < len(body):
+            return 0, -1
+        value |= (body[at] & 127) << shift
+        at += 1
+        if body[at - 1] < 128:
+            return value, at
+    return 0, -1

@@ -1,0 +1,542 @@
+"""The request of the form, ready to copy, for the clients that people use: right for this gateway's addresses, its TLS,
+the model and the values.
+
+A snippet takes the API key from the variable GATEWAY_KEY and the CA of the listener's certificate from the file
+`ca.crt`, because the gateway has the one and should not show the other. Names and values are quoted for the language
+that they stand in.
+"""
+
+import json
+import math
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pprint import pformat
+from shlex import quote
+
+import numpy as np
+from pydantic import BaseModel
+
+from gateway.admin.playground.form import Form, FormError
+from gateway.admin.playground.sending import Prepared, on_loopback, play, prepare
+from gateway.client.credentials import AUTHORIZATION
+from gateway.config.keys import Config, ListenerConfig
+from gateway.core.datatypes import Datatype
+from gateway.core.frozen import frozen
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import HttpForm
+from gateway.core.types import Message, Request, Tensor
+from gateway.explain.explaining import ASKED
+from gateway.registry import protocols
+
+MOST_VALUES = 2000
+"""Elements of all inputs that a snippet may have."""
+LONGEST_COMMAND = 64 * 2**10
+"""Bytes of a body in a command line."""
+
+_KEY = "GATEWAY_KEY"
+_CA = "ca.crt"
+_SIMPLE_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_DERIVATIVE_OPTIONS = {
+    Operation.GRADIENT: "--gradient",
+    Operation.APPLY_JACOBIAN: "--apply-jacobian",
+    Operation.APPLY_HESSIAN: "--apply-hessian",
+}
+
+
+class Snippet(BaseModel):
+    """A snippet. `code` is empty if there is none, and `note` says why; else it says what must be known."""
+
+    name: str
+    language: str
+    code: str = ""
+    note: str = ""
+
+
+class _NotPossible(Exception):  # noqa: N818 - a client cannot do what is asked
+    """There is no such snippet; the text says why."""
+
+
+@frozen
+class _Place:
+    """A request at one listener, as a snippet needs it. `address` is `host:port`, or `unix:PATH`."""
+
+    prepared: Prepared
+    address: str
+    message: Message
+    request: Request
+    """Fitted to the protocol."""
+    calls: int
+
+    @property
+    def listener(self) -> ListenerConfig:
+        return self.prepared.config
+
+    @property
+    def tls(self) -> bool:
+        return self.listener.tls is not None
+
+    @property
+    def has_key(self) -> bool:
+        return self.listener.auth is not None or any(name == AUTHORIZATION for name, _ in self.prepared.headers)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Those that the user typed."""
+        left_out = (AUTHORIZATION, ASKED)
+        return {name.decode(): text.decode() for name, text in self.prepared.headers if name not in left_out}
+
+    @property
+    def url(self) -> str:
+        prefix = self.listener.prefix.get(self.prepared.protocol.name, "")
+        return f"{'https' if self.tls else 'http'}://{self.network_address}{prefix}"
+
+    @property
+    def client_address(self) -> str:
+        """As `gateway call` and `gateway.client` write it."""
+        name = f"{self.prepared.protocol.name}{'+tls' if self.tls else ''}"
+        if self.address.startswith("unix:"):
+            return f"{name}://{self.address.removeprefix('unix:').removeprefix('//')}"
+        prefix = self.listener.prefix.get(self.prepared.protocol.name, "")
+        return f"{name}://{self.address}{prefix}"
+
+    @property
+    def network_address(self) -> str:
+        """`host:port`. Raises _NotPossible for a unix socket."""
+        if self.address.startswith("unix:"):
+            raise _NotPossible("the listener is a unix socket")
+        return self.address
+
+
+async def snippets(form: Form, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
+    """A snippet for each client. `addresses` has those of the listeners, `host` the name by which the user reaches
+    this machine. Raises FormError."""
+    whole = prepare(form, config)
+    elements = sum(each.elements for each in whole.request.inputs)
+    found: list[Snippet] = []
+    for name, language, wanted, write in _CLIENTS:
+        if elements > MOST_VALUES:
+            note = f"{elements} values are too many for a snippet; it takes at most {MOST_VALUES}"
+            found.append(Snippet(name=name, language=language, note=note))
+            continue
+        try:
+            place = await _place(form, config, addresses, host, wanted)
+            code = write(place)
+        except (_NotPossible, FormError) as error:
+            found.append(Snippet(name=name, language=language, note=str(error)))
+            continue
+        found.append(Snippet(name=name, language=language, code=code, note="; ".join(_notes(place, form))))
+    return found
+
+
+async def _place(form: Form, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]) -> _Place:
+    """The request at the form's listener, or at another one if that does not speak what the client speaks. `wanted` is
+    empty if the client speaks everything."""
+    if wanted and form.protocol not in wanted:
+        pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
+        pairs.sort(key=lambda pair: pair[0].name != form.listener)
+        if not pairs:
+            raise _NotPossible(f"no listener has {' or '.join(wanted)}")
+        listener, protocol = pairs[0]
+        form = form.model_copy(update={"listener": listener.name, "protocol": protocol})
+    prepared = prepare(form, config)
+    address = addresses[form.listener]
+    played = await play(prepared, address, send=False)
+    if not played.calls:
+        raise _NotPossible("the request cannot be made without asking the model's server")
+    call = played.calls[0].call
+    assert call.request is not None
+    return _Place(prepared, _for_clients(address, host), call.message, call.request, len(played.calls))
+
+
+def _for_clients(address: str, host: str) -> str:
+    bare = address.removeprefix("tcp://")
+    if bare.startswith("unix:"):
+        return bare
+    name, _, port = bare.rpartition(":")
+    return f"{host}:{port}" if name in ("0.0.0.0", "[::]", "::", "") and host else on_loopback(bare)
+
+
+def _notes(place: _Place, form: Form) -> Iterator[str]:
+    if place.prepared.form.listener != form.listener or place.prepared.form.protocol != form.protocol:
+        yield f"{place.prepared.protocol.name} at listener {place.listener.name}"
+    if place.has_key:
+        yield f"the key is read from the variable {_KEY}"
+    if place.tls:
+        yield f"{_CA} is the CA of the listener's certificate"
+
+
+# Commands.
+
+
+def _curl(place: _Place) -> str:
+    message, body = place.message, _one_body(place)
+    path = f"{message.path}?{message.query}" if message.query else message.path
+    lines = [f"curl -sS --globoff {quote(place.url + path)}"]
+    if message.method != "POST":
+        lines[0] += f" -X {quote(message.method)}"
+    if place.tls:
+        lines.append(f"--cacert {_CA}")
+    lines += [f"-H {quote(f'{name}: {text}')}" for name, text in _wire_headers(place)]
+    if place.has_key:
+        lines.append(f'-H "Authorization: Bearer ${_KEY}"')
+    text = _text_of(body)
+    lines.append("--data-binary @-" if text is None else f"--data-raw {quote(text)}")
+    command = " \\\n  ".join(lines)
+    return command if text is not None else f"printf %s {b64encode(body).decode()} | base64 -d | {command}"
+
+
+def _grpcurl(place: _Place) -> str:
+    if place.prepared.form.operation == Operation.STREAM.value:
+        raise _NotPossible("shown for requests with one response")
+    lines = ["grpcurl " + (f"-cacert {_CA}" if place.tls else "-plaintext")]
+    lines += [f"-H {quote(f'{name}: {text}')}" for name, text in place.headers.items()]
+    if place.has_key:
+        lines.append(f'-H "authorization: Bearer ${_KEY}"')
+    lines.append(f"-d {quote(json.dumps(_proto_json(place.request), ensure_ascii=False))}")
+    lines.append(f"{place.network_address} {place.message.path.removeprefix('/')}")
+    return " \\\n  ".join(lines)
+
+
+_CONTENTS = {
+    **dict.fromkeys((Datatype.INT8, Datatype.INT16, Datatype.INT32), "int_contents"),
+    **dict.fromkeys((Datatype.UINT8, Datatype.UINT16, Datatype.UINT32), "uint_contents"),
+    Datatype.INT64: "int64_contents",
+    Datatype.UINT64: "uint64_contents",
+    Datatype.FP32: "fp32_contents",
+    Datatype.FP64: "fp64_contents",
+    Datatype.BOOL: "bool_contents",
+    Datatype.BYTES: "bytes_contents",
+}
+"""The fields of InferTensorContents (KServe's grpc_predict_v2.proto). FP16 and BF16 have none."""
+
+
+def _proto_json(request: Request) -> dict[str, object]:
+    """A ModelInferRequest in the JSON form of Protocol Buffers."""
+    is_raw = any(each.datatype not in _CONTENTS for each in request.inputs)
+    inputs: list[dict[str, object]] = []
+    for each in request.inputs:
+        described: dict[str, object] = {
+            "name": each.name, "datatype": each.datatype.value, "shape": list(each.shape),
+        }  # fmt: skip
+        if not is_raw:
+            described["contents"] = {_CONTENTS[each.datatype]: [_proto_value(one) for one in _flat(each)]}
+        inputs.append(described)
+    found: dict[str, object] = {"model_name": request.model, "inputs": inputs}
+    if request.version:
+        found["model_version"] = request.version
+    if request.parameters:
+        found["parameters"] = {name: _proto_parameter(each) for name, each in request.parameters.items()}
+    if is_raw:
+        found["raw_input_contents"] = [b64encode(bytes(each.data)).decode() for each in request.inputs]
+    return found
+
+
+def _proto_value(value: object) -> object:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _proto_parameter(value: bool | int | float | str) -> dict[str, object]:
+    if isinstance(value, bool):
+        return {"bool_param": value}
+    if isinstance(value, int):
+        return {"int64_param": str(value)}
+    return {"double_param": value} if isinstance(value, float) else {"string_param": value}
+
+
+def _gateway_call(place: _Place) -> str:
+    form, request = place.prepared.form, place.prepared.request
+    own = DERIVATIVES.get(request.operation, ())
+    is_model_plain = not form.model.startswith("-")
+    words = ["gateway call", quote(place.client_address)]
+    words.append(quote(form.model) if is_model_plain else quote(f"--model={form.model}"))
+    if form.version:
+        words.append(quote(f"--model-version={form.version}"))
+    if request.operation is Operation.STREAM:
+        words.append("--stream")
+    if request.operation in _DERIVATIVE_OPTIONS:
+        words.append(_DERIVATIVE_OPTIONS[request.operation])
+    lines = [" ".join(words)]
+    typed = [each for each in request.inputs if each.name not in own]
+    is_short = all(_is_short(each) for each in typed)
+    settable = [*(typed if is_short else ()), *(each for each in request.inputs if each.name in own)]
+    for each in settable:
+        if each.name in INDEX_TENSORS:
+            lines.append(f"--set {quote(f'{each.name}={int(each.array.reshape(-1)[0])}')}")
+            continue
+        lines.append(f"--set {quote(f'{each.name}={json.dumps(each.array.tolist())}')}")
+    lines += [f"--parameter {quote(f'{name}={json.dumps(value)}')}" for name, value in request.parameters.items()]
+    lines += [f"--header {quote(f'{name}={text}')}" for name, text in place.headers.items()]
+    if place.tls:
+        lines.append(f"--ca {_CA}")
+    if place.has_key:
+        lines.append(f'--key "${_KEY}"')
+    if not is_short:
+        lines[0] = f"printf %s {quote(json.dumps({'inputs': [_v2_json(each) for each in typed]}))} | {lines[0]}"
+        lines[0] += " -" if is_model_plain else ""
+        if not is_model_plain:
+            raise _NotPossible("a model whose name begins with - needs a file beside it")
+    return " \\\n  ".join(lines)
+
+
+def _is_short(tensor: Tensor) -> bool:
+    """Whether `--set` gives exactly this tensor: JSON there has FP64 and INT64."""
+    is_known = tensor.datatype in (Datatype.FP64, Datatype.INT64)
+    is_finite = is_known and bool(np.isfinite(tensor.array).all()) and tensor.elements > 0
+    return is_finite and len(tensor.shape) > 0 and _SIMPLE_NAME.fullmatch(tensor.name) is not None
+
+
+def _v2_json(tensor: Tensor) -> dict[str, object]:
+    data = [each.decode() if isinstance(each, bytes) else each for each in _flat(tensor)]
+    return {"name": tensor.name, "datatype": tensor.datatype.value, "shape": list(tensor.shape), "data": data}
+
+
+# Python.
+
+
+def _requests(place: _Place) -> str:
+    message, body = place.message, _one_body(place)
+    path = f"{message.path}?{message.query}" if message.query else message.path
+    text = _text_of(body)
+    headers = [f"{name!r}: {value!r}" for name, value in _wire_headers(place) if name != "content-type"]
+    arguments = []
+    if text is not None and (value := _strict_json(text)) is not None:
+        arguments.append(f"json={_indented(pformat(value, width=110, compact=True, sort_dicts=False))},")
+    else:
+        headers += [f"{name!r}: {value!r}" for name, value in _wire_headers(place) if name == "content-type"]
+        arguments.append(f"data={body!r},")
+    if place.has_key:
+        headers.append(f'"Authorization": f"Bearer {{os.environ[{_KEY!r}]}}"')
+    if headers:
+        arguments.append(f"headers={{{', '.join(headers)}}},")
+    if place.tls:
+        arguments.append(f"verify={_CA!r},")
+    shown = "reply.text" if text is not None else "reply.content"
+    return "\n".join(
+        [
+            *(["import os", ""] if place.has_key else []),
+            "import requests",
+            "",
+            "reply = requests.request(",
+            f"    {message.method!r},",
+            f"    {place.url + path!r},",
+            *(f"    {each}" for each in arguments),
+            "    timeout=30,",
+            ")",
+            f"print({shown})",
+        ]
+    )
+
+
+def _umbridge(place: _Place) -> str:
+    if place.has_key or place.headers:
+        raise _NotPossible("the client `umbridge` cannot send a key or headers")
+    if place.calls > 1:
+        raise _NotPossible(f"the client `umbridge` sends one point per call, and these are {place.calls} rows")
+    sent = json.loads(bytes(place.message.body))
+    point, config = _literal(sent["input"]), _literal(sent.get("config", {}))
+    match place.prepared.request.operation:
+        case Operation.INFER:
+            call = f"model({point}, {config})"
+        case Operation.GRADIENT:
+            call = f"model.gradient({sent['outWrt']}, {sent['inWrt']}, {point}, {_literal(sent['sens'])}, {config})"
+        case Operation.APPLY_JACOBIAN:
+            call = (
+                f"model.apply_jacobian({sent['outWrt']}, {sent['inWrt']}, {point}, {_literal(sent['vec'])}, {config})"
+            )
+        case Operation.APPLY_HESSIAN:
+            places = f"{sent['outWrt']}, {sent['inWrt1']}, {sent['inWrt2']}"
+            vectors = f"{_literal(sent['sens'])}, {_literal(sent['vec'])}"
+            call = f"model.apply_hessian({places}, {point}, {vectors}, {config})"
+        case other:
+            raise _NotPossible(f"UM-Bridge has no {other.value}")
+    lines = [
+        *(["import os", "", f'os.environ["REQUESTS_CA_BUNDLE"] = {_CA!r}'] if place.tls else []),
+        "import umbridge",
+        "",
+        f"model = umbridge.HTTPModel({place.url!r}, {place.prepared.form.model!r})",
+        f"print({call})",
+    ]
+    return "\n".join(lines)
+
+
+def _tritonclient(module: str) -> Callable[[_Place], str]:
+    def write(place: _Place) -> str:
+        if place.prepared.request.operation is Operation.STREAM:
+            raise _NotPossible("shown for requests with one response")
+        request = place.request
+        security = ""
+        if place.tls:
+            is_grpc = module == "grpc"
+            security = (
+                f", ssl=True, root_certificates={_CA!r}"
+                if is_grpc
+                else f", ssl=True, ssl_options={{'ca_certs': {_CA!r}}}"
+            )
+        arguments = [f"{request.model!r}", "inputs"]
+        if request.version:
+            arguments.append(f"model_version={request.version!r}")
+        if request.parameters:
+            arguments.append(f"parameters={_literal(dict(request.parameters))}")
+        headers = [f"{name!r}: {text!r}" for name, text in place.headers.items()]
+        if place.has_key:
+            headers.append(f'"authorization": f"Bearer {{os.environ[{_KEY!r}]}}"')
+        if headers:
+            arguments.append(f"headers={{{', '.join(headers)}}}")
+        lines = [
+            *(["import os", ""] if place.has_key else []),
+            "import numpy as np",
+            f"from tritonclient.{module} import InferenceServerClient, InferInput",
+            "",
+            "inputs = []",
+        ]
+        for each in request.inputs:
+            lines += [
+                f"inputs.append(InferInput({each.name!r}, {list(each.shape)!r}, {each.datatype.value!r}))",
+                f"inputs[-1].set_data_from_numpy({_array(each, 'np.float32')})",
+            ]
+        lines += [
+            "",
+            f"client = InferenceServerClient({place.network_address!r}{security})",
+            f"result = client.infer({', '.join(arguments)})",
+            f"for output in result.get_response(){'.outputs' if module == 'grpc' else '[' + repr('outputs') + ']'}:",
+            f"    name = output{'.name' if module == 'grpc' else '[' + repr('name') + ']'}",
+            "    print(name, result.as_numpy(name).tolist())",
+        ]
+        if place.listener.prefix.get(place.prepared.protocol.name):
+            prefix = place.listener.prefix[place.prepared.protocol.name]
+            lines = [each.replace(repr(place.network_address), repr(place.network_address + prefix)) for each in lines]
+        return "\n".join(lines)
+
+    return write
+
+
+def _gateway_client(place: _Place) -> str:
+    form, request = place.prepared.form, place.prepared.request
+    own = DERIVATIVES.get(request.operation, ())
+    client = [repr(place.client_address)]
+    if place.has_key:
+        client.append(f"key=os.environ[{_KEY!r}]")
+    if place.tls:
+        client.append(f"ca={_CA!r}")
+    if place.headers:
+        client.append(f"headers={_literal(dict(place.headers))}")
+    inputs = ", ".join(
+        f"{each.name!r}: {_array(each, 'ml_dtypes.bfloat16')}" for each in request.inputs if each.name not in own
+    )
+    arguments = [repr(form.model), f"inputs={{{inputs}}}"]
+    for each in request.inputs:
+        if each.name in own:
+            value = int(each.array.reshape(-1)[0]) if each.name in INDEX_TENSORS else _array(each, "np.float32")
+            arguments.append(f"{each.name}={value}")
+    if form.version:
+        arguments.append(f"version={form.version!r}")
+    if request.parameters:
+        arguments.append(f"parameters={_literal(dict(request.parameters))}")
+    call = f"client.{request.operation.value}({', '.join(arguments)})"
+    shown = ["for name, array in outputs.items():", "    print(name, array.tolist())"]
+    match request.operation:
+        case Operation.INFER:
+            body = [f"outputs = {call}", *shown]
+        case Operation.STREAM:
+            body = [f"for outputs in {call}:", *(f"    {each}" for each in shown)]
+        case _:
+            body = [f"print({call}.tolist())"]
+    needs_bf16 = any(each.datatype is Datatype.BF16 for each in request.inputs)
+    return "\n".join(
+        [
+            *(["import os", ""] if place.has_key else []),
+            *(["import ml_dtypes"] if needs_bf16 else []),
+            "import numpy as np",
+            "from gateway.client import Client",
+            "",
+            f"with Client({', '.join(client)}) as client:",
+            *(f"    {each}" for each in body),
+        ]
+    )
+
+
+def _array(tensor: Tensor, bf16: str) -> str:
+    """The tensor as an expression that makes the same array."""
+    if tensor.datatype is Datatype.BYTES:
+        return f"np.array({_literal(tensor.array.tolist())}, dtype=object).reshape({list(tensor.shape)!r})"
+    dtype = bf16 if tensor.datatype is Datatype.BF16 else f"np.{tensor.array.dtype.name}"
+    values = tensor.array.astype(np.float32) if tensor.datatype is Datatype.BF16 else tensor.array
+    made = f"np.array({_literal(values.tolist())}, dtype={dtype})"
+    return made if tensor.elements else f"{made}.reshape({list(tensor.shape)!r})"
+
+
+def _literal(value: object) -> str:
+    """An expression of Python with this value; NaN and infinities by numpy's names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {_literal(each)}' for name, each in value.items())}}}"
+    return repr(value)
+
+
+def _flat(tensor: Tensor) -> list[object]:
+    found: list[object] = tensor.array.reshape(-1).tolist()
+    return found
+
+
+def _one_body(place: _Place) -> bytes:
+    if place.calls > 1:
+        raise _NotPossible(f"{place.prepared.protocol.name} takes one row per call, and these are {place.calls} rows")
+    body = bytes(place.message.body)
+    if len(body) > LONGEST_COMMAND:
+        raise _NotPossible(f"the body of {len(body)} bytes is too long for a snippet")
+    return body
+
+
+def _wire_headers(place: _Place) -> Iterator[tuple[str, str]]:
+    yield from place.message.headers
+    yield from place.headers.items()
+
+
+def _text_of(body: bytes) -> str | None:
+    """The body as text that a shell can pass on; None if it has none."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text
+
+
+def _strict_json(text: str) -> object:
+    """The value of strict JSON, which is what `requests` writes; None for anything else."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(constant)
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")
+
+
+def _over_http() -> tuple[str, ...]:
+    return tuple(name for name, each in protocols().items() if isinstance(each.carrier, HttpForm))
+
+
+_CLIENTS: tuple[tuple[str, str, Sequence[str], Callable[[_Place], str]], ...] = (
+    ("curl", "bash", _over_http(), _curl),
+    ("requests", "python", _over_http(), _requests),
+    ("umbridge", "python", ("umbridge",), _umbridge),
+    ("tritonclient.http", "python", ("v2-rest",), _tritonclient("http")),
+    ("tritonclient.grpc", "python", ("v2-grpc",), _tritonclient("grpc")),
+    ("grpcurl", "bash", ("v2-grpc",), _grpcurl),
+    ("gateway call", "bash", (), _gateway_call),
+    ("gateway.client", "python", (), _gateway_client),
+)
+"""The clients: the name, the language, the protocols that they speak (none: all), and what writes the snippet."""

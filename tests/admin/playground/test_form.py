@@ -1,0 +1,92 @@
+"""What is typed into the playground, as tensors."""
+
+import numpy as np
+import pytest
+
+from gateway.admin.playground.form import Form, FormError, TypedInput, read_headers, read_request
+from gateway.core.types import Tensor
+
+
+def tensor(values: str, datatype: str = "FP64", shape: str = "") -> Tensor:
+    form = Form(
+        listener="l",
+        protocol="p",
+        model="m",
+        inputs=[TypedInput(name="x", datatype=datatype, shape=shape, values=values)],
+    )
+    return read_request(form).inputs[0]
+
+
+def errors(**typed: object) -> dict[str, str]:
+    form = {"listener": "l", "protocol": "p", "model": "m", **typed}
+    with pytest.raises(FormError) as caught:
+        read_request(Form.model_validate(form))
+    return caught.value.errors
+
+
+@pytest.mark.parametrize(
+    ("values", "datatype", "shape", "expected"),
+    [
+        ("1, 2.5 3", "FP64", "", [1.0, 2.5, 3.0]),
+        ("[[1, 2], [3, 4]]", "INT32", "", [[1, 2], [3, 4]]),
+        ("1,2,3,4", "INT8", "2, -1", [[1, 2], [3, 4]]),
+        ("[[1, 2], [3, 4]]", "FP32", "4", [1, 2, 3, 4]),
+        ("9223372036854775807", "INT64", "[1]", [2**63 - 1]),
+        ("NaN, inf", "FP64", "", [float("nan"), float("inf")]),
+        ("true, 0", "BOOL", "", [True, False]),
+        ("a b\nü", "BYTES", "", [b"a b", "ü".encode()]),
+        ('["[", ""]', "BYTES", "2,1", [[b"["], [b""]]),
+        ("", "FP64", "0, 3", np.zeros((0, 3)).tolist()),
+        ("7", "FP16", " ", [7.0]),
+    ],
+)
+def test_values_become_a_tensor(values: str, datatype: str, shape: str, expected: object) -> None:
+    found = tensor(values, datatype, shape)
+    assert found.datatype.value == datatype
+    np.testing.assert_array_equal(found.array, np.array(expected, found.array.dtype).reshape(found.shape))
+
+
+@pytest.mark.parametrize(
+    ("typed", "field", "text"),
+    [
+        ({"values": "1, x"}, "values", "'x' is no number"),
+        ({"values": "[1, [2]]"}, "values", "one length"),
+        ({"values": "[1, 2"}, "values", "no valid JSON"),
+        ({"values": "[" * 10_000}, "values", ""),
+        ({"values": "1.5", "datatype": "INT32"}, "values", "1.5 is no integer"),
+        ({"values": "300", "datatype": "UINT8"}, "values", "beyond the range from 0 to 255"),
+        ({"values": "1e39", "datatype": "FP32"}, "values", "beyond the range of FP32"),
+        ({"values": "1, 2, 3", "shape": "2, 2"}, "values", "3 values, but shape [2, 2] has 4"),
+        ({"values": "1, 2, 3", "shape": "2, ?"}, "shape", "cannot be divided"),
+        ({"values": "1", "shape": "-1, -1"}, "shape", "at most one of them free"),
+        ({"values": "1", "shape": "x"}, "shape", "'x' is no shape"),
+        ({"values": "[1]", "datatype": "BYTES"}, "values", "1 is no text"),
+        ({"values": "1", "datatype": "FP8"}, "datatype", "no datatype 'FP8'"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_field(typed: dict[str, str], field: str, text: str) -> None:
+    found = errors(inputs=[{"name": "x", "values": "1"}, {"name": "y", **typed}])
+    assert list(found) == [f"inputs.1.{field}"]
+    assert text in found[f"inputs.1.{field}"]
+
+
+def test_every_wrong_field_is_told_at_once() -> None:
+    found = errors(model="", operation="load", parameters="[]", inputs=[{"name": "x", "values": "x"}])
+    assert set(found) == {"model", "operation", "parameters", "inputs.0.values"}
+
+
+@pytest.mark.parametrize(
+    "line", ["host: x", "Transfer-Encoding: chunked", "no colon", "a b: c", "x: \x01", "content-length: 1"]
+)
+def test_headers_cannot_change_where_a_message_ends(line: str) -> None:
+    with pytest.raises(FormError):
+        read_headers(Form(listener="l", protocol="p", headers=line))
+
+
+def test_a_key_is_in_no_text_of_an_error_or_a_form() -> None:
+    form = Form(listener="l", protocol="p", key="very secret\x01")
+    assert "secret" not in repr(form)
+    with pytest.raises(FormError) as caught:
+        read_headers(form)
+    assert "secret" not in str(caught.value)
+    assert list(caught.value.errors) == ["key"]

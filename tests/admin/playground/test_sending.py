@@ -1,0 +1,166 @@
+"""Requests of the playground through every listener, and what is shown of them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.registry import protocols
+from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, Played, played
+
+WAYS = [
+    ("http", "v2-rest"), ("http", "v1-rest"), ("http", "umbridge"), ("http", "graphpipe"), ("http", "grps-rest"),
+    ("grpc", "v2-grpc"), ("grpc", "grps-grpc"), ("brpc", "grps-brpc"), ("mip", "mip"),
+]  # fmt: skip
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[Played]:
+    async with played(tmp_path) as found:
+        yield found
+
+
+def values(sent: dict[str, Any]) -> list[Any]:
+    return [orjson.loads(each["values"]) for each in sent["outputs"][0]]
+
+
+async def test_a_request_goes_through_every_listener_over_its_own_protocol(gateway: Played) -> None:
+    assert {protocol for _, protocol in WAYS} == set(protocols())
+    for listener, protocol in WAYS:
+        sent = await gateway.ask("send", {**DOUBLE, "listener": listener, "protocol": protocol})
+        assert (sent["status"], sent["error"]) == ("OK", ""), protocol
+        assert [
+            each for output in values(sent) for row in output for each in (row if isinstance(row, list) else [row])
+        ] == [
+            2.0,
+            5.0,
+            -6e-5,
+        ]
+        [call] = sent["calls"]
+        assert len(call["replies"]) == 1
+        assert {each["protocol"] for each in sent["forms"]} == set(protocols()) - {protocol}
+        assert all(each["messages"] for each in sent["forms"]), sent["forms"]
+
+
+async def test_the_wire_forms_are_those_of_the_protocol(gateway: Played) -> None:
+    sent = await gateway.ask("send", DOUBLE)
+    [call] = sent["calls"]
+    assert call["request"]["head"][0] == "POST /v2/models/double/infer"
+    assert orjson.loads(call["request"]["body"])["inputs"][0]["data"] == [1.0, 2.5, -3e-5]
+    assert orjson.loads(call["replies"][0]["body"])["outputs"][0]["name"] == "y"
+    assert sent["facts"] == {"gateway-route": "routes[4]", "gateway-backend": "tensors", "gateway-tries": "1"}
+    forms = {each["protocol"]: each["messages"][0] for each in sent["forms"]}
+    assert orjson.loads(forms["umbridge"]["body"]) == {"output": [[2.0, 5.0, -6e-5]]}
+    assert forms["v2-grpc"]["body"].startswith("field 1: 6 bytes\n00000000  0a 06 64 6f 75 62 6c 65")
+    assert forms["mip"]["body"].startswith("header of mip, 8 bytes\n")
+
+
+async def test_an_error_is_shown_as_the_listener_and_every_other_protocol_tell_it(gateway: Played) -> None:
+    sent = await gateway.ask("send", {**DOUBLE, "model": "nothing"})
+    assert sent["status"] == "NOT_FOUND"
+    assert sent["calls"][0]["replies"][0]["head"][0] == "status 404"
+    assert sent["outputs"] == []
+    assert all(each["messages"] for each in sent["forms"])
+
+
+async def test_derivatives_and_streams_are_sent_as_each_protocol_has_them(gateway: Played) -> None:
+    gradient = {**POSTERIOR, "operation": "gradient"}
+    gradient["inputs"] = [*POSTERIOR["inputs"], {"name": "sens", "values": "1", "shape": "1, 1"}]
+    for protocol, path in (("umbridge", "/Gradient"), ("v2-rest", "/v2/models/posterior.gradient/infer")):
+        sent = await gateway.ask("send", {**gradient, "protocol": protocol})
+        assert sent["calls"][0]["request"]["head"][0] == f"POST {path}"
+        assert values(sent) == [[[20.0, -10.0]]]
+    count = {**DOUBLE, "listener": "grpc", "protocol": "v2-grpc", "model": "count", "operation": "stream"}
+    count |= {"inputs": [{"name": "n", "datatype": "INT32", "shape": "1, 1", "values": "3"}], "outputs": []}
+    sent = await gateway.ask("send", count)
+    assert [orjson.loads(each[0]["values"]) for each in sent["outputs"]] == [[[0]], [[1]], [[2]]]
+    assert len(sent["calls"][0]["replies"]) == 3
+
+
+async def test_a_listener_with_tls_and_keys_gets_the_key_of_the_form(gateway: Played) -> None:
+    for listener, protocol in (("secure", "v2-rest"), ("secure-grpc", "v2-grpc")):
+        form = {**DOUBLE, "listener": listener, "protocol": protocol}
+        assert (await gateway.ask("send", form))["status"] == "UNAUTHENTICATED"
+        sent = await gateway.ask("send", {**form, "key": gateway.key})
+        assert sent["status"] == "OK", sent["error"]
+        assert gateway.key not in orjson.dumps(sent).decode()
+        assert "authorization: ***" in sent["calls"][0]["request"]["head"]
+
+
+async def test_a_request_that_is_sent_is_explained_where_the_listener_allows_it(gateway: Played) -> None:
+    explanation = (await gateway.ask("send", DOUBLE))["explanation"]
+    assert (explanation["route"], explanation["backend"], explanation["status"]) == ("routes[4]", "tensors", "OK")
+    assert [name for name, _ in explanation["routes"]] == [f"routes[{at}]" for at in range(4)]
+    assert (await gateway.ask("send", {**DOUBLE, "listener": "grpc", "protocol": "v2-grpc"}))["explanation"] is None
+
+
+async def test_a_request_is_explained_without_being_sent(gateway: Played) -> None:
+    for listener, protocol in WAYS:
+        found = await gateway.ask("explain", {**DOUBLE, "listener": listener, "protocol": protocol})
+        assert found["listener"] == listener, protocol
+        assert found["error"] is None, protocol
+        assert found["decision"]["route"] == ("routes[3]" if protocol == "umbridge" else "routes[4]")
+        assert found["calls"][-1]["backend"] == "tensors"
+    assert gateway.gateway.counters.errors == 0
+    assert [*gateway.gateway.counters.paths(0)] == []
+    found = await gateway.ask("explain", {**POSTERIOR, "protocol": "v2-rest"})
+    assert found["calls"][0]["message"]["path"] in ("/Evaluate", "/InputSizes", "/ModelInfo")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"listener": "none"}, "listener"),
+        ({"protocol": "mip"}, "protocol"),
+        ({"listener": "mip", "protocol": "mip", "model": "other"}, "model"),
+        ({"protocol": "umbridge", "inputs": [{"name": "x", "datatype": "BYTES", "values": "a"}]}, "inputs.0.values"),
+        ({"listener": "mip", "protocol": "mip", "headers": "x-team: a"}, "headers"),
+    ],
+)
+async def test_what_cannot_be_sent_is_told_at_its_field(gateway: Played, change: dict[str, Any], field: str) -> None:
+    for path in ("send", "explain", "snippets"):
+        found = await gateway.ask(path, {**DOUBLE, **change}, status=422)
+        assert list(found["errors"]) == [field]
+
+
+async def test_names_that_look_like_something_else_stay_names(gateway: Played) -> None:
+    for listener, protocol in WAYS[:-1]:
+        sent = await gateway.ask("send", {**DOUBLE, "model": HOSTILE, "listener": listener, "protocol": protocol})
+        assert sent["status"] == "OK", (protocol, sent["error"])
+    assert (await gateway.ask("send", UPPER))["outputs"][0][0]["values"] == '["IT\'S", "$HOME \\"B\\" \\\\N"]'
+
+
+async def test_a_backend_that_hangs_ends_at_the_time_limit_and_others_are_answered(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    text = CONFIG.replace('endpoints: ["http://127.0.0.1:SCIENCE"]', f'endpoints: ["http://127.0.0.1:{port}"]')
+    async with played(tmp_path, text) as gateway:
+        sent = await gateway.ask("send", {**POSTERIOR, "seconds": 0.3})
+        assert (sent["status"], sent["error"]) == ("DEADLINE_EXCEEDED", "no answer within 0.3 s")
+        assert (await gateway.ask("send", DOUBLE))["status"] == "OK"
+        ended.set()
+    server.close()
+
+
+async def test_only_json_of_this_host_and_of_some_size_is_taken(gateway: Played) -> None:
+    body = orjson.dumps(DOUBLE)
+    path, client = "/api/playground/send", gateway.client
+    json = {"content-type": "application/json"}
+    assert (await client.post(path, content=body, headers={"content-type": "text/plain"})).status_code == 415
+    assert (
+        await client.post(path, content=body, headers={**json, "origin": "http://other.example"})
+    ).status_code == 421
+    assert (await client.post(path, content=body, headers={**json, "host": "other.example"})).status_code == 421
+    assert (await client.post(path, content=b" " * (4 * 2**20 + 1), headers=json)).status_code == 413
+    refused = await client.post(path, content=b'{"key": 3, "x": "secret"}', headers=json)
+    assert refused.status_code == 422
+    assert "secret" not in refused.text
