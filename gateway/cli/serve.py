@@ -78,7 +78,7 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
 class _Recorded:
     """A gateway whose requests are recorded: when it has drained, what waits to be written is written."""
 
-    def __init__(self, gateway: Gateway, recorder: "Recorder") -> None:
+    def __init__(self, gateway: "Gateway", recorder: "Recorder") -> None:
         self._gateway = gateway
         self._recorder = recorder
 
