@@ -56,7 +56,7 @@ class Settings:
 
 
 @frozen
-class Result:
+class Replayed:
     """What became of one recorded request.
 
     - `line`: that of the cassette. `model`, `operation`, `protocol`: as recorded.
@@ -82,8 +82,8 @@ async def replay(
     entries: Iterable[tuple[int, Entry]],
     server: ModelServer,
     settings: Settings,
-    done: Callable[[Result], object] = lambda result: None,
-) -> list[Result]:
+    done: Callable[[Replayed], object] = lambda result: None,
+) -> list[Replayed]:
     """The results of all entries, in the order of their lines. `done` is called with each as it comes.
 
     Raises:
@@ -91,7 +91,7 @@ async def replay(
         NoConnection: there was no connection for the first request.
         ValueError: an entry cannot be sent at all: its protocol is unknown, or not that of the server (`wire`).
     """
-    results: list[Result] = []
+    results: list[Replayed] = []
     paced = _paced(iter(entries), settings.rate)
     taking = asyncio.Lock()
 
@@ -127,7 +127,7 @@ async def _paced(entries: Iterator[tuple[int, Entry]], rate: float | None) -> As
         yield each
 
 
-async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Settings, *, is_first: bool) -> Result:
+async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Settings, *, is_first: bool) -> Replayed:
     client = registry.protocols().get(entry.protocol)
     if client is None:
         raise ValueError(f"line {line}: no protocol {entry.protocol!r}; expected {', '.join(registry.protocols())}")
@@ -241,7 +241,7 @@ def _with_names(outcome: Outcome, settings: Settings) -> Outcome:
 
 async def _compared(
     line: int, entry: Entry, client: Protocol, expected: Outcome, actual: Outcome, now: float, settings: Settings
-) -> Result:
+) -> Replayed:
     tensors = tuple(each for outcome in (expected, actual) if isinstance(outcome, Response) for each in outcome.outputs)
     wire = client.traits.wire
     by_position = settings.by_position or wire.unnamed
@@ -272,9 +272,9 @@ def _result(
     text: str = "",
     kinds: tuple[str, ...] = (),
     distances: Mapping[str, float] | None = None,
-) -> Result:
+) -> Replayed:
     request = entry.request
-    return Result(
+    return Replayed(
         line, request.model, request.operation.value, entry.protocol, verdict, text, kinds, distances or {},
         entry.seconds, now,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import orjson
 
-from gateway.cassettes.replaying import DIFFERENT, EQUAL, FAILED, Result
+from gateway.cassettes.replaying import DIFFERENT, EQUAL, FAILED, Replayed
 from gateway.core.frozen import frozen
 
 MOST_SHOWN = 10
@@ -32,7 +32,7 @@ class ModelSummary:
     now: float | None
 
 
-def summaries(results: Sequence[Result]) -> list[ModelSummary]:
+def summaries(results: Sequence[Replayed]) -> list[ModelSummary]:
     """A summary for each model, in the order in which they come first."""
     return [
         _summary(model, [each for each in results if each.model == model])
@@ -40,7 +40,7 @@ def summaries(results: Sequence[Result]) -> list[ModelSummary]:
     ]
 
 
-def _summary(model: str, results: Sequence[Result]) -> ModelSummary:
+def _summary(model: str, results: Sequence[Replayed]) -> ModelSummary:
     largest: dict[str, float] = {}
     for each in results:
         for name, value in each.distances.items():
@@ -59,7 +59,7 @@ def _summary(model: str, results: Sequence[Result]) -> ModelSummary:
     )
 
 
-def table(results: Sequence[Result]) -> str:
+def table(results: Sequence[Replayed]) -> str:
     """A row for each model, and the first differences."""
     head = ("model", "requests", "equal", "different", "failed", "largest difference", "then", "now")
     rows = [head, *(_row(each) for each in summaries(results))]
@@ -92,13 +92,13 @@ def _milliseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1000:.2f} ms"
 
 
-def _told(result: Result) -> str:
+def _told(result: Replayed) -> str:
     text = _printable(result.text)
     text = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
     return f"line {result.line}: {_printable(result.model)[:WIDEST_MODEL]}: {result.verdict}: {text}"
 
 
-def as_json(results: Sequence[Result]) -> bytes:
+def as_json(results: Sequence[Replayed]) -> bytes:
     """One object with `equal`, `different`, `failed`, `models` and `requests`."""
     verdicts = [each.verdict for each in results]
     document = {
@@ -133,7 +133,7 @@ def as_json(results: Sequence[Result]) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def as_junit(results: Sequence[Result]) -> str:
+def as_junit(results: Sequence[Replayed]) -> str:
     """JUnit's XML: a test case for each request. A difference is a failure, no answer an error."""
     counts = {
         "tests": len(results),
@@ -156,7 +156,7 @@ def as_junit(results: Sequence[Result]) -> str:
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _count(results: Iterable[Result], verdict: str) -> int:
+def _count(results: Iterable[Replayed], verdict: str) -> int:
     return sum(each.verdict == verdict for each in results)
 
 

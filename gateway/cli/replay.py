@@ -67,7 +67,7 @@ def replay(
     """Send recorded requests to a server of any protocol, and compare its answers with the recorded ones."""
     from gateway.cassettes import files
     from gateway.cassettes.entries import CassetteError
-    from gateway.cassettes.replaying import EQUAL, NoConnection, Result, Settings
+    from gateway.cassettes.replaying import EQUAL, NoConnection, Replayed, Settings
     from gateway.cassettes.replaying import replay as replayed
     from gateway.cassettes.report import as_json, as_junit, table
     from gateway.client.settings import MAX_MESSAGE, checked
@@ -91,10 +91,10 @@ def replay(
         _exit(USAGE, error)
     if not total:
         _exit(USAGE, f"{file}: there are no recorded requests in this cassette")
-    results: list[Result] = []
+    results: list[Replayed] = []
     shows_progress = sys.stderr.isatty()
 
-    def done(result: Result) -> None:
+    def done(result: Replayed) -> None:
         results.append(result)
         if shows_progress:
             end = "\n" if len(results) == total else ""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.core.types import TensorSpec
-from gateway.probing.listing import DescribedModel, ServerModels
+from gateway.probing.listing import FoundModel, ServerModels
 from gateway.probing.stanza import operations, signature_text
 
 
@@ -16,7 +16,7 @@ def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _row(model: DescribedModel) -> tuple[str, str, str, str]:
+def _row(model: FoundModel) -> tuple[str, str, str, str]:
     state = f"{model.state} ({model.reason})" if model.reason else model.state
     text = signature_text(model) or model.error
     if model.signature is not None and any(each.value != "infer" for each in model.signature.operations):
@@ -31,7 +31,7 @@ def models_json(models: ServerModels) -> dict[str, Any]:
     return {"server": info, "models": [_model(each) for each in models.models], "error": models.error}
 
 
-def _model(model: DescribedModel) -> dict[str, Any]:
+def _model(model: FoundModel) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": model.name, "versions": model.versions, "state": model.state, "reason": model.reason
     }  # fmt: skip

@@ -14,7 +14,7 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Target
 from gateway.core.transport import Connector
 from gateway.probing.candidates import FormCandidate
-from gateway.probing.recognition import Question, is_silence, judge, questions
+from gateway.probing.recognition import ProbeQuestion, is_silence, judge, questions
 
 MOST_SILENT = 2
 """After so many questions without a reply nothing more is asked over a transport."""
@@ -117,7 +117,7 @@ def _connector(settings: ClientSettings, candidate: FormCandidate) -> Connector:
 
 
 async def _one(
-    candidate: FormCandidate, connector: Connector, question: Question, target: Target, seconds: float
+    candidate: FormCandidate, connector: Connector, question: ProbeQuestion, target: Target, seconds: float
 ) -> FormFinding:
     try:
         async with asyncio.timeout(seconds):
@@ -134,7 +134,7 @@ async def _one(
     return FormFinding(candidate, Heard.REFUSED if evidence.refused else Heard.OTHER, evidence.text)
 
 
-def _address(candidate: FormCandidate, question: Question) -> str:
+def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
     """The address for a backend. A server that answers without a model's name at the root is one with a single model,
     where the protocol tells these apart by the path."""
     one_at = candidate.protocol.traits.models.one_at

@@ -12,7 +12,7 @@ from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 from gateway.core.types import Signature, TensorSpec
-from gateway.probing.listing import DescribedModel, ServerModels
+from gateway.probing.listing import FoundModel, ServerModels
 
 
 @frozen
@@ -24,9 +24,7 @@ class Misfit:
     is_warning: bool = False
 
 
-def missing_model(
-    name: str, models: ServerModels, found: DescribedModel | None, route_has_rewrite: bool
-) -> Misfit | None:
+def missing_model(name: str, models: ServerModels, found: FoundModel | None, route_has_rewrite: bool) -> Misfit | None:
     """The error for a model that the server does not have; None if it has it, or may have it."""
     names = [each.name for each in models.models if each is not found]
     if found is not None and not found.error:
@@ -48,7 +46,7 @@ def _some(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
 
 
-def wrong_version(version: str, model: DescribedModel, *, is_rewritten: bool) -> Misfit | None:
+def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Misfit | None:
     """The error for a version that the server does not have; None if it has it or tells none."""
     if not version or not model.versions or version in model.versions:
         return None

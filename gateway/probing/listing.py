@@ -12,7 +12,7 @@ MOST_DESCRIBED = 100
 
 
 @frozen
-class DescribedModel:
+class FoundModel:
     """One model: its versions, its state (empty where the protocol has none), and its signature, or why there is
     none."""
 
@@ -30,12 +30,12 @@ class ServerModels:
     were not asked for their signatures."""
 
     server: ServerInfo | None = None
-    models: tuple[DescribedModel, ...] = ()
+    models: tuple[FoundModel, ...] = ()
     error: str = ""
     left_out: int = 0
 
     @property
-    def own(self) -> tuple[DescribedModel, ...]:
+    def own(self) -> tuple[FoundModel, ...]:
         """The models without the companions (`M.gradient`) of those that are there, too."""
         names = {each.name for each in self.models}
         return tuple(each for each in self.models if _base(each.name) not in names)
@@ -67,10 +67,10 @@ async def list_models(
         if _is_gone(failed):
             raise
         entries, error = [], str(failed)
-    merged = _merged(entries) or {name: DescribedModel(name) for name in names}
+    merged = _merged(entries) or {name: FoundModel(name) for name in names}
     if not merged and not _has_names(client):
-        merged = {"": DescribedModel("")}
-    described: list[DescribedModel] = []
+        merged = {"": FoundModel("")}
+    described: list[FoundModel] = []
     for at, each in enumerate(merged.values()):
         on_progress(at, len(merged))
         described.append(await _described(client, each) if at < most else each)
@@ -96,16 +96,16 @@ async def _or_none(client: AsyncClient) -> ServerInfo | None:
         return None
 
 
-def _merged(entries: Sequence[ModelEntry]) -> dict[str, DescribedModel]:
+def _merged(entries: Sequence[ModelEntry]) -> dict[str, FoundModel]:
     """The models by name, each with all of its versions. The state is that of the first version that is ready."""
-    found: dict[str, DescribedModel] = {}
+    found: dict[str, FoundModel] = {}
     for entry in entries:
         known = found.get(entry.name)
         if known is None:
-            found[entry.name] = DescribedModel(entry.name, _one(entry.version), entry.state, entry.reason)
+            found[entry.name] = FoundModel(entry.name, _one(entry.version), entry.state, entry.reason)
         elif entry.version not in known.versions:
             better = known if known.state == "READY" else entry
-            found[entry.name] = DescribedModel(
+            found[entry.name] = FoundModel(
                 entry.name, (*known.versions, *_one(entry.version)), better.state, better.reason
             )
     return found
@@ -115,12 +115,12 @@ def _one(version: str) -> tuple[str, ...]:
     return (version,) if version else ()
 
 
-async def _described(client: AsyncClient, model: DescribedModel) -> DescribedModel:
+async def _described(client: AsyncClient, model: FoundModel) -> FoundModel:
     try:
         signature = await client.signature(model.name)
     except ClientError as error:
         if _is_gone(error):
             raise
-        return DescribedModel(model.name, model.versions, model.state, model.reason, None, str(error))
+        return FoundModel(model.name, model.versions, model.state, model.reason, None, str(error))
     name = model.name or signature.name
-    return DescribedModel(name, signature.versions or model.versions, model.state, model.reason, signature)
+    return FoundModel(name, signature.versions or model.versions, model.state, model.reason, signature)

@@ -20,7 +20,7 @@ _SUCCESS = 400
 
 
 @frozen
-class Question:
+class ProbeQuestion:
     """A request, and its bytes."""
 
     request: Request
@@ -37,11 +37,11 @@ class Evidence:
     text: str = ""
 
 
-def questions(protocol: Protocol, target: Target, model: str = "") -> Iterator[Question]:
+def questions(protocol: Protocol, target: Target, model: str = "") -> Iterator[ProbeQuestion]:
     """The questions for a wire form, the most telling one first. `model` is a model that the server may have."""
     for request in _requests(protocol, model):
         try:
-            yield Question(request, protocol.encode_request(request, target))
+            yield ProbeQuestion(request, protocol.encode_request(request, target))
         except GatewayError:
             continue  # the wire form does not have the operation
 
@@ -61,7 +61,7 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
         yield Request(Operation.MODEL_READY, model or NO_MODEL)
 
 
-def judge(protocol: Protocol, question: Question, reply: Message, target: Target) -> Evidence:
+def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: Target) -> Evidence:
     """What the reply to a question shows."""
     lacks_model = protocol.traits.servers.lacks_model
     is_guess = question.request.operation is Operation.MODEL_READY  # any web server has some answer

@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 from gateway.core.types import Signature, TensorSpec
 from gateway.json import write
 from gateway.probing.asking import ServerAccess
-from gateway.probing.listing import DescribedModel, ServerModels
+from gateway.probing.listing import FoundModel, ServerModels
 from gateway.probing.probe import Spoken
 
 MOST_ROUTES = 20
@@ -103,7 +103,7 @@ def _for_all(models: ServerModels, name: str) -> Iterator[str]:
         yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
 
 
-def signature_text(model: DescribedModel) -> str:
+def signature_text(model: FoundModel) -> str:
     """The signature as text: `x FP64[-1,3] -> y FP64[-1,1]`; empty if the server tells none."""
     signature = model.signature
     if signature is None or not (signature.inputs or signature.outputs):

@@ -8,7 +8,7 @@ from gateway.app import Gateway
 from gateway.cassettes.entries import Entry
 from gateway.cassettes.files import CassetteFile, read
 from gateway.cassettes.recorder import Bounds, Recorder
-from gateway.cassettes.replaying import Result, Settings, replay
+from gateway.cassettes.replaying import Replayed, Settings, replay
 from gateway.cli.options import catalog
 from gateway.client.settings import MAX_MESSAGE, checked
 from gateway.config import loads
@@ -60,7 +60,7 @@ def at(gateway: Gateway, listener: str) -> str:
     return f"{listener}://{gateway.listeners[listener].address.rpartition('://')[2]}"
 
 
-async def replayed(address: str, path: Path, settings: Settings | None = None, protocol: str = "") -> list[Result]:
+async def replayed(address: str, path: Path, settings: Settings | None = None, protocol: str = "") -> list[Replayed]:
     """The results at a server; of `protocol` alone, if it is given."""
     server = checked(
         address, None, None, None, tls=False, ca=None, certificate=None, certificate_key=None, verify=True,

@@ -286,7 +286,7 @@ def test_every_text_has_the_contrast_that_people_need(page: Page, theme: str) ->
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     for view in VIEWS:
         go(page, view)
-        expect(page.locator("main tbody tr, main .node, main .lines li").first).to_be_visible()
+        expect(page.locator("main tbody tr, main .node, main .lines li, main form").first).to_be_visible()
         count, poor = page.evaluate(CONTRASTS)
         assert count > 20
         assert poor == [], view
@@ -296,7 +296,7 @@ def test_nothing_is_wider_than_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 375, "height": 800})
     for view in VIEWS:
         go(page, view)
-        expect(page.locator("main tbody tr, main .node, main .lines li").first).to_be_visible()
+        expect(page.locator("main tbody tr, main .node, main .lines li, main form").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 375, view
 
 
