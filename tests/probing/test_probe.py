@@ -42,12 +42,17 @@ async def port(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIter
         with suppress(OSError):
             await writer.wait_closed()
 
+    before = asyncio.all_tasks()
     server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
     host, number = server.sockets[0].getsockname()
     try:
         yield f"{host}:{number}"
     finally:
         server.close()
+        while others := asyncio.all_tasks() - before:  # also those that have just accepted a connection
+            _, waiting = await asyncio.wait(others, timeout=5)
+            for each in waiting:
+                each.cancel()
 
 
 def pages(body: bytes, status: bytes = b"200 OK") -> Serve:
