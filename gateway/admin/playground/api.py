@@ -6,7 +6,7 @@ not do: the request goes through the listener, which asks for its own key.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -129,7 +129,7 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
         async with turn():
             try:
                 prepared = prepare(form, gateway.config)
-                played = await play(prepared, _address(gateway, form), send=True)
+                played = await _while_asked(request, play(prepared, _address(gateway, form), send=True))
             except FormError as error:
                 return _wrong(error)
             return _json(await asyncio.to_thread(lambda: _sent(prepared, played).model_dump(mode="json")))
@@ -158,6 +158,19 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
             except FormError as error:
                 return _wrong(error)
             return _json([each.model_dump() for each in found])
+
+
+async def _while_asked(request: Request, work: Coroutine[Any, Any, Played]) -> Played:
+    """The result of `work`, which is cancelled if the client of `request`, whose body was read, leaves before."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise HTTPException(499, "the client has left")
+        return await task
+    finally:
+        task.cancel()
+        gone.cancel()
 
 
 def _settings(gateway: PlayedGateway) -> PlaygroundSettings:

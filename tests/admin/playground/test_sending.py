@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.admin.playground.api import AT_ONCE
 from gateway.registry import protocols
 from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, Played, played
 
@@ -147,6 +148,35 @@ async def test_a_backend_that_hangs_ends_at_the_time_limit_and_others_are_answer
         sent = await gateway.ask("send", {**POSTERIOR, "seconds": 0.3})
         assert (sent["status"], sent["error"]) == ("DEADLINE_EXCEEDED", "no answer within 0.3 s")
         assert (await gateway.ask("send", DOUBLE))["status"] == "OK"
+        ended.set()
+    server.close()
+
+
+async def test_requests_end_when_nobody_waits_for_them(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    text = CONFIG.replace('endpoints: ["http://127.0.0.1:SCIENCE"]', f'endpoints: ["http://127.0.0.1:{port}"]')
+    async with played(tmp_path, text) as gateway:
+
+        async def send(form: dict[str, Any]) -> int:
+            return (await gateway.client.post("/api/playground/send", json=form)).status_code
+
+        held = {**POSTERIOR, "seconds": 25}
+        clients = [asyncio.ensure_future(send(held)) for _ in range(AT_ONCE + 1)]
+        async with asyncio.timeout(15):
+            [refused], working = await asyncio.wait(clients, return_when=asyncio.FIRST_COMPLETED)
+            assert refused.result() == 429
+            for each in working:
+                each.cancel()
+            await asyncio.wait(working)
+            while await send(DOUBLE) != 200:
+                pass
         ended.set()
     server.close()
 
