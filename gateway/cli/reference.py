@@ -10,7 +10,7 @@ import typer
 from gateway.assembly.certificates import Certificates
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
-from gateway.cli.completion import protocols
+from gateway.cli.completion import bundled_models, protocols
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
 from gateway.cli.stopping import Signals, drain_on_signal
@@ -30,7 +30,12 @@ def reference(
         ),
     ],
     model: Annotated[
-        list[str], typer.Option(metavar="NAME", help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.")
+        list[str],
+        typer.Option(
+            autocompletion=bundled_models,
+            metavar="NAME",
+            help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.",
+        ),
     ],
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve over TLS with this certificate (PEM).")

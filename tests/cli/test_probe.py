@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,17 @@ def test_bash_completes_commands_and_protocols() -> None:
 
     assert completed("gateway pro") == ["probe"]
     assert completed("gateway call --protocol v2") == ["v2-rest", "v2-grpc"]
+    assert completed("gateway reference --model po") == ["posterior"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_runs_the_script() -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = """
+        eval "$(gateway completion bash)"
+        COMP_WORDS=(gateway reference --protocol umb) COMP_CWORD=3
+        _gateway_completion gateway
+        echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.stdout == "umbridge\n"
