@@ -7,7 +7,7 @@ WORKERS := 2
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench matrix conformance metrics chart pages docs screenshots peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench charts matrix conformance metrics chart pages docs screenshots peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -54,6 +54,11 @@ generate: setup  ## what is derived from the schemas in protos/
 
 bench: setup peers  ## ratios, side by side in one run
 	$(BIN)/python -m tests.benchmarks
+
+charts: setup peers  ## the chart of docs/performance.md, from a run of the benchmark
+	mkdir -p build
+	$(BIN)/python -m tests.benchmarks --json --rows doubles > build/benchmark.json
+	$(BIN)/python -m tests.benchmarks.charts build/benchmark.json docs/images/performance.svg
 
 matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document

@@ -1,0 +1,45 @@
+"""The programs of the tutorial about sampling, with a real Triton behind the gateway."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.documents.pages import ROOT, blocks_of
+from tests.interop.exchanges import gateway
+from tests.interop.processes import Triton, free_port
+from tests.peers.build import python_of
+
+PAGE = ROOT / "docs/tutorials/sample-a-model.md"
+METROPOLIS, PYMC = [block.text for block in blocks_of(PAGE) if block.language == "python"]
+CONFIG = """
+listeners: [{{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]
+backends: {{triton: {{protocol: v2-grpc, endpoints: ["{triton}"], policies: [{{timeout: {{seconds: 60}}}}]}}}}
+routes: [{{match: {{model: "*"}}, backend: triton}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def url(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    with gateway(CONFIG.format(port=port, triton=triton.grpc), tmp_path_factory.mktemp("gateway")):
+        yield f"http://127.0.0.1:{port}"
+
+
+def draws_of(program: str, url: str, folder: Path) -> str:
+    """What a program prints that asks the gateway at `url`."""
+    (folder / "sample.py").write_text(program.replace("http://127.0.0.1:4243", url))
+    done = subprocess.run([python_of("pymc"), "sample.py"], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_metropolis_samples_a_model_on_triton(url: str, tmp_path: Path) -> None:
+    assert draws_of(METROPOLIS, url, tmp_path).startswith("500 draws, mean [")
+
+
+def test_pymc_samples_a_model_on_triton_with_its_gradient(url: str, tmp_path: Path) -> None:
+    assert draws_of(PYMC, url, tmp_path).endswith("(1, 20, 2) True\n")
