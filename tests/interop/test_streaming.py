@@ -277,7 +277,8 @@ def test_a_stream_without_responses_is_no_response(fronts: Fronts, kind: str) ->
 
 # --- back-pressure ---
 
-RESPONSES = 100
+RESPONSES = 200
+"""Of 1 MiB each. Sockets and gRPC's own windows held up to 72 of them on the way."""
 
 
 def test_a_client_that_stops_reading_stops_the_model(running: tuple[Gateway, Fronts], tmp_path: Path) -> None:
