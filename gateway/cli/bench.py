@@ -17,7 +17,7 @@ from gateway.bench.running import Job, Run, RunFailed, run_of
 from gateway.bench.schedule import Arrivals
 from gateway.bench.target import Question
 from gateway.bridge.settings import Cast
-from gateway.cli import call_inputs
+from gateway.cli import call_inputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.options import run as run_on_uvloop
 from gateway.client import ClientError, ConnectError, Timeout
@@ -111,17 +111,13 @@ def bench(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for each answer; 0: any time.")
     ] = 10.0,
-    headers: Annotated[
-        list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")
-    ] = [],  # noqa: B006
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
-    ] = None,
-    ca: Annotated[str | None, typer.Option(metavar="FILE", help="The CA of the server's certificate (PEM).")] = None,
-    certificate: Annotated[str | None, typer.Option(metavar="FILE", help="A client certificate (PEM).")] = None,
-    certificate_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
-    server_name: Annotated[str | None, typer.Option(metavar="NAME", help="The name in the certificate.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")] = False,
+    headers: server_options.Headers = [],  # noqa: B006
+    key: server_options.Key = None,
+    ca: server_options.Ca = None,
+    certificate: server_options.Certificate = None,
+    certificate_key: server_options.CertificateKey = None,
+    server_name: server_options.ServerName = None,
+    insecure: server_options.Insecure = False,
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
     protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = "",
     json_output: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway.bridge.settings import Cast
-from gateway.cli import call_inputs, call_outputs
+from gateway.cli import call_inputs, call_outputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.completion import protocols
 from gateway.cli.options import run
@@ -71,17 +71,13 @@ def call(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait so long for the answer; 0: any time.", min=0)
     ] = TIMEOUT,
-    headers: Annotated[
-        list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")
-    ] = [],  # noqa: B006
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
-    ] = None,
-    ca: Annotated[str | None, typer.Option(metavar="FILE", help="The CA of the server's certificate (PEM).")] = None,
-    certificate: Annotated[str | None, typer.Option(metavar="FILE", help="A client certificate (PEM).")] = None,
-    certificate_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
-    server_name: Annotated[str | None, typer.Option(metavar="NAME", help="The name in the certificate.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")] = False,
+    headers: server_options.Headers = [],  # noqa: B006
+    key: server_options.Key = None,
+    ca: server_options.Ca = None,
+    certificate: server_options.Certificate = None,
+    certificate_key: server_options.CertificateKey = None,
+    server_name: server_options.ServerName = None,
+    insecure: server_options.Insecure = False,
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False,
     output: Annotated[

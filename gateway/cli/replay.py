@@ -6,6 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from gateway.cli import server_options
 from gateway.cli.options import run
 
 DIFFER, USAGE, UNREACHABLE = 1, 2, 3
@@ -54,10 +55,8 @@ def replay(
     in_flight: Annotated[int, typer.Option(metavar="N", help="Requests on their way at once.", min=1, max=1024)] = 1,
     rate: Annotated[float | None, typer.Option(metavar="N", help="The most requests per second.", min=0.001)] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.", min=0.001)] = 10.0,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
-    ] = None,
-    ca: Annotated[str | None, typer.Option(metavar="FILE", help="The CA of the server's certificate (PEM).")] = None,
+    key: server_options.Key = None,
+    ca: server_options.Ca = None,
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - to standard output.")
