@@ -38,6 +38,7 @@ class AccessLogs:
         """Write what waits, and close all logs but the one that is kept."""
         closing = [self._logs.pop(config) for config in list(self._logs) if config != kept]
         for each in closing:
+            each.flush()
             await asyncio.to_thread(each.close)
 
 

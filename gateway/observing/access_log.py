@@ -1,9 +1,11 @@
 """The access log: one line for each request.
 
-Lines are made of many records at once (`finished`), and handed to a thread that writes them. Made in the thread, they
-would take the event loop's turns away.
+Lines are made of many records at once (`finished`), collected for a moment, and handed to a thread that writes them.
+Whenever that thread wakes up, it takes the interpreter from the event loop: that costs as much as hundreds of lines, so
+it is woken up rarely. For the same reason the lines are not made in the thread.
 """
 
+import asyncio
 from collections.abc import Sequence
 from random import random
 from time import monotonic, time
@@ -18,6 +20,12 @@ MOST_PROBES = 1024
 """Clients, listeners and operations whose last outcome is remembered."""
 
 
+SECONDS = 0.1
+"""The longest that lines are collected."""
+MOST_COLLECTED = 2**20
+"""Bytes of lines that are collected; more are handed over at once."""
+
+
 class AccessLog:
     """Writes a line for each record.
 
@@ -30,6 +38,9 @@ class AccessLog:
         self.writer = writer
         self._render = render
         self._sample = sample
+        self._collected: list[bytes] = []
+        self._size = self._lines = 0
+        """The bytes and the number of the lines that are collected."""
         self._probes: dict[tuple[str, ...], tuple[str, int, str]] = {}
         """The outcome of the last probe, by client, listener, wire form and operation."""
 
@@ -38,8 +49,23 @@ class AccessLog:
         shown = [each for each in records if each.route or each.operation not in PROBES or self._is_news(each)]
         if self._sample < 1:
             shown = [each for each in shown if self._is_kept(each)]
-        if shown:
-            self.writer.write(self._render(shown, time() - monotonic()), len(shown))
+        if not shown:
+            return
+        if not self._collected:
+            asyncio.get_running_loop().call_later(SECONDS, self.flush)
+        text = self._render(shown, time() - monotonic())
+        self._collected.append(text)
+        self._size += len(text)
+        self._lines += len(shown)
+        if self._size >= MOST_COLLECTED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Let the thread write what is collected."""
+        if self._collected:
+            self.writer.write(b"".join(self._collected), self._lines)
+        self._collected = []
+        self._size = self._lines = 0
 
     def _is_kept(self, record: Record) -> bool:
         is_probe = not record.route and record.operation in PROBES
@@ -61,4 +87,5 @@ class AccessLog:
 
     def close(self) -> None:
         """Write everything that is not written yet."""
+        self.flush()
         self.writer.close()

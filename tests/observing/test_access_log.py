@@ -1,5 +1,6 @@
 """The access log: what is sampled, when lines are written, and what happens when they cannot be."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from gateway.core.errors import not_found
 from gateway.core.record import Record
-from gateway.observing import writer
+from gateway.observing import access_log, writer
 from gateway.observing.access_lines import json_lines
 from gateway.observing.access_log import AccessLog
 from gateway.observing.writer import LineWriter
@@ -32,7 +33,7 @@ def lines(path: Path) -> Iterator[dict[str, object]]:
     yield from map(json.loads, path.read_text().splitlines())
 
 
-def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
+async def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines)
     log.write([ended(id="n0"), ended(id="n1")])
     log.write([ended(id="n2")])
@@ -40,7 +41,28 @@ def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
     assert [each["id"] for each in lines(path)] == ["n0", "n1", "n2"]
 
 
-def test_sampling_leaves_out_successes_only(path: Path) -> None:
+async def test_lines_are_written_soon_without_further_requests(path: Path) -> None:
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    log = AccessLog(LineWriter(str(path)), json_lines)
+    log.write([ended(id="one")])
+    log.write([ended(id="two")])
+    read = await asyncio.to_thread(os.read, reader, 4096)
+    assert [json.loads(line)["id"] for line in read.splitlines()] == ["one", "two"]
+    log.close()
+    os.close(reader)
+
+
+async def test_many_lines_do_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "MOST_COLLECTED", 500)
+    log = AccessLog(LineWriter(str(path)), json_lines)
+    log.write([ended(id="one"), ended(id="two")])
+    log.writer.close()  # writes what was handed over
+    assert [each["id"] for each in lines(path)] == ["one", "two"]
+
+
+async def test_sampling_leaves_out_successes_only(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.0)
     log.write([ended(), ended(fails=True, id="failed"), ended()])
     log.close()
@@ -55,7 +77,7 @@ def probed(log: AccessLog, id: str, code: int = 200, reason: str = "", client: s
 
 
 @pytest.mark.parametrize("sample", [1.0, 0.0])
-def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample: float) -> None:
+async def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample: float) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample)
     outcomes = [("first", 200, ""), ("same", 200, ""), ("away", 503, ""), ("still away", 503, ""), ("again", 200, ""),
                 ("not ready", 200, "not-ready")]  # fmt: skip
@@ -66,7 +88,7 @@ def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample: float
     assert [each["id"] for each in lines(path)] == ["first", "away", "again", "not ready", "another client"]
 
 
-def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
+async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines)
     for _ in range(2):
         told = Record((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
@@ -77,7 +99,7 @@ def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
     assert len(list(lines(path))) == 2
 
 
-def test_half_of_the_successes_are_about_half(path: Path) -> None:
+async def test_half_of_the_successes_are_about_half(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.5)
     log.write([ended() for _ in range(2000)])
     log.close()
