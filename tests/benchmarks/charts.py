@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-WIDTH, LABELS, BAR, GAP, TOP = 860, 330, 14, 14, 56
+WIDTH, LABELS, BAR, GAP, TOP = 960, 440, 14, 14, 56
 LONGEST = WIDTH - LABELS - 130
 """The width of the adapter's bar, which is the same in every row: the rows differ by a factor of hundreds."""
 GATEWAY, ADAPTER, INK = "#1f6feb", "#b6bcc5", "#1f2328"
