@@ -25,15 +25,22 @@ class FinishedRecords:
     def __init__(self) -> None:
         self.readers: list[Reader] = []
         self._records: list[Record] = []
+        self._is_timed = False
+        """A timer is set that hands over what is collected."""
 
     def add(self, record: Record) -> None:
         """Observe a request that has ended."""
         records = self._records
         records.append(record)
-        if len(records) == 1:
-            asyncio.get_running_loop().call_later(SECONDS, self.flush)
-        elif len(records) >= BATCH:
+        if len(records) >= BATCH:
             self.flush()
+        elif not self._is_timed:
+            self._is_timed = True
+            asyncio.get_running_loop().call_later(SECONDS, self._in_time)
+
+    def _in_time(self) -> None:
+        self._is_timed = False
+        self.flush()
 
     def flush(self) -> None:
         """Hand over what has been collected."""

@@ -34,6 +34,15 @@ async def test_a_record_is_handed_over_soon_without_further_requests() -> None:
         assert await read == [record]
 
 
+async def test_what_comes_after_a_full_batch_does_not_wait_longer() -> None:
+    finished, read = FinishedRecords(), asyncio.Queue[Sequence[Record]]()
+    finished.readers.append(read.put_nowait)
+    for _ in range(2):
+        records = [ended(finished) for _ in range(BATCH + 1)]
+        async with asyncio.timeout(20):
+            assert [await read.get(), await read.get()] == [records[:BATCH], records[BATCH:]]
+
+
 async def test_a_reader_that_fails_spoils_nothing_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
     def fail(records: Sequence[Record]) -> None:
         raise ZeroDivisionError
