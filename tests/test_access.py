@@ -280,6 +280,19 @@ async def test_nor_is_one_that_is_waited_for_or_would_be_decompressed(line: byte
     writer.close()
 
 
+async def test_only_known_clients_are_told_what_a_listener_speaks(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    unknown = await client.get(url(gateway, "/v9"))
+    known = await client.get(url(gateway, "/v9"), headers=key(ALICE))
+    assert unknown.status_code == known.status_code == 404
+    assert "this listener speaks" not in unknown.text
+    assert "; this listener speaks v2-rest" in known.text
+    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+        for headers, is_told in (((), False), ((("x-api-key", ALICE),), True)):
+            call = channel.unary_unary("/no.Such/Method")(b"", metadata=headers)
+            assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
+            assert ("this listener speaks v2-grpc" in (await call.details() or "")) is is_told
+
+
 async def test_over_grpc_an_unknown_client_is_refused_by_its_head(gateway: Gateway) -> None:
     async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
         call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")()

@@ -97,6 +97,9 @@ class PathTable:
     def __init__(self, rows: Iterable[tuple[Protocol, str]]) -> None:
         rows = tuple(rows)
         self._first = rows[0][0]
+        self._spoken = tuple(
+            dict.fromkeys(f"{each.name} below {prefix}" if prefix.strip("/") else each.name for each, prefix in rows)
+        )
         self._by_first_segment: dict[str, Protocol] = {}
         self._root = _Node()
         self._wildcards: dict[str, _Node] = {}
@@ -126,6 +129,11 @@ class PathTable:
         same first segment, else the listener's first."""
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
+
+    @property
+    def spoken(self) -> str:
+        """The protocols in words, such as `v2-rest, umbridge below /science`."""
+        return ", ".join(self._spoken)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
         method, _, path = pattern.rpartition(" ")  # gRPC's have no method

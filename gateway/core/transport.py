@@ -74,6 +74,17 @@ async def awaited(reply: EventualReply) -> Message:
     return reply if isinstance(reply, Message) else await reply
 
 
+def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str) -> bool:
+    """Whether a client needs no credentials (`admit` is None) or has them, so that errors may tell it more."""
+    if admit is None:
+        return True
+    try:
+        admit(headers, identity, peer)
+    except GatewayError:
+        return False
+    return True
+
+
 @frozen
 class Exchanges:
     """What a Listener calls for what it receives.

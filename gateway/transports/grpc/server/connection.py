@@ -18,7 +18,7 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.record import Record
-from gateway.core.transport import Admit
+from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
 from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
@@ -56,6 +56,8 @@ class Site(ConnectionContext):
     record: StartRecord | None
     """Of requests that no method serves; None if nobody observes."""
     admit: Admit | None = None
+    spoken: str = ""
+    """The protocols of the listener, for errors."""
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -235,7 +237,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return
         method = self._site.methods.get(head.path)
         if method is None:
-            self._send_error(stream, head, _no_method(head.path))
+            is_told = is_admitted(self._site.admit, head.metadata, self._identity, self._peer)
+            self._send_error(stream, head, _no_method(head.path, self._site.spoken if is_told else ""))
             return
         if self._site.admit is not None and method.refuse is not None:  # not gRPC's own services
             try:
@@ -458,8 +461,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             super()._close()
 
 
-def _no_method(path: bytes) -> GatewayError:
-    return refusal(Reason.UNSUPPORTED, f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here")
+def _no_method(path: bytes, spoken: str = "") -> GatewayError:
+    text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
+    return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)
 
 
 def _too_slow(call: ServerCall, stream: Stream, now: float, timeouts: Timeouts) -> str | None:

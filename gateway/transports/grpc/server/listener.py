@@ -54,6 +54,7 @@ class GrpcListener(BaseListener):
             memoryview(bytearray(SCRATCH_BYTES)),
             _recorder(protocols, exchanges),
             exchanges.admit,
+            _spoken(protocols),
         )
         self._class = self._connection_class(settings)
         self._accept = accepting(settings, self._serve, self._connections, timeouts)
@@ -88,6 +89,7 @@ class GrpcListener(BaseListener):
             heads=request_heads(settings.limits.headers),
             record=_recorder(protocols, exchanges),
             admit=exchanges.admit,
+            spoken=_spoken(protocols),
         )
         self._class = self._connection_class(settings)
         self._accept = accepting(settings, self._serve, self._connections, site.timeouts)
@@ -175,6 +177,10 @@ def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -
     """Starts the records of requests of the first protocol; None if nobody observes."""
     protocol, start = protocols[0][0], exchanges.record
     return None if start is None else lambda message: start(message, protocol)
+
+
+def _spoken(protocols: Sequence[tuple[Protocol, str]]) -> str:
+    return ", ".join(dict.fromkeys(protocol.name for protocol, _ in protocols))
 
 
 def _service(method: str) -> str:

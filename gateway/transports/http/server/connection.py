@@ -26,7 +26,7 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import HttpForm
 from gateway.core.record import GIVEN_UP, Record
 from gateway.core.tasks import keep, spawn
-from gateway.core.transport import Admit, EventualReply, Exchange, ExchangeStream, Refuse, StartRecord
+from gateway.core.transport import Admit, EventualReply, Exchange, ExchangeStream, Refuse, StartRecord, is_admitted
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.compression import MIN_DEFLATED
 from gateway.transports.http.server import reply_bytes
@@ -389,6 +389,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
         if self._record is None and context.record is not None:
             self._record = context.record(message, protocol)
+        is_unknown = error.reason is Reason.PATH_NOT_FOUND
+        if is_unknown and is_admitted(context.admit, message.headers, self._identity, self._peer):
+            error = refusal(error.reason, f"{error.message}; this listener speaks {context.table.spoken}")
         reply = context.refuse(error, protocol, message)
         if dispatch is not None and dispatch.allow:
             reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))

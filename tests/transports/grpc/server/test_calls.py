@@ -140,7 +140,10 @@ async def test_headers_that_grpc_cannot_carry_do_not_break_the_reply() -> None:
 async def test_an_unknown_method_is_named(method: str) -> None:
     async with client() as made:
         error = await failed(made.unary_unary(method)(b"x" * 10))
-    assert (code(error), error.details()) == (Status.UNIMPLEMENTED, f"no method {method} here")
+    assert (code(error), error.details()) == (
+        Status.UNIMPLEMENTED,
+        f"no method {method} here; this listener speaks toy, other",
+    )
 
 
 async def test_what_fails_unexpectedly_is_refused_in_the_protocols_form_without_a_word_of_it() -> None:

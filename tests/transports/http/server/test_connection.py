@@ -148,7 +148,9 @@ async def test_the_same_head_again_is_the_same_request_again() -> None:
             assert await read_reply(reader) == reply("200 OK", f"POST /echo [{body.decode()}]")
         for _ in range(3):
             await send_whole(writer, b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n")
-            assert await read_reply(reader) == reply("404 Not Found", "toy: no such path here: '/nothing'")
+            assert await read_reply(reader) == reply(
+                "404 Not Found", "toy: no such path here: '/nothing'; this listener speaks toy, other, streamer"
+            )
         await send_whole(writer, HELLO + LAST)
         assert await read_all(reader) == SAID + SAID_LAST
 
@@ -226,7 +228,9 @@ async def test_an_error_reaches_a_client_that_is_still_sending() -> None:
     async with listening(limits=Limits(message=4 * MIB)) as listener, connected(listener) as (reader, writer):
         head = b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (3 * MIB)
         await send_whole(writer, head + bytes(3 * MIB))
-        assert await read_all(reader) == reply("404 Not Found", "toy: no such path here: '/nothing'", last=True)
+        assert await read_all(reader) == reply(
+            "404 Not Found", "toy: no such path here: '/nothing'; this listener speaks toy, other, streamer", last=True
+        )
 
 
 # Slow clients.

@@ -19,6 +19,8 @@ from tests.transports.http.server.toy_listener import (
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
 """The status line; Python 3.13 changed the phrase."""
 
+SPEAKS = "this listener speaks toy, other, streamer"
+
 HELLO = b"GET /hello HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 GOODBYE = reply("200 OK", "GET /hello []", last=True)
@@ -216,11 +218,11 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "100-continue for a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-        bad("no such path here: '/nothing'", "404 Not Found"),
+        bad(f"no such path here: '/nothing'; {SPEAKS}", "404 Not Found"),
     ),
     "chunked to a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        bad("no such path here: '/nothing'", "404 Not Found"),
+        bad(f"no such path here: '/nothing'; {SPEAKS}", "404 Not Found"),
     ),
     # pipelined
     "garbage behind a request": (
@@ -290,20 +292,20 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
         ok("POST /echo [abc]"),
     ),
     # refused, with the connection in order
-    "unknown path": (get("/nothing"), reply("404 Not Found", "toy: no such path here: '/nothing'")),
+    "unknown path": (get("/nothing"), reply("404 Not Found", f"toy: no such path here: '/nothing'; {SPEAKS}")),
     "unknown path of the other protocol": (
         get("/other/x"),
-        reply("404 Not Found", "other: no such path here: '/other/x'"),
+        reply("404 Not Found", f"other: no such path here: '/other/x'; {SPEAKS}"),
     ),
     "unknown path with a body": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-        reply("404 Not Found", "toy: no such path here: '/nothing'"),
+        reply("404 Not Found", f"toy: no such path here: '/nothing'; {SPEAKS}"),
     ),
     "unknown path, HEAD": (
         b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 77\r\n\r\n",
     ),
-    "trailing slash": (get("/hello/"), reply("404 Not Found", "toy: no such path here: '/hello/'")),
+    "trailing slash": (get("/hello/"), reply("404 Not Found", f"toy: no such path here: '/hello/'; {SPEAKS}")),
     "other method": (
         get("/echo"),
         reply("405 Method Not Allowed", "toy: GET is not allowed for '/echo'; allowed: POST", "Allow: POST"),
@@ -320,7 +322,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "path that climbs": (
         b"POST /models/%2e%2e HTTP/1.1\r\nHost: a\r\n\r\n",
-        reply("404 Not Found", "toy: no such path here: '/models/%2e%2e'"),
+        reply("404 Not Found", f"toy: no such path here: '/models/%2e%2e'; {SPEAKS}"),
     ),
     "unknown coding": (
         post("Content-Encoding: br", "Content-Length: 3", body=b"abc"),
