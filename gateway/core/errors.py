@@ -214,3 +214,9 @@ def without_traceback(text: str) -> str:
     last = text[min(starts) :].rstrip().splitlines()[-1].strip()
     shown = "" if 'File "' in last or "Traceback" in last else last
     return f"{text[: min(starts)].rstrip()} {shown}".strip()
+
+
+def readable(text: str) -> str:
+    """`text` of a reply of unknown form with spaces in place of what is not printable, such as bytes of a flatbuffer.
+    Line ends and tabs stay."""
+    return "".join(each if each.isprintable() or each in "\n\r\t" else " " for each in text)

@@ -220,6 +220,8 @@ class Framing:
     inflate: Callable[[Message, Limits], Message] | None = None
     """The message with its content decompressed, within the limits. Transports call it, in a thread if the content is
     large; codecs accept both forms. Raises as `decode_request` does."""
+    magic: bytes = b""
+    """The bytes that every header begins with, if there are such."""
 
 
 class Cutter(typing.Protocol):

@@ -7,7 +7,16 @@ client show any other type unchanged, so other failures get types of their own.
 
 from reprlib import Repr
 
-from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
+from gateway.core.errors import (
+    REASON_HEADER,
+    REASONS,
+    DecodeError,
+    GatewayError,
+    Reason,
+    error_fields,
+    readable,
+    refusal,
+)
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
 from gateway.json import Json, read, write
@@ -96,7 +105,7 @@ def decode_error_reply(message: Message, target: Target) -> GatewayError:
         body = {}
     if "error" in body:
         return decode_error(body["error"], message)
-    text = message.headers.get("exception_what") or bytes(message.body).decode("utf-8", "replace").strip()
+    text = message.headers.get("exception_what") or readable(bytes(message.body).decode("utf-8", "replace")).strip()
     return refusal(_reason(message, ""), text or f"HTTP status {message.status} with an empty body")
 
 

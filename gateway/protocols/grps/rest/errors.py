@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, error_fields, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, error_fields, readable, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.grps.errors import failure
@@ -31,6 +31,6 @@ def http_error(reply: Message) -> GatewayError:
     if reply.status < 400:
         raise DecodeError(f"HTTP status {reply.status}, expected 200")
     html = bytes(memoryview(reply.body)[:_MAX_TEXT_SIZE]).decode("utf-8", "replace")
-    text = " ".join(_TAGS.sub(" ", html).split())
+    text = " ".join(readable(_TAGS.sub(" ", html)).split())
     reason = REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
     return refusal(reason, text or f"HTTP status {reply.status} without a text")

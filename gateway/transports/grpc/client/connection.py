@@ -27,6 +27,7 @@ from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersRecei
 from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
+from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
@@ -198,7 +199,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 break
         if http2.violation:
             self._close()
-            self._fail(unreachable(f"the connection was given up: {http2.violation}", sent=True))
+            self._fail(unreachable(f"the connection was given up: {http2.violation}{self._foreign}", sent=True))
         if http2.is_closed:
             return
         if self._taken == self._filled:
@@ -353,7 +354,12 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._alarm.set(self._timeouts.close)
 
     def _broken_off(self, how: str) -> TransportError:
-        return unreachable(f"the connection was {how} without a reply", sent=True)
+        return unreachable(f"the connection was {how} without a reply{self._foreign}", sent=True)
+
+    @property
+    def _foreign(self) -> str:
+        """What seems to answer in place of an HTTP/2 server, in words for the end of an error."""
+        return "" if self.ready.done() else foreign(bytes(self._scratch[: min(self._filled, FIRST_BYTES)]), "grpc")
 
     def _expire(self) -> None:
         """Nothing came for a while, though there are calls; or the transport does not close."""

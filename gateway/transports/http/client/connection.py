@@ -16,6 +16,7 @@ from typing import cast
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
 from gateway.transports.errors import how_lost
+from gateway.transports.foreign import FIRST_BYTES
 from gateway.transports.http.client.reply import ReplyReader, malformed
 from gateway.transports.sockets import keep_probing, listening_to, unconfirmed, unread
 
@@ -58,6 +59,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def __init__(self, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool) -> None:
         self.idle_since = 0.0
+        self.unrequested = b""
+        """The beginning of what the peer sent though nothing was asked."""
         self._scratch = scratch
         self._observer = observer
         self._reusable = reusable
@@ -113,7 +116,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def drop(self) -> None:
         """Close a connection that carries no exchange and is not quiet."""
         if not self._is_tls and not self._transport.is_closing():  # the bytes may belong to TLS itself
-            self._check_unrequested(unread(self._transport.get_extra_info("socket"), len(_IDLE_TIMEOUT_REPLY)))
+            self._check_unrequested(unread(self._transport.get_extra_info("socket"), FIRST_BYTES))
         self.abort()
 
     def abort(self) -> None:
@@ -140,7 +143,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         reply = self._reply
         if reply is None:  # no request was sent
-            self._check_unrequested(bytes(self._scratch[: min(nbytes, len(_IDLE_TIMEOUT_REPLY))]))
+            self._check_unrequested(bytes(self._scratch[: min(nbytes, FIRST_BYTES)]))
             self.abort()
             return
         try:
@@ -182,7 +185,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _check_unrequested(self, data: bytes) -> None:
         """Report a peer whose bytes answer no request; `data` is their beginning."""
-        if data and data != _IDLE_TIMEOUT_REPLY:
+        self.unrequested = data
+        if data and not data.startswith(_IDLE_TIMEOUT_REPLY):
             self._observer.distrust()
 
     def _check_order(self) -> None:

@@ -9,6 +9,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
+from gateway.transports.foreign import foreign
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme
 from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConnection
@@ -138,7 +139,9 @@ class HttpConnector:
         connection = await self._connect(deadline)
         if not connection.is_fresh():
             connection.drop()
-            raise unreachable("it closed the new connection, or sent something, before the request was sent")
+            how = "sent something on" if connection.unrequested else "closed"
+            hint = foreign(connection.unrequested, "http")
+            raise unreachable(f"it {how} the new connection before the request was sent{hint}")
         return connection
 
     async def _connect(self, deadline: float | None) -> ClientConnection:

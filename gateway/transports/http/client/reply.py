@@ -9,6 +9,7 @@ import httptools
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
+from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 
 # A body with a Content-Length of at least this is received straight into its buffer: the parser would copy it.
@@ -56,7 +57,7 @@ class ReplyReader:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._end_parsing(error)
+            self._end_parsing(error, data)
         if self.message is None:
             self._expect_more(size)
         return self.message
@@ -114,7 +115,7 @@ class ReplyReader:
         arriving.reserve()
         self.body_buffer = arriving.unfilled
 
-    def _end_parsing(self, error: Exception) -> None:
+    def _end_parsing(self, error: Exception, data: memoryview) -> None:
         """The parser has stopped: at bytes after a complete reply, because a callback raised, or because it is not
         HTTP/1."""
         if self.message is not None:
@@ -124,7 +125,9 @@ class ReplyReader:
         if isinstance(error.__context__, TransportError):
             raise error.__context__
         text = "switched protocols" if isinstance(error, httptools.HttpParserUpgrade) else str(error)
-        raise malformed(f"reply is not HTTP/1.1: {text}") from error
+        is_first = not self._status and self._fed == len(data)
+        hint = foreign(data[:FIRST_BYTES].tobytes(), "http") if is_first else ""
+        raise malformed(f"reply is not HTTP/1.1: {text}{hint}") from error
 
     # What the parser calls.
 

@@ -10,6 +10,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.errors import how_lost, seconds_left, unreachable
+from gateway.transports.foreign import FIRST_BYTES, foreign, foreign_to_byte_streams
 from gateway.transports.sockets import keep_probing
 from gateway.transports.tcp.packets import PacketReader, write
 
@@ -47,6 +48,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         all."""
         self._replies = 0
         """Replies that have arrived, whichever call they were for."""
+        self._has_received = False
+        self._foreign = ""
+        """What seems to answer in place of a server of this protocol, in words for the end of an error."""
         self._is_tls = False
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
@@ -65,7 +69,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """
         await self._until_writable()
         if self._transport.is_closing():  # the endpoint closed it as soon as it was open: no reply would ever come
-            raise unreachable("the endpoint closed the connection before the request was sent")
+            how = "sent something on" if self._foreign else "closed"
+            raise unreachable(f"the endpoint {how} the connection before the request was sent{self._foreign}")
         tag, message = self._tagged(message)
         waiter: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[tag] = waiter
@@ -122,13 +127,21 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """The endpoint sent something."""
+        if not self._has_received:
+            self._has_received = True
+            self._foreign = foreign_to_byte_streams(bytes(self._scratch[: min(nbytes, FIRST_BYTES)]))
+            if self._foreign:
+                self._fail(reply_error(DecodeError(f"the first bytes are not of this protocol{self._foreign}")))
+                return
         if self._framing.tag is None and not self._waiting:
             self.abort()
             return
         try:
             for packet in self._reader.received(nbytes):
                 self._deliver(Message(parts=packet))
-        except (DecodeError, GatewayError) as error:
+        except DecodeError as error:
+            self._fail(reply_error(DecodeError(f"{error}{self._other_byte_stream}")))
+        except GatewayError as error:
             self._fail(reply_error(error))
 
     def eof_received(self) -> None:
@@ -215,6 +228,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         for waiter in waiting.values():
             if not waiter.done():
                 waiter.set_exception(error)
+
+    @property
+    def _other_byte_stream(self) -> str:
+        """What seems to answer, if a malformed header is the first bytes of another protocol of byte streams."""
+        is_own = self._replies or (self._framing.magic and self._reader.header.startswith(self._framing.magic))
+        return "" if is_own else foreign(self._reader.header)
 
     def _broken_off(self, how: str) -> TransportError:
         try:

@@ -324,8 +324,9 @@ async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used()
     async with serving(handle) as port:
         connector = Patient(f"127.0.0.1:{port}", connection_per_call=False, limits=Limits())
         connector.spoken = spoken
-        with pytest.raises(TransportError, match="sent something, before the request was sent") as caught:
+        with pytest.raises(TransportError, match="it sent something on the new connection") as caught:
             await connector.exchange(GET)
         await connector.close()
     assert not caught.value.sent
+    assert "it seems to be" not in caught.value.message  # HTTP is what it should speak
     assert requests in ([], [b""])

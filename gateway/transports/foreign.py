@@ -1,0 +1,60 @@
+"""What speaks at an endpoint whose first bytes are not of the expected transport, and what to configure instead.
+
+A wrong `protocol` or port shows only in these bytes, so this is the one file of the transports that names wire forms.
+"""
+
+_HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
+_GRPC = "it seems to be an HTTP/2 (gRPC) server, for the protocols v2-grpc and grps-grpc"
+_BRPC = "it seems to be a server of Apache brpc's baidu_std, for the protocol grps-brpc"
+_MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
+_TLS = "it seems to be a server with TLS, which needs `tls` or an address such as https://"
+
+FIRST_BYTES = 16
+"""So many bytes are enough to recognise a server."""
+
+_SETTINGS = 4
+"""The type of the frame that begins every HTTP/2 connection (RFC 9113 section 3.4)."""
+_SETTING_SIZE = 6
+_MIP_ERRORS = 5
+"""MIP answers what it does not understand with version 0, kind 0, one of these codes and 0, and the size of a text."""
+
+
+def foreign(first: bytes, expected: str = "") -> str:
+    """What seems to answer, by the `first` bytes of a connection that begins as no reply should, in words for the end
+    of an error. Empty if these say nothing, or are of the `expected` transport, `http` or `grpc`."""
+    transport, found = _of_another_transport(first)
+    if expected and transport == expected:
+        return ""
+    found = found or _of_a_byte_stream(first)
+    return f"; {found}" if found else ""
+
+
+def foreign_to_byte_streams(first: bytes) -> str:
+    """The same for the first bytes of any connection of a byte stream, also where they could be taken for a reply: an
+    HTTP/2 server's could be a MIP error."""
+    _, found = _of_another_transport(first)
+    return f"; {found}" if found else ""
+
+
+def _of_another_transport(first: bytes) -> tuple[str, str]:
+    if first.startswith(b"HTTP/1."):
+        return "http", _HTTP
+    if _is_settings(first):
+        return "grpc", _GRPC
+    if first[:2] in (b"\x15\x03", b"\x16\x03"):  # an alert or a handshake, and TLS's major version
+        return "tls", _TLS
+    return "", ""
+
+
+def _is_settings(first: bytes) -> bool:
+    """Whether `first` is the header of a SETTINGS frame: its length u24, type u8, flags u8, stream u32."""
+    if len(first) < 9:
+        return False
+    return first[3] == _SETTINGS and not any(first[4:9]) and int.from_bytes(first[:3]) % _SETTING_SIZE == 0
+
+
+def _of_a_byte_stream(first: bytes) -> str:
+    if first.startswith(b"PRPC"):
+        return _BRPC
+    is_mip_error = len(first) >= 8 and not any((*first[:2], *first[3:6]))  # its text has less than 64 KiB
+    return _MIP if is_mip_error and first[2] <= _MIP_ERRORS else ""
