@@ -260,7 +260,7 @@ class Gateway:
             if found or new != self.config:
                 await self._change_to(new)
                 self.reloads += 1
-            self.loaded_at = datetime.now(UTC)
+                self.loaded_at = datetime.now(UTC)
             return (*found, *not_applied(self.config, config))
 
     async def _change_to(self, config: Config) -> None:

@@ -358,6 +358,15 @@ async def test_unix_sockets_stay_and_go(tmp_path: Path) -> None:
         assert [each.name for each in os.scandir(tmp_path)] == ["a"]
 
 
+async def test_the_time_of_loading_is_that_of_the_configuration_in_effect() -> None:
+    async with running(NO_MODEL) as gateway:
+        first = gateway.loaded_at
+        assert await gateway.reload(config(NO_MODEL)) == ()
+        assert gateway.loaded_at == first
+        await gateway.reload(config(NO_MODEL.replace("model: other", "model: another")))
+        assert gateway.loaded_at > first
+
+
 async def test_a_gateway_that_stops_does_not_reload() -> None:
     async with running(LISTENER + BACKEND) as gateway:
         gateway.announce_end()
