@@ -9,12 +9,14 @@ import orjson
 import typer
 
 from gateway import registry
+from gateway.cli import server_options
 from gateway.cli.options import ConfigFile, fail, read_with_warnings
 from gateway.cli.server_options import progress, table
 from gateway.config import Config, ConfigError
 from gateway.config.loading import located
 from gateway.config.problems import Problem
 from gateway.core.frozen import replace
+from gateway.probing.asking import ServerAccess
 
 
 def check(
@@ -27,6 +29,24 @@ def check(
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="With --live: wait so long for each reply.")
     ] = 5.0,
+    headers: Annotated[
+        list[str],
+        typer.Option(
+            "--header",
+            metavar="NAME=VALUE",
+            help="With --live: a client's header, for the backends that have it in forward_headers. Repeatable.",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            envvar="GATEWAY_KEY",
+            show_envvar=True,
+            help="With --live: a client's key, for the backends that have Authorization in forward_headers.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="With --live: print JSON on a terminal, too.")] = False,
 ) -> None:
     """Check a configuration. Exit 0 if it is valid; otherwise print every error as
@@ -34,7 +54,8 @@ def check(
     whole, warnings = read_with_warnings(config)
     problems = list(warnings)
     if live:
-        problems += _check_live(whole, config, timeout, as_json=as_json or not sys.stdout.isatty())
+        access = server_options.access(headers, key, None, None, None, None, insecure=False)
+        problems += _check_live(whole, config, timeout, access, as_json=as_json or not sys.stdout.isatty())
     if strict:
         problems = [replace(each, is_warning=False) for each in problems]
     for each in problems:
@@ -43,12 +64,12 @@ def check(
         raise SystemExit(1)
 
 
-def _check_live(config: Config, path: Path, seconds: float, *, as_json: bool) -> list[Problem]:
+def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess, *, as_json: bool) -> list[Problem]:
     from gateway.probing.live import check_live
 
     with progress(str(path)) as show:
         show("asking the servers")
-        found = asyncio.run(check_live(config, registry.protocols(), seconds))
+        found = asyncio.run(check_live(config, registry.protocols(), seconds, access))
     if as_json:
         print(orjson.dumps({"routes": found.rows}, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -34,7 +34,8 @@ def models(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="In place of ADDRESS: every backend of a configuration.",
+            help="In place of ADDRESS: every backend of a configuration. It is sent those of the headers that are in "
+            "its forward_headers, a key as Authorization.",
             exists=True,
             dir_okay=False,
         ),
@@ -111,17 +112,12 @@ async def _of_endpoint(
 ) -> tuple[ServerModels, int]:
     """The models at one endpoint, and the exit code for it."""
     backend = config.backends[name]
-    tls = backend.tls
-    if tls is not None:
-        access = ServerAccess(
-            access.headers, access.key, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify
-        )
     names = {
         model for route in config.routes if name in route.backends
         for model in (route.rewrite.model or route.match.model or "",) if model and not set(model) & set("*?[{")
     }  # fmt: skip
     try:
-        asked: AsyncClient = client(backend.protocol, address, access, seconds, backend.flavor)
+        asked: AsyncClient = client(backend.protocol, address, access.of_backend(backend), seconds, backend.flavor)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             return await list_models(asked, sorted(names)), 0
     except ConnectError as error:

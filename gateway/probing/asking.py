@@ -7,10 +7,11 @@ from dataclasses import field
 from enum import Enum
 
 from gateway.assembly.connecting import connect
-from gateway.client.credentials import FixedHeaders
+from gateway.client.credentials import AUTHORIZATION, FixedHeaders
 from gateway.client.settings import MAX_MESSAGE, ClientSettings, checked
+from gateway.config.keys import BackendConfig
 from gateway.core.errors import GatewayError, TransportError
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Target
 from gateway.core.transport import Connector
 from gateway.probing.candidates import FormCandidate
@@ -31,6 +32,16 @@ class ServerAccess:
     certificate_key: str | None = None
     server_name: str | None = None
     verify: bool = True
+
+    def of_backend(self, backend: BackendConfig) -> "ServerAccess":
+        """How the gateway itself would reach servers of `backend` for a client with these headers and this key: of the
+        headers it sends only those in `forward_headers`; TLS is the backend's, if it has any."""
+        headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
+        key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
+        tls = backend.tls
+        if tls is None:
+            return replace(self, headers=headers, key=key)
+        return ServerAccess(headers, key, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify)
 
     @property
     def asks_for_tls(self) -> bool:

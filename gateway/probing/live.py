@@ -18,6 +18,9 @@ from gateway.probing.fit import Misfit, misfits, missing_model, wrong_version
 from gateway.probing.listing import ServerModels, list_models
 from gateway.probing.probe import MOST_SECONDS, client
 
+AS_NOBODY = ServerAccess()
+"""A client without headers and keys."""
+
 OK, WARNING, ERROR = "ok", "warning", "error"
 
 
@@ -50,11 +53,14 @@ class Answered:
     error: str = ""
 
 
-async def check_live(config: Config, protocols: Mapping[str, Protocol], seconds: float) -> Live:
-    """Ask every endpoint and compare. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
+async def check_live(
+    config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess = AS_NOBODY
+) -> Live:
+    """Ask every endpoint and compare. `access` is that of a client of the gateway, of whose headers each backend gets
+    those in its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
     all."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
-    asked = await asyncio.gather(*(_ask(config, protocols, *place, seconds) for place in places))
+    asked = await asyncio.gather(*(_ask(config, protocols, access, seconds, *place) for place in places))
     answers = dict(zip(places, asked, strict=True))
     rows: list[Row] = []
     errors: list[Finding] = []
@@ -148,17 +154,14 @@ def _version(route: RouteConfig) -> str:
     return "" if wildcards(version) else version
 
 
-async def _ask(config: Config, protocols: Mapping[str, Protocol], name: str, at: int, seconds: float) -> Answered:
+async def _ask(
+    config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
+) -> Answered:
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
-    tls = backend.tls
-    access = (
-        ServerAccess()
-        if tls is None
-        else ServerAccess({}, None, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify)
-    )
     try:
-        asked = client(backend.protocol, backend.endpoints[at].address, access, seconds, backend.flavor)
+        place = backend.endpoints[at].address
+        asked = client(backend.protocol, place, access.of_backend(backend), seconds, backend.flavor)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             if not _tells_models(protocols[backend.protocol]):
                 ready = await asked.ready()

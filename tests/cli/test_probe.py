@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,47 @@ def test_problems_of_a_live_check_have_lines_and_columns(tmp_path: Path) -> None
     assert result.exit_code == 1
     assert f"{file}:{line}:20: " in result.stderr
     assert "rewrite: {model: double}" in result.stderr
+
+
+NEEDS_KEY = """
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends:
+  keyed: {{protocol: v2-rest, endpoints: ["{address}"], forward_headers: [Authorization]}}
+  open: {{protocol: v2-rest, endpoints: ["{address}"]}}
+routes: [{{match: {{model: double}}, backend: keyed}}, {{match: {{model: other}}, backend: open}}]
+"""
+
+
+def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) -> None:
+    """`models --config` and `check --live` with a client's key: it goes to the backend that forwards it alone."""
+    seen: list[str | None] = []
+
+    class Keyed(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Authorization"])
+            self.send_response(200 if seen[-1] else 401)
+            body = b'{"name": "double", "platform": "p", "inputs": [], "outputs": []}' if seen[-1] else b"{}"
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Keyed)
+    threading.Thread(target=server.serve_forever).start()
+    file = tmp_path / "gateway.yaml"
+    file.write_text(NEEDS_KEY.format(address=f"127.0.0.1:{server.server_port}"))
+    try:
+        for command in (("models",), ("check", "--live")):
+            seen.clear()
+            result = gateway(*command, "--config", str(file), "--key", "secret")
+            assert set(seen) == {"Bearer secret", None}, result.stderr
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
