@@ -9,7 +9,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import Reason, refusal, unsupported
+from gateway.core.errors import GatewayError, Reason, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
@@ -112,9 +112,23 @@ class ModelMetadata:
         """Whether the model is ready.
 
         Raises:
-            GatewayError: the backend's error.
+            GatewayError: the backend's error; NOT_FOUND, the backend has no such model, and clients of the protocol
+                are told so.
         """
-        return await self._ready(request, self._rewrite.key(request))
+        key = self._rewrite.key(request)
+        is_ready = await self._ready(request, key)
+        if not is_ready and self._client.traits.models.unknown_are_not_found:
+            await self._check_known(key)
+        return is_ready
+
+    async def _check_known(self, key: Key) -> None:
+        """Raise NOT_FOUND if the backend's metadata says that it has no such model. Other errors say nothing: a server
+        need not describe a model that is not ready."""
+        try:
+            await self._signatures.described(key)
+        except GatewayError as error:
+            if error.reason is Reason.MODEL_NOT_FOUND:
+                raise
 
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
         """Whether a derivative of the model is ready; False if the model does not claim it."""

@@ -141,6 +141,8 @@ class Models:
     a backend has no `companions`."""
     ready_as_a_whole: bool = False
     """A server reports whether it is ready as a whole. Whether it has a model is found out by its metadata."""
+    unknown_are_not_found: bool = False
+    """The reply about a model's readiness tells an unknown model from one that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
     """The requests for metadata (`Request.part`) that together give a whole Signature; empty: there is no metadata."""
     operations_part: str = ""

@@ -117,6 +117,26 @@ async def test_where_servers_are_ready_as_a_whole_a_model_is_ready_if_it_is_ther
     assert refused.value.status is Status.NOT_FOUND
 
 
+TELLS_UNKNOWN = replace(
+    TENSORS, traits=replace(TENSORS.traits, models=replace(TENSORS.traits.models, unknown_are_not_found=True))
+)
+
+
+async def test_clients_that_tell_unknown_models_from_those_that_are_not_ready_are_told() -> None:
+    """A V1 server answers the readiness of an unknown model with 404; an UM-Bridge server lists the models it has."""
+    known, unknown = Backend({"m": TOLD}), Backend({})
+    known.ready = unknown.ready = False
+    for client in (TENSORS, TELLS_UNKNOWN):
+        assert await bridge(client, UNNAMED, known)(READY) is False
+    assert await bridge(TENSORS, UNNAMED, unknown)(READY) is False
+    with pytest.raises(GatewayError, match="unknown model m") as refused:
+        await bridge(TELLS_UNKNOWN, UNNAMED, unknown)(READY)
+    assert refused.value.status is Status.NOT_FOUND
+    silent = Backend({"m": unsupported("no metadata here")})
+    silent.ready = False
+    assert await bridge(TELLS_UNKNOWN, UNNAMED, silent)(READY) is False
+
+
 @pytest.mark.parametrize(("version", "ready"), [("", True), ("1", True), ("2", True), ("3", False)])
 async def test_versions_count_and_a_list_of_models_is_as_good_as_their_metadata(version: str, ready: bool) -> None:
     """grps' C++ server tells of its first model only, but lists all."""

@@ -22,6 +22,7 @@ TRAITS = Traits(
     models=Models(
         # digits are a version, other text is a label
         versions=bool,
+        unknown_are_not_found=True,
         metadata_parts=("", STATUS),
         platform="v1",
     ),
