@@ -28,6 +28,10 @@ POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
 
 
+class IncompletePolicyError(ValueError):
+    """A module of the policies' folder has a part of a policy, and lacks others."""
+
+
 class PolicyModule(typing.Protocol):
     """The module of a policy: the model of its keys in YAML, and the functions that apply it."""
 
@@ -95,13 +99,17 @@ def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
     """The policies in `package`, by name: its modules that have `Settings`.
 
     Raises:
-        ValueError: a policy lacks one of POLICY_ATTRIBUTES.
+        IncompletePolicyError: a policy lacks one of POLICY_ATTRIBUTES.
     """
     modules = [module for module in _modules(package) if any(hasattr(module, name) for name in POLICY_ATTRIBUTES)]
     for module in modules:
         missing = [name for name in POLICY_ATTRIBUTES if not hasattr(module, name)]
         if missing:
-            raise ValueError(f"the policy {module.__name__} has no {', '.join(missing)}")
+            name = module.__name__.rpartition(".")[2]
+            raise IncompletePolicyError(
+                f"{module.__file__}: the policy {name!r} has no {' and no '.join(missing)}; a policy has "
+                f"{', '.join(POLICY_ATTRIBUTES)} (see {package.__name__})"
+            )
     return {module.__name__.rpartition(".")[2]: typing.cast(PolicyModule, module) for module in modules}
 
 

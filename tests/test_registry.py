@@ -60,7 +60,9 @@ def test_a_policy_is_a_module_with_settings_and_both_wraps(tmp_path: Path, monke
     assert list(registry.scan_policies(package(tmp_path, monkeypatch, whole=whole, none=""))) == ["whole"]
     for policy, missing in ((half, "wrap_stream"), (only_streams, "wrap")):
         found = package(tmp_path / missing, monkeypatch, one=policy)
-        with pytest.raises(ValueError, match=rf"the policy .*\.one has no {missing}$"):
+        with pytest.raises(
+            registry.IncompletePolicyError, match=rf"one\.py: the policy 'one' has no {missing}; a policy"
+        ):
             registry.scan_policies(found)
 
 

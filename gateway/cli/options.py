@@ -62,11 +62,16 @@ def read_with_warnings(path: Path) -> tuple[Config, tuple[Problem, ...]]:
 
 
 def catalog() -> Catalog:
-    """The protocols, policies and bundled models that a configuration may name."""
+    """The protocols, policies and bundled models that a configuration may name. If a policy's module lacks a part, the
+    command exits with 1."""
+    try:
+        policies = registry.policies()
+    except registry.IncompletePolicyError as error:
+        fail(error)
     has_pillow = find_spec("PIL") is not None
     has_dnspython = find_spec("dns") is not None
     return Catalog(
-        registry.protocols(), registry.policies(), frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
+        registry.protocols(), policies, frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
         has_dnspython, find_spec("jwt") is not None, _why_not_keys, _why_not_key_set,
     )  # fmt: skip
 

@@ -1,9 +1,12 @@
 """`gateway check`."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+import gateway.policies as gateway_policies
+from gateway import registry
 from tests.cli.commands import ROOT, gateway
 
 SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
@@ -36,6 +39,25 @@ routes:
         f"{path}:7:5: 'polcies' is not a key here; did you mean 'policies'?\n"
         f"{path}:9:36: no backend is called 'sceince'; did you mean 'science'?\n"
     )
+
+
+def test_a_policy_that_lacks_a_part_is_named_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of somebody who writes one in a clone."""
+    module = tmp_path / "half.py"
+    module.write_text("class Settings: ...\ndef wrap(handler, settings): return handler\n")
+    monkeypatch.setattr(gateway_policies, "__path__", [*gateway_policies.__path__, str(tmp_path)])
+    registry.policies.cache_clear()
+    try:
+        for command in ("check", "serve"):
+            result = gateway(command, "--config", str(SHIPPED[0]))
+            assert (result.exit_code, result.stdout) == (1, "")
+            assert result.stderr == (
+                f"{module}: the policy 'half' has no wrap_stream; a policy has Settings, wrap, wrap_stream "
+                "(see gateway.policies)\n"
+            )
+    finally:
+        sys.modules.pop("gateway.policies.half", None)
+        registry.policies.cache_clear()
 
 
 DOUBTFUL = """listeners:
