@@ -210,6 +210,10 @@ class TensorSpec:
     shape: Shape
     content_type: str = ""
 
+    def __str__(self) -> str:
+        """Such as `x FP64[-1,3]`."""
+        return f"{self.name} {self.datatype.value}[{','.join(map(str, self.shape))}]".strip()
+
 
 @frozen
 class Signature:
@@ -222,6 +226,12 @@ class Signature:
     name: str = ""
     versions: tuple[str, ...] = ()
     platform: str = ""
+
+    def __str__(self) -> str:
+        """Such as `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""
+        inputs, outputs = (", ".join(map(str, each)) or "(unknown)" for each in (self.inputs, self.outputs))
+        further = ", ".join(sorted(each.value for each in self.operations - {Operation.INFER}))
+        return f"{inputs} -> {outputs}  ({further})" if further else f"{inputs} -> {outputs}"
 
 
 @frozen

@@ -5,17 +5,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from gateway.assembly.connecting import connect
 from gateway.client.credentials import AUTHORIZATION, FixedHeaders
 from gateway.client.settings import MAX_MESSAGE, ClientSettings, checked
-from gateway.config.keys import BackendConfig
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Target
 from gateway.core.transport import Connector
 from gateway.probing.candidates import FormCandidate
 from gateway.probing.recognition import ProbeQuestion, is_silence, judge, questions
+
+if TYPE_CHECKING:
+    from gateway.config.keys import BackendConfig
 
 MOST_SILENT = 2
 """After so many questions without a reply nothing more is asked over a transport."""
@@ -33,7 +36,7 @@ class ServerAccess:
     server_name: str | None = None
     verify: bool = True
 
-    def of_backend(self, backend: BackendConfig) -> "ServerAccess":
+    def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
         """How the gateway itself would reach servers of `backend` for a client with these headers and this key: of the
         headers it sends only those in `forward_headers`; TLS is the backend's, if it has any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
@@ -50,8 +53,13 @@ class ServerAccess:
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
         """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
+        return self.settings_for(candidate.address, candidate.protocol.name, flavor)
+
+    def settings_for(self, address: str, protocol: str, flavor: str = "") -> ClientSettings:
+        """The settings of a client of the server at `address`; `protocol` is empty if the address names it. Raises
+        ValueError: as `settings`."""
         return checked(
-            candidate.address, candidate.protocol.name, self.headers, self.key, tls=False, ca=self.ca,
+            address, protocol or None, self.headers, self.key, tls=False, ca=self.ca,
             certificate=self.certificate, certificate_key=self.certificate_key, verify=self.verify,
             server_name=self.server_name, max_message=MAX_MESSAGE, max_in_flight=None, flavor=flavor, batch="",
             trust_metadata=False,

@@ -113,7 +113,7 @@ def signature_text(model: FoundModel) -> str:
 
 def tensors(specs: Sequence[TensorSpec]) -> str:
     """Tensors as text: `x FP64[-1,3], k INT32[1]`."""
-    return ", ".join(f"{each.name} {each.datatype.value}[{','.join(map(str, each.shape))}]".strip() for each in specs)
+    return ", ".join(map(str, specs))
 
 
 def operations(signature: Signature) -> str:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Headers, Message, Tensor, datatype_of, tensor
+from gateway.core.operations import Operation
+from gateway.core.types import Headers, Message, Signature, Tensor, TensorSpec, datatype_of, tensor
 
 
 def test_headers_keep_order_and_repetitions() -> None:
@@ -103,3 +104,10 @@ def test_equal_headers_are_one_key() -> None:
     pairs = [(b"a", b"1"), (b"b", b"2")]
     assert {Headers(pairs): 1}[Headers(tuple(pairs))] == 1
     assert Headers(pairs) != Headers(pairs[::-1])
+
+
+def test_a_signature_is_printed_in_one_short_line() -> None:
+    x, y = TensorSpec("x", Datatype.FP64, (-1, 3)), TensorSpec("y", Datatype.FP32, ())
+    assert str(Signature((x, x), (y,), name="m", versions=("1",))) == "x FP64[-1,3], x FP64[-1,3] -> y FP32[]"
+    derivatives = frozenset({Operation.INFER, Operation.GRADIENT})
+    assert str(Signature((x,), operations=derivatives)) == "x FP64[-1,3] -> (unknown)  (gradient)"
