@@ -55,8 +55,13 @@ def replay(
     in_flight: Annotated[int, typer.Option(metavar="N", help="Requests on their way at once.", min=1, max=1024)] = 1,
     rate: Annotated[float | None, typer.Option(metavar="N", help="The most requests per second.", min=0.001)] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.", min=0.001)] = 10.0,
+    headers: server_options.Headers = [],  # noqa: B006
     key: server_options.Key = None,
     ca: server_options.Ca = None,
+    certificate: server_options.Certificate = None,
+    certificate_key: server_options.CertificateKey = None,
+    server_name: server_options.ServerName = None,
+    insecure: server_options.Insecure = False,
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - to standard output.")
@@ -69,7 +74,6 @@ def replay(
     from gateway.cassettes.replaying import EQUAL, NoConnection, Replayed, Settings
     from gateway.cassettes.replaying import replay as replayed
     from gateway.cassettes.report import as_json, as_junit, table
-    from gateway.client.settings import MAX_MESSAGE, checked
     from gateway.comparing.tolerance import Tolerance
 
     if wire and (models or renamed or version is not None):
@@ -78,12 +82,9 @@ def replay(
         in_flight, rate, timeout, _names("--model", models), _names("--rename", renamed), version, wire,
         Tolerance(rtol, atol, ulp), by_position, by_value,
     )  # fmt: skip
+    access = server_options.access(headers, key, ca, certificate, certificate_key, server_name, insecure=insecure)
     try:
-        server = checked(
-            to, protocol or None, None, key, tls=False, ca=ca, certificate=None, certificate_key=None, verify=True,
-            server_name=None, max_message=MAX_MESSAGE, max_in_flight=None, flavor=flavor, batch="",
-            trust_metadata=False,
-        )  # fmt: skip
+        server = access.settings_for(to, protocol, flavor)
         # Nothing is sent if the file is malformed somewhere.
         total = sum(1 for _ in files.read(file))
     except (CassetteError, ValueError) as error:

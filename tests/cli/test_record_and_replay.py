@@ -6,8 +6,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.commands import gateway, started
+from tests.cli.commands import ROOT, gateway, started
 from tests.interop.processes import free_port
+from tests.tls.certificates import Authority
+
+RECORDED = ROOT / "tests/cassettes/recordings/version-1.jsonl"
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:FRONT", protocols: [v2-rest]}]
@@ -47,6 +50,26 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
         )  # fmt: skip
     found = gateway("replay", str(cassette), "--to", new)
     assert found.exit_code == 3, found.output
+
+
+def test_a_server_that_wants_a_client_certificate_is_replayed_to(tmp_path: Path) -> None:
+    """The options of the way to the server are those of `gateway call`."""
+    one, request, *_ = RECORDED.read_text().splitlines()
+    cassette = tmp_path / "c.jsonl"
+    cassette.write_text(f"{one}\n{request}\n")
+    files = Authority().issue(tmp_path, "localhost", "127.0.0.1")
+    pair = ("--certificate", str(files.certificate))
+    own = (*pair, "--key", str(files.key), "--client-ca", str(files.ca))
+    asked = ("reference", "--protocol", "v2-rest", "--bind", "127.0.0.1:0", "--model", "posterior", *own)
+    with started(*asked, folder=tmp_path) as (_, said):
+        port = said[0].partition(" on ")[2].partition(": ")[0].rpartition(":")[2]
+        to = ("replay", str(cassette), "--to", f"v2-rest+tls://localhost:{port}", "--by-position")
+        trusting = ("--ca", str(files.ca))
+        assert gateway(*to, *trusting).exit_code == 3
+        shown = gateway(*to, *trusting, *pair, "--certificate-key", str(files.key), "--header", "X-Team=a")
+        assert shown.exit_code == 0, shown.output
+    refused = gateway("replay", str(cassette), "--to", "mip://127.0.0.1:1", "--header", "X-Team=a")
+    assert (refused.exit_code, refused.stderr) == (2, "messages of mip have no place for the header 'x-team'\n")
 
 
 @pytest.mark.parametrize(
