@@ -1,52 +1,89 @@
-"""The command line `gateway`: one module per command."""
+"""The command line `gateway`: one module per command, which is imported when the command is used."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from gateway.assembly.server_info import INFO
-from gateway.cli.bench import bench
-from gateway.cli.call import EPILOG, call
-from gateway.cli.check import check
-from gateway.cli.completion import completion, enable
-from gateway.cli.conformance import conformance
-from gateway.cli.demo import demo
-from gateway.cli.explain import explain
-from gateway.cli.init import EPILOG as INIT_EPILOG
-from gateway.cli.init import init
-from gateway.cli.keys import keys
-from gateway.cli.models import EPILOG as MODELS_EPILOG
-from gateway.cli.models import models
-from gateway.cli.openapi import openapi
-from gateway.cli.probe import EPILOG as PROBE_EPILOG
-from gateway.cli.probe import probe
-from gateway.cli.record import record
-from gateway.cli.reference import reference
-from gateway.cli.replay import EPILOG as REPLAY_EPILOG
-from gateway.cli.replay import replay
-from gateway.cli.route import route
-from gateway.cli.schema import schema
-from gateway.cli.serve import serve
+COMMANDS = {
+    "serve": "Serve a configuration.",
+    "demo": "Serve the configuration that comes with the package.",
+    "check": "Check a configuration.",
+    "schema": "Print the JSON Schema of a configuration.",
+    "route": "Print which route a request takes.",
+    "explain": "Explain what becomes of a request.",
+    "openapi": "Print the OpenAPI document of a listener over HTTP.",
+    "reference": "Serve bundled models or Python callables.",
+    "conformance": "Check a server against the specification of its protocol.",
+    "bench": "Send requests to a model server, and measure.",
+    "record": "Serve a configuration, and record requests and replies.",
+    "completion": "Print the completion script of a shell.",
+    "call": "Send one inference to a model server.",
+    "init": "Write a configuration file with comments.",
+    "probe": "Find out which protocols a server speaks.",
+    "models": "List the models of a server, or of all backends.",
+    "replay": "Send recorded requests, and compare the answers.",
+    "keys": "Make, list and revoke API keys.",
+}
+"""Every command, in the order of `gateway --help`, with its text there. The command `NAME` is `NAME` in the module
+`gateway.cli.NAME`, a function or, if it has commands of its own, a Typer; an `EPILOG` there ends its help."""
+
+
+class CommandGroup(TyperGroup):
+    """The commands, each imported when it is asked for. Typer has its own copy of click, whose types it keeps to
+    itself."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name, None if there is none."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = _load(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name. An unknown one is compared with all commands, to guess what was
+        meant."""
+        if args and args[0] not in COMMANDS:
+            for name in COMMANDS:
+                self.get_command(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _load(name: str) -> Any:
+    module = import_module(f"gateway.cli.{name}")
+    found = getattr(module, name)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        alone.command(name, epilog=getattr(module, "EPILOG", None))(found)
+        found = alone
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
 
 application = typer.Typer(
     name="gateway",
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (serve, demo, check, schema, route, explain, openapi, reference, conformance, bench, record, completion):
-    application.command()(command)
-application.command(epilog=EPILOG)(call)
-application.command(epilog=INIT_EPILOG)(init)
-application.command(epilog=PROBE_EPILOG)(probe)
-application.command(epilog=MODELS_EPILOG)(models)
-application.command(epilog=REPLAY_EPILOG)(replay)
-application.add_typer(keys, name="keys")
 
 
 def _print_version(requested: bool) -> None:
     if requested:
+        from gateway.assembly.server_info import INFO
+
         print(f"gateway {INFO.version}")
         raise typer.Exit
 
@@ -62,5 +99,7 @@ def options(
 
 def main() -> None:
     """Run the command that the arguments name."""
+    from gateway.cli.completion import enable
+
     enable()
     application()

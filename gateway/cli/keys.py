@@ -15,7 +15,9 @@ import typer
 from gateway.auth.keys import KeyEntry, KeyFileError, new_key, read_keys, write_keys
 from gateway.cli.options import fail
 
-keys = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Make, list and revoke API keys.")
+keys = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Make, list and revoke API keys."
+)
 
 KeyFileOption = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of keys.", dir_okay=False)]
 

@@ -1,15 +1,18 @@
 """Help, version and usage errors of the commands."""
 
 import json
+import subprocess
+import sys
 import tomllib
 
 import pytest
 
+from gateway.cli import COMMANDS
 from gateway.cli.options import catalog
 from gateway.config import json_schema
 from gateway.config.schema import below
 from gateway.registry import protocols
-from tests.cli.commands import ROOT, gateway
+from tests.cli.commands import ENVIRON, ROOT, gateway
 
 
 def test_without_arguments_it_lists_its_commands() -> None:
@@ -70,3 +73,23 @@ def test_it_prints_its_version() -> None:
 def test_the_configuration_of_the_demo_is_the_documented_default() -> None:
     result = gateway("demo", "--print")
     assert (result.exit_code, result.output) == (0, (ROOT / "config/gateway.yaml").read_text())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_list_of_commands_says_what_their_own_help_says(command: str) -> None:
+    own = " ".join(gateway(command, "--help").output.split())
+    assert COMMANDS[command].rstrip(".").partition(",")[0] in own
+
+
+def test_a_mistyped_command_is_guessed() -> None:
+    assert "No such command 'chek'. Did you mean 'check'" in gateway("chek").output
+
+
+def test_help_imports_nothing_that_takes_long() -> None:
+    """In a process of its own: shells wait for it."""
+    code = "import sys; from gateway.cli import main; sys.argv = ['gateway', '--help']\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    code += "print(sorted({'numpy', 'grpc', 'pydantic', 'uvloop', 'yaml'} & sys.modules.keys()))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRON)
+    assert "Usage: " in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "[]"

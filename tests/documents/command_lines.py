@@ -97,10 +97,11 @@ def _of_gateway(arguments: Sequence[str]) -> Iterator[str]:
         name = rest.pop(0)
         if name == "--version":
             return
-        if name not in command.commands:
+        found = command.get_command(None, name)
+        if found is None:
             yield f"there is no command {name}"
             return
-        command = command.commands[name]
+        command = found
     known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
     for word in rest:
         if word.startswith("--") and word.partition("=")[0] not in known | {"--help"}:

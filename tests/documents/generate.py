@@ -65,7 +65,8 @@ def commands() -> str:
 
 
 def _commands_of(group: Any, path: str) -> Iterator[str]:
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from _commands_of(command, f"{path} {name}")
         elif not command.hidden:
