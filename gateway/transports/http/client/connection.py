@@ -58,6 +58,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def __init__(self, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool) -> None:
         self.idle_since = 0.0
+        self.unrequested = b""
         self._scratch = scratch
         self._observer = observer
         self._reusable = reusable
@@ -182,6 +183,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _check_unrequested(self, data: bytes) -> None:
         """Report a peer whose bytes answer no request; `data` is their beginning."""
+        self.unrequested = data
         if data and data != _IDLE_TIMEOUT_REPLY:
             self._observer.distrust()
 

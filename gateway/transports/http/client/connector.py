@@ -20,6 +20,9 @@ from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
 
+_HTTP2_SETTINGS = b"\x04\0\0\0\0\0"
+"""What follows the length of the frame with which a server of HTTP/2 begins (RFC 9113, sections 3.4 and 4.1)."""
+
 
 @frozen
 class ConnectorTimeouts:
@@ -138,6 +141,8 @@ class HttpConnector:
         connection = await self._connect(deadline)
         if not connection.is_fresh():
             connection.drop()
+            if connection.unrequested[3:9] == _HTTP2_SETTINGS:
+                raise unreachable("it speaks HTTP/2, as servers of gRPC do, not HTTP/1")
             raise unreachable("it closed the new connection, or sent something, before the request was sent")
         return connection
 

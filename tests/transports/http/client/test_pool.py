@@ -312,19 +312,26 @@ class Patient(HttpConnector):
         return connection
 
 
-async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used() -> None:
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (OK_HEAD % 4 + b"evil", "sent something, before the request was sent"),
+        (b"\0\0\x06\4\0\0\0\0\0\0\3\0\0\0\x64", "it speaks HTTP/2, as servers of gRPC do, not HTTP/1"),
+    ],
+)
+async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used(said: bytes, text: str) -> None:
     requests: list[bytes] = []
     spoken = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(OK_HEAD % 4 + b"evil")
+        writer.write(said)
         spoken.set()
         requests.append(await reader.read())
 
     async with serving(handle) as port:
         connector = Patient(f"127.0.0.1:{port}", connection_per_call=False, limits=Limits())
         connector.spoken = spoken
-        with pytest.raises(TransportError, match="sent something, before the request was sent") as caught:
+        with pytest.raises(TransportError, match=text) as caught:
             await connector.exchange(GET)
         await connector.close()
     assert not caught.value.sent
