@@ -267,7 +267,11 @@ def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> N
 
 
 def _add_reload(app: "FastAPI", reload: Reload) -> None:
-    from fastapi import Response
+    from fastapi import HTTPException, Response
+
+    @app.get("/reload", include_in_schema=False)
+    async def asked_to_read() -> None:
+        raise HTTPException(405, "a reload is asked for with POST: curl -X POST URL", {"allow": "POST"})
 
     @app.post(
         "/reload",

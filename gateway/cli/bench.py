@@ -124,10 +124,10 @@ def bench(
         bool, typer.Option("--json", help="Print JSON, with the whole histograms; durations in seconds.")
     ] = False,
 ) -> None:
-    """Send requests to a model server, by a schedule or as fast as it answers, and print rate, errors and latencies.
-    Latencies count from the time for which a request was scheduled, so a server that stands still cannot hide it. Exit
-    codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the server cannot be reached, 4 no answer to the
-    first request in time, 130 interrupted (with the figures so far)."""
+    """Put load on a model server, and print latencies. Requests are sent by a schedule, or as fast as the server
+    answers; rate and errors are printed, too. Latencies count from the time for which a request was scheduled, so a
+    server that stands still cannot hide it. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
+    server cannot be reached, 4 no answer to the first request in time, 130 interrupted (with the figures so far)."""
     try:
         address, model, file = call_inputs.words(words, "", "")
         request = call_inputs.request(file, model)

@@ -62,6 +62,8 @@ def check(
         print(each, file=sys.stderr)
     if not all(each.is_warning for each in problems):
         raise SystemExit(1)
+    if sys.stderr.isatty():
+        print(f"{config}: no errors" + (f", warnings: {len(problems)}" if problems else ""), file=sys.stderr)
 
 
 def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess, *, as_json: bool) -> list[Problem]:

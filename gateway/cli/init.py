@@ -83,7 +83,8 @@ async def _init(output: Path, servers: list[str], pairs: list[tuple[str, str]], 
         best = found.spoken[0]
         name = backend_name(best, [each.name for each in backends])
         backends.append(WrittenBackend(name, best, ServerAccess()))
-        print(f"{address}: {best.protocol}, {len(best.models.own)} models", file=sys.stderr)
+        count = len(best.models.own)
+        print(f"{address}: {best.protocol}, {count} model{'s' if count != 1 else ''}", file=sys.stderr)
     text = configuration(listeners_of(pairs), backends)
     try:
         _, warnings = loads_with_warnings(text, str(output), catalog())
@@ -113,5 +114,5 @@ async def _probed(address: str, seconds: float) -> Probed:
             end(USAGE, error)
     if not found.spoken:
         codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
-        end(codes.get(found.verdict, FAILED), f"{address}: {found.text}")
+        end(codes.get(found.verdict, FAILED), f"{address}: {found.text}; nothing is written")
     return found

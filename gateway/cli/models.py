@@ -54,8 +54,8 @@ def models(
     insecure: server_options.Insecure = False,
     as_json: server_options.AsJson = False,
 ) -> None:
-    """List the models of a server, or of all backends of a configuration. With versions, state and signatures. On a
-    terminal a table is printed, elsewhere JSON."""
+    """List the models of a server, or of all backends. These are the backends of a configuration (--config). Models
+    have their versions, state and signatures. On a terminal a table is printed, elsewhere JSON."""
     if bool(address) == bool(config):
         end(USAGE, "expected either ADDRESS or --config FILE")
     access = server_options.access(headers, key, ca, certificate, certificate_key, server_name, insecure=insecure)

@@ -23,8 +23,9 @@ def record(
         float, typer.Option(metavar="SHARE", help="The share of the requests that is recorded.", min=0, max=1)
     ] = 1.0,
 ) -> None:
-    """Serve a configuration as `gateway serve`, and record requests and replies for `gateway replay`. At a bound the
-    recording ends, and the serving goes on. Credentials are not recorded, but all that models are asked is."""
+    """Serve, and record requests and replies. The configuration is served as by `gateway serve`, and `gateway replay`
+    sends what was recorded. At a bound the recording ends, and the serving goes on. Credentials are not recorded, but
+    all that models are asked is."""
     from gateway.cassettes.entries import CassetteError
     from gateway.cassettes.files import CassetteFile
     from gateway.cassettes.recorder import Bounds, Recorder

@@ -68,7 +68,7 @@ def replay(
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML.")] = None,
 ) -> None:
-    """Send recorded requests to a server of any protocol, and compare its answers with the recorded ones."""
+    """Send recorded requests to a server. It speaks any protocol; its answers are compared with the recorded ones."""
     from gateway.cassettes import files
     from gateway.cassettes.entries import CassetteError
     from gateway.cassettes.replaying import EQUAL, NoConnection, Replayed, Settings

@@ -80,7 +80,8 @@ def _listeners(config: Config, protocol: str, name: str) -> list[ListenerConfig]
     found = [each for each in named if protocol in each.protocols]
     if not found:
         which = f"listener {name!r} does not accept" if name else "no listener accepts"
-        fail(f"{which} {protocol}")
+        accepted = "; ".join(f"{each.name!r} accepts {', '.join(each.protocols)}" for each in named)
+        fail(f"{which} {protocol}; {accepted}")
     return found
 
 

@@ -65,4 +65,4 @@ def _transport_address(rest: str, transport: str, *, tls: bool) -> str:
 
 
 def _expected(names: Iterable[str]) -> str:
-    return f"expected PROTOCOL://HOST:PORT with one of {', '.join(names)}, or protocol=NAME beside it"
+    return f"expected PROTOCOL://HOST:PORT with one of {', '.join(names)}, or the protocol named beside it"

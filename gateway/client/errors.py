@@ -106,7 +106,7 @@ def as_client_error(error: Exception, address: str) -> ClientError:
 
 def timed_out(seconds: float, address: str) -> Timeout:
     """The error for an answer that did not come within the client's own limit."""
-    text = f"{address}: no answer within {seconds:g} s; `timeout` sets the limit in seconds, None is no limit"
+    text = f"{address}: no answer within {seconds:g} s, the limit that `timeout` sets"
     return Timeout(text, Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, address)
 
 

@@ -17,6 +17,12 @@ _PASSWORD = re.compile(r"(:)(?!//)[^@\s]+@")
 """The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. It may have any character but `@`."""
 
 
+_TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
+_SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B|bytes)")
+_MOST_KEYS = 8
+"""Maps with more keys are not described by naming all of them."""
+
+
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
     """pydantic's errors and those that they hold, each with its whole location."""
     for error in errors:
@@ -42,6 +48,8 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
     if kind == "missing":
         return Finding(location[:-1], f"the key {location[-1]!r} is missing")
     message = _MESSAGES.get(kind, _own_message)(error)
+    if kind in _NO_MAP and 0 < len(known := keys_at(schema, location)) <= _MOST_KEYS:
+        message += f"; its keys are {', '.join(known)}"
     if location[-1:] == ("[key]",):  # pydantic's step for an error in the key itself
         return Finding(location[:-1], message.replace(VALUE, repr(location[-2])), at_key=True)
     return Finding(location, message, at_key=kind == UNKNOWN_POLICY)
@@ -95,15 +103,27 @@ def _list(error: dict[str, Any]) -> str:
     return f"expected a list, got {VALUE}" + ("; each of its items begins with `- `" if given else "")
 
 
+def _number(what: str) -> Callable[[dict[str, Any]], str]:
+    def message(error: dict[str, Any]) -> str:
+        given = error["input"] if isinstance(error["input"], str) else ""
+        unit = "times are in seconds" if _TIME.fullmatch(given) else "sizes are in bytes"
+        hint = f"; write it without a unit: {unit}" if _TIME.fullmatch(given) or _SIZE.fullmatch(given) else ""
+        return f"expected {what}, got {VALUE}{hint}"
+
+    return message
+
+
 def _expected(what: str) -> Callable[[dict[str, Any]], str]:
     return lambda error: f"expected {what}, got {VALUE}"
 
 
+_NO_MAP = ("model_type", "model_attributes_type", "dict_type", "mapping_type")
+
 _MESSAGES: dict[str, Callable[[dict[str, Any]], str]] = {
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type", "mapping_type"), _expected("a map")),
+    **dict.fromkeys(_NO_MAP, _expected("a map")),
     **dict.fromkeys(("tuple_type", "list_type"), _list),
-    **dict.fromkeys(("int_type", "int_from_float"), _expected("a whole number")),
-    "float_type": _expected("a number"),
+    **dict.fromkeys(("int_type", "int_from_float"), _number("a whole number")),
+    "float_type": _number("a number"),
     "bool_type": _expected("true or false"),
     "finite_number": _expected("a finite number"),
     "string_type": _text,

@@ -228,7 +228,8 @@ def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, t
     if not beyond:
         return body[: head.length], ()
     said = f"Content-Length says {head.length}" if head.length else "there is no Content-Length"
-    return body[: head.length], (f"{beyond} bytes behind the body are no part of the request: {said}",)
+    hint = f"; with the header `Content-Length: {len(body.rstrip())}` they are"
+    return body[: head.length], (f"{beyond} bytes behind the body are no part of the request: {said}{hint}",)
 
 
 def _grpc(

@@ -64,7 +64,7 @@ def http1_reply(text: str) -> bytes:
     """A whole reply to a client that speaks HTTP/1, which tells it so in `text`."""
     return (
         b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
-        b"Http2Connection: close\r\n\r\n%b" % (len(text), text.encode())
+        b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
     )
 
 

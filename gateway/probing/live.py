@@ -16,7 +16,7 @@ from gateway.core.protocol import Protocol
 from gateway.probing.asking import ServerAccess
 from gateway.probing.fit import Misfit, misfits, missing_model, wrong_version
 from gateway.probing.listing import ServerModels, list_models
-from gateway.probing.probe import MOST_SECONDS, client
+from gateway.probing.probe import MOST_SECONDS, client, probe
 
 AS_NOBODY = ServerAccess()
 """A client without headers and keys."""
@@ -157,17 +157,46 @@ def _version(route: RouteConfig) -> str:
 async def _ask(
     config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
 ) -> Answered:
+    """What the endpoint tells. Where it tells nothing, a probe finds out whether it speaks another protocol."""
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     try:
         place = backend.endpoints[at].address
         asked = client(backend.protocol, place, access.of_backend(backend), seconds, backend.flavor)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
-            if not _tells_models(protocols[backend.protocol]):
+            if _tells_models(protocols[backend.protocol]):
+                answer = Answered(await list_models(asked, names))
+            else:
                 ready = await asked.ready()
-                return Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")
-            return Answered(await list_models(asked, names))
+                answer = Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")
     except TimeoutError:
         return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
     except (ClientError, ValueError) as error:
-        return Answered(ServerModels(), str(error))
+        answer = Answered(ServerModels(), str(error))
+    if not answer.error and any(not each.error for each in answer.models.models):
+        return answer
+    other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
+    return Answered(ServerModels(), other) if other else answer
+
+
+async def _other_protocol(
+    backend: BackendConfig, at: int, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
+) -> str:
+    """The error for an endpoint that speaks other protocols than the backend's; empty if no other one is found."""
+    address = backend.endpoints[at].address
+    try:
+        found = await probe(_for_every_protocol(address), protocols, access, seconds=seconds)
+    except ValueError:
+        return ""
+    spoken = [each.protocol for each in found.spoken]
+    if not spoken or backend.protocol in spoken:
+        return ""
+    tls = " over TLS" if found.tls else ""
+    return f"{address} speaks {', '.join(spoken)}{tls}, not {backend.protocol}; write `protocol: {spoken[0]}`"
+
+
+def _for_every_protocol(address: str) -> str:
+    """`address` as HOST:PORT, of which a probe tries every protocol, if it says no more than that."""
+    scheme, separator, rest = address.partition("://")
+    plain = rest.rstrip("/")
+    return plain if separator and scheme in ("http", "tcp") and "/" not in plain and ":" in plain else address

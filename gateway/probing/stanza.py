@@ -75,7 +75,7 @@ def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
     named = [each for each in own if each.name]
     if not named or len(own) > MOST_ROUTES:
         if "*" not in taken:
-            yield from _for_all(models, name)
+            yield from _for_all(models, name, has_routes=not own and bool(models.own))
         taken.add("*")
         return
     for each in named:
@@ -88,8 +88,16 @@ def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
         yield f"  # served with their models: {_plain(', '.join(derived))}"
 
 
-def _for_all(models: ServerModels, name: str) -> Iterator[str]:
+def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[str]:
+    """A route for all models. `has_routes`: each of them has one already, to another server."""
     own = models.own
+    if has_routes:
+        shown = ", ".join(each.name for each in own[:MOST_ROUTES])
+        yield f"  # Routes above take requests for {_plain(shown)}. If the servers are alike, write their addresses as"
+        yield "  # endpoints of one backend; if their versions differ, match `version` in the routes."
+        yield '  - match: {model: "*"}'
+        yield f"    backend: {name}"
+        return
     if len(own) > MOST_ROUTES:
         yield f'  - match: {{model: "*"}}  # {len(own)} models'
         yield f"    backend: {name}"

@@ -104,12 +104,14 @@ class FairQueue(Generic[T]):
         entry = self._clients.get(client)
         own = entry.waiting if entry else 0
         if own >= self._limit - self._waiting:
-            text = f"backend {self._name!r}: {self._waiting} calls are waiting already, {own} of them from this client"
+            text = f"backend {self._name!r}: {self._waiting} of {self._limit} places in the queue (queue.length) taken"
             missing = own - (self._limit - self._waiting) + 1
             # Every call that leaves the queue frees a place. If it is this client's, it also has one less waiting.
             turns = len(self._clients)
             leaving = math.ceil(missing * turns / (turns + 1)) if own else missing
-            raise overloaded(f"{text} (queue.length is {self._limit}); try again later", self._until(leaving))
+            if own:
+                text += f", {own} by this client, which may have as many calls waiting as there are free places"
+            raise overloaded(f"{text}; try again later", self._until(leaving))
         if entry is None:
             entry = self._clients[client] = _Client()
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()

@@ -82,5 +82,7 @@ async def test_a_reload_answers_with_what_changed_or_with_every_error() -> None:
         status, body = await port.send(post)
         assert status == 422
         assert json.loads(body) == {"errors": [{"text": "wrong", "file": "g.yaml", "line": 3, "column": 5}]}
+        status, body = await port.get("/reload")
+        assert (status, json.loads(body)) == (405, {"detail": "a reload is asked for with POST: curl -X POST URL"})
         described = json.loads((await port.get("/openapi.json"))[1])
         assert list(described["paths"]) == ["/status", "/reload"]

@@ -1,5 +1,7 @@
 """`gateway check`."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 import gateway.policies as gateway_policies
 from gateway import registry
-from tests.cli.commands import ROOT, gateway
+from tests.cli.commands import ENVIRON, ROOT, gateway
 
 SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
 
@@ -96,3 +98,14 @@ def test_a_probable_mistake_is_a_warning(tmp_path: Path) -> None:
 
 def test_strict_accepts_a_configuration_without_warnings(tmp_path: Path) -> None:
     assert gateway("check", "--strict", "--config", str(SHIPPED[0])).exit_code == 0
+
+
+def test_on_a_terminal_it_says_that_there_are_no_errors() -> None:
+    main, terminal = os.openpty()
+    command = [str(Path(sys.executable).with_name("gateway")), "check", "--config", str(SHIPPED[0])]
+    try:
+        assert subprocess.run(command, env={**os.environ, **ENVIRON}, stderr=terminal).returncode == 0
+        assert os.read(main, 4096).decode().strip() == f"{SHIPPED[0]}: no errors"
+    finally:
+        os.close(main)
+        os.close(terminal)

@@ -114,6 +114,38 @@ def test_backends_are_sent_what_the_gateway_itself_would_send(tmp_path: Path) ->
         server.server_close()
 
 
+@pytest.mark.parametrize("configured", ["v2-rest", "v2-grpc", "graphpipe", "mip"])
+def test_a_live_check_says_which_protocol_a_server_speaks_instead(tmp_path: Path, configured: str) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("umbridge", "posterior") as address:
+        assert gateway("init", "--backend", place(address), "--output", str(file)).exit_code == 0
+        file.write_text(file.read_text().replace("protocol: umbridge", f"protocol: {configured}"))
+        result = gateway("check", "--live", "--config", str(file))
+    assert result.exit_code == 1
+    assert f"speaks umbridge, not {configured}; write `protocol: umbridge`" in result.stderr
+
+
+def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("umbridge", "posterior") as first, served("umbridge", "posterior") as second:
+        result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
+    assert f"{place(second)}: umbridge, 1 model\n" in result.stderr
+    assert "# Routes above take requests for posterior." in file.read_text()
+    assert "tells no names" not in file.read_text()
+    assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
+
+
+def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    with served("umbridge", "posterior") as first:
+        with served("umbridge", "posterior") as second:
+            pass
+        result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
+    assert result.exit_code == 3
+    assert f"{place(second)}: connection refused; nothing is written" in result.stderr
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str) -> None:
     result = gateway("completion", shell)

@@ -52,7 +52,7 @@ def test_the_listeners_model_is_that_of_clients_that_name_none() -> None:
     ("arguments", "text"),
     [
         (("--protocol", "v3"), "no protocol 'v3'; expected "),
-        (("--protocol", "mip", "--listener", "http"), "listener 'http' does not accept mip"),
+        (("--protocol", "mip", "--listener", "http"), "listener 'http' does not accept mip; 'http' accepts v2-rest, "),
         (("--protocol", "mip", "--listener", "nowhere"), "no listener 'nowhere'; expected http, grpc, mip, brpc"),
         (("--protocol", "mip", "--operation", "guess"), "no operation 'guess'; expected infer"),
         (("--protocol", "mip", "--header", "x"), "expected --header NAME=VALUE, got 'x'"),

@@ -197,7 +197,11 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("missing key", SOUND + "health: {}\n", ["4:9: the key 'bind' is missing"]),
     ("missing in an item", "listeners:\n  - name: a\n    protocols: [umbridge]\n", ["2:5: the key 'bind' is missing"]),
     # values
-    ("text for a map", SOUND + "health: 127.0.0.1:1\n", ["4:9: expected a map, got '127.0.0.1:1'"]),
+    (
+        "text for a map",
+        SOUND + "health: 127.0.0.1:1\n",
+        ["4:9: expected a map, got '127.0.0.1:1'; its keys are bind, ready, auth, tls"],
+    ),
     ("text for a list", "listeners: a\n", ["1:12: expected a list, got 'a'; write ['a']"]),
     (
         "map for a list",
@@ -280,6 +284,19 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ("flag for text", ROUTE + "match: {model: true}}]\n", ["3:44: expected text, got true; quote it"]),
     ("empty text", ROUTE + "match: {model: ''}}]\n", ["3:44: must not be empty"]),
     ("text for a number", BACKEND + "max_in_flight: '3'}}\n", ["2:88: expected a whole number, got '3'"]),
+    (
+        "times with a unit",
+        BACKEND + "queue: {timeout: 500ms}, max_in_flight: 5 s}}\n",
+        [
+            f"2:{place}, got {value}; write it without a unit: times are in seconds"
+            for place, value in (("90: expected a number", "'500ms'"), ("113: expected a whole number", "'5 s'"))
+        ],
+    ),
+    (
+        "a size with a unit",
+        BACKEND + "queue: {length: 64MiB}}}\n",
+        ["2:89: expected a whole number, got '64MiB'; write it without a unit: sizes are in bytes"],
+    ),
     ("fraction for a number", BACKEND + "max_in_flight: 1.5}}\n", ["2:88: expected a whole number, got 1.5"]),
     ("flag for a number", BACKEND + "max_in_flight: true}}\n", ["2:88: expected a whole number, got true"]),
     ("zero", BACKEND + "limits: {message: 0}}}\n", ["2:91: must be at least 1, got 0"]),

@@ -41,6 +41,11 @@ routes:
 POINT = tensor("x", np.array([[0.1, 2.5]]))
 
 
+async def test_a_body_without_its_length_is_noted() -> None:
+    found = await explained(HEAD + b"\n" + b'{"inputs":[]}')
+    assert any("with the header `Content-Length: 13` they are" in each for each in found.notes)
+
+
 async def explained(
     data: bytes, protocol: str = "", path: str = "", *, send: bool = False, text: str = TEXT
 ) -> Explanation:

@@ -172,6 +172,7 @@ def test_who_speaks_http1_is_told_so_in_it() -> None:
     head, _, body = bytes(reply).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 505 ")
     assert b"Content-Length: %d\r\n" % len(body) in head
+    assert head.endswith(b"\r\nConnection: close")
     assert b"HTTP/2" in body
 
 

@@ -189,7 +189,7 @@ async def test_a_host_that_has_filled_its_share_leaves_room_for_another() -> Non
     assert len(lab.backend.queue) == MAX_WAITING // 2
     assert len(refused) == MAX_WAITING // 2 - 1
     for task in refused:
-        with pytest.raises(GatewayError, match="500 calls are waiting already, 500 of them from this client"):
+        with pytest.raises(GatewayError, match=r"500 of 1000 places .* taken, 500 by this client, which may"):
             await task
     await lab.asked("other", "modest:1")
     for _ in range(2):
@@ -217,7 +217,9 @@ async def test_a_thousand_may_wait_and_no_more() -> None:
     with pytest.raises(GatewayError) as refused:
         await lab.ask()
     assert (refused.value.status, refused.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
-    assert "backend 'lab': 1000 calls are waiting already, 0 of them from this client" in refused.value.message
+    assert (
+        "backend 'lab': 1000 of 1000 places in the queue (queue.length) taken; try again later" in refused.value.message
+    )
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -540,7 +542,7 @@ async def test_the_queue_is_fair_to_principals_wherever_their_clients_are() -> N
 async def test_the_queue_is_as_long_as_configured() -> None:
     lab = Lab(queue=QueueSettings(length=2))
     tasks = [await lab.asked(peer=f"host{at}:1") for at in range(3)]
-    with pytest.raises(GatewayError, match=r"2 calls are waiting already, 0 of them .*queue\.length is 2"):
+    with pytest.raises(GatewayError, match=r"2 of 2 places in the queue \(queue\.length\) taken; try"):
         await lab.ask(peer="host9:1")
     for _ in tasks:
         lab.wires[0].answer()

@@ -312,19 +312,26 @@ class Patient(HttpConnector):
         return connection
 
 
-async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used() -> None:
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (OK_HEAD % 4 + b"evil", "it sent something on the new connection"),
+        (b"\0\0\x06\4\0\0\0\0\0\0\3\0\0\0\x64", r"an HTTP/2 \(gRPC\) server"),
+    ],
+)
+async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used(said: bytes, text: str) -> None:
     requests: list[bytes] = []
     spoken = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(OK_HEAD % 4 + b"evil")
+        writer.write(said)
         spoken.set()
         requests.append(await reader.read())
 
     async with serving(handle) as port:
         connector = Patient(f"127.0.0.1:{port}", connection_per_call=False, limits=Limits())
         connector.spoken = spoken
-        with pytest.raises(TransportError, match="it sent something on the new connection") as caught:
+        with pytest.raises(TransportError, match=text) as caught:
             await connector.exchange(GET)
         await connector.close()
     assert not caught.value.sent
