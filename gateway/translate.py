@@ -104,6 +104,7 @@ def decode_request(
         DecodeError: the bytes are malformed.
         GatewayError: NOT_FOUND, the protocol does not have the path; UNIMPLEMENTED, it does not have the operation.
         ValueError: there is no such protocol.
+        TypeError: `body` is text.
     """
     spoken = _protocol(protocol)
     message = Message(method, path, _headers(spoken, headers), _parts(spoken, body), query=query)
@@ -220,7 +221,9 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     """The body as transports hand it over: of byte streams the header and the rest. Raises DecodeError if a packet is
-    not whole."""
+    not whole, TypeError if it is text."""
+    if isinstance(body, str):
+        raise TypeError("the body is text, expected bytes: `body.encode()`")
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)
     framing = protocol.carrier.framing

@@ -41,6 +41,8 @@ def check(
         print(each, file=sys.stderr)
     if not all(each.is_warning for each in problems):
         raise SystemExit(1)
+    if not live and not problems and sys.stdout.isatty():
+        print(f"{config}: valid")
 
 
 def _check_live(config: Config, path: Path, seconds: float, *, as_json: bool) -> list[Problem]:

@@ -1,10 +1,14 @@
 """`gateway check`."""
 
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import ROOT, gateway
+from tests.cli.commands import ENVIRON, ROOT, gateway
 
 SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]
 
@@ -13,6 +17,16 @@ SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob
 def test_shipped_configurations_are_valid(path: Path) -> None:
     result = gateway("check", "--config", str(path))
     assert (result.exit_code, result.output) == (0, "")
+
+
+def test_on_a_terminal_a_valid_configuration_is_called_valid() -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "gateway", "check", "--config", str(SHIPPED[0])]
+    subprocess.run(command, env=ENVIRON, stdout=theirs, check=True, timeout=60)
+    os.close(theirs)
+    text = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert text.splitlines() == [f"{SHIPPED[0]}: valid"]
 
 
 def test_every_error_is_printed_with_its_place(tmp_path: Path) -> None:
