@@ -222,8 +222,7 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     """The body as transports hand it over: of byte streams the header and the rest. Raises DecodeError if a packet is
     not whole, TypeError if it is text."""
-    if isinstance(body, str):
-        raise TypeError("the body is text, expected bytes: `body.encode()`")
+    _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)
     framing = protocol.carrier.framing
@@ -233,6 +232,11 @@ def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     if framing.size(header) != len(rest):
         raise DecodeError(f"after its header the packet has {len(rest)} bytes, expected {framing.size(header)}")
     return header, rest
+
+
+def _refuse_text(body: object) -> None:
+    if isinstance(body, str):
+        raise TypeError("the body is text, expected bytes: `body.encode()`")
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
