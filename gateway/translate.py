@@ -104,6 +104,7 @@ def decode_request(
         DecodeError: the bytes are malformed.
         GatewayError: NOT_FOUND, the protocol does not have the path; UNIMPLEMENTED, it does not have the operation.
         ValueError: there is no such protocol.
+        TypeError: `body` is text.
     """
     spoken = _protocol(protocol)
     message = Message(method, path, _headers(spoken, headers), _parts(spoken, body), query=query)
@@ -220,7 +221,8 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     """The body as transports hand it over: of byte streams the header and the rest. Raises DecodeError if a packet is
-    not whole."""
+    not whole, TypeError if it is text."""
+    _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)
     framing = protocol.carrier.framing
@@ -230,6 +232,11 @@ def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
     if framing.size(header) != len(rest):
         raise DecodeError(f"after its header the packet has {len(rest)} bytes, expected {framing.size(header)}")
     return header, rest
+
+
+def _refuse_text(body: object) -> None:
+    if isinstance(body, str):
+        raise TypeError("the body is text, expected bytes: `body.encode()`")
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:

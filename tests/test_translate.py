@@ -81,6 +81,11 @@ WRITTEN_OTHERWISE = {"v2-rest"}
 """Towards servers tensors go in binary."""
 
 
+def test_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="the body is text, expected bytes"):
+        decode_request("umbridge", '{"name": "m"}', path="/Evaluate")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("protocol", REQUESTS)
 def test_a_client_s_bytes_are_read(protocol: str) -> None:
     body, where = REQUESTS[protocol]

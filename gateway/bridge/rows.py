@@ -41,7 +41,7 @@ async def infer_row_by_row(
 
     if count > settings.max_rows:
         text = f"a batch of {count} rows needs a call for each row, and the route allows {settings.max_rows}"
-        raise invalid_input(f"{text}: `translate: {{max_rows: {settings.max_rows}}}`")
+        raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
     rows = _rows(fitted, fitting)

@@ -109,8 +109,8 @@ def call(
             verify=not insecure,
             flavor=flavor,
         )
-        request = call_inputs.request(file, model)
         given = call_inputs.assigned(assigned, operation)
+        request = call_inputs.request(file, model)
         request = replace(
             request,
             operation=operation,
@@ -156,5 +156,19 @@ async def _responses(client: AsyncClient, request: Request, cast: Cast) -> Async
 
 
 def _fail(code: int, message: object) -> NoReturn:
-    print(message, file=sys.stderr)
+    text = str(message)
+    for argument, option in OPTIONS.items():
+        text = text.replace(argument, option)
+    print(text, file=sys.stderr)
     raise SystemExit(code)
+
+
+OPTIONS = {
+    'call with cast="round" or cast="saturate"': "call with --cast round or --cast saturate",
+    'cast="round" rounds, cast="saturate" also clips': "--cast round rounds, --cast saturate also clips",
+    'cast="saturate" clips it': "--cast saturate clips it",
+    "`timeout` sets the limit in seconds, None is no limit": "--timeout sets the limit in seconds, 0 is no limit",
+    "call a model that streams with `stream`": "--stream shows each response",
+    "or protocol=NAME beside it": "or --protocol NAME beside it; `gateway probe ADDRESS` finds it out",
+}
+"""What the client for Python advises, and the options of the command that do the same."""

@@ -136,8 +136,10 @@ def _assigned_tensor(name: str, value: str) -> Tensor:
         return as_tensor(name, tensor.array)
     try:
         return as_tensor(name, json.loads(value) if value.startswith("[") else list(map(_scalar, value.split(","))))
+    except json.JSONDecodeError as error:
+        raise BadArgument(f"--set {name}={value}: not a list as JSON, such as [[1,2],[3,4]]: {error}") from error
     except (ValueError, GatewayError) as error:
-        raise BadArgument(f"--set {name}: {error}") from error
+        raise BadArgument(f"--set {name}={value}: {error}") from error
 
 
 def _scalar(text: str) -> object:

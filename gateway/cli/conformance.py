@@ -23,7 +23,8 @@ def conformance(
         typer.Option(autocompletion=protocols, metavar="NAME", help=f"The protocol to check: {', '.join(MODULES)}."),
     ],
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="HOST:PORT, or a URL as http://HOST:PORT/PATH.")
+        str,
+        typer.Argument(metavar="ADDRESS", help="HOST:PORT, PROTOCOL://HOST:PORT, or a URL as http://HOST:PORT/PATH."),
     ] = "",
     model: Annotated[
         str, typer.Option(metavar="NAME", help="The model to ask; else the first that the server lists.")
@@ -68,6 +69,7 @@ def conformance(
         _exit(USAGE, "no address; expected HOST:PORT or a URL")
     quiet = str(json_file) == "-"
     colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    address = address.removeprefix(f"{protocol}://")  # as the other commands write it
     transcript, outcomes = Transcript(), list[Outcome]()
     try:
         for outcome in run(chosen, address, options, checks, transcript):

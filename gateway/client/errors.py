@@ -113,10 +113,15 @@ def timed_out(seconds: float, address: str) -> Timeout:
 def _in_words_of_the_client(text: str, address: str) -> str:
     """`text` without the words for configuration files, which a client does not have."""
     text = text.replace(f"backend {SERVER!r} at {address}", address).replace(f"backend {SERVER!r}", address)
+    if text.strip().lower() in _NO_SUCH_PATH:
+        return f"{address}: {text.strip()}: it may speak another protocol; `gateway probe {address}` finds out which"
     for hint, own in HINTS.items():
         text = text.replace(hint, own)
     return text
 
+
+_NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
+"""What web servers say of a path that they do not have: aiohttp, FastAPI and many more, Go."""
 
 HINTS = {
     "`translate: {cast: round}` or `{cast: saturate}` on the route allows it": (
@@ -129,6 +134,7 @@ HINTS = {
     "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response": (
         "call a model that streams with `stream`"
     ),
+    '`rewrite: {version: ""}` on the route drops the client\'s version': "leave the version out",
     "; `flavor` on the backend saves the question": "",
 }
 """What errors of the bridge advise for configuration files, and what the client advises in its place."""

@@ -39,27 +39,54 @@ class Outputs(dict[str, Array]):
         self.parameters: dict[str, ParameterValue] = dict(response.parameters)
 
 
-def as_tensor(name: str, value: object) -> Tensor:
-    """The Tensor with this value.
+def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
+    """The Tensor with this value. Errors call it by its name, or by its position among the inputs without names.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, there is no datatype for it, lists have different lengths, or it has more than
             MAX_RANK dimensions.
     """
-    what = f"input {name!r}" if name else "an input"
+    what = f"input {name!r}" if name else "an input" if position is None else f"the input at position {position}"
+    if isinstance(value, Mapping):
+        raise invalid_input(
+            f"{what} is a mapping, expected an array; `inputs={{...}}` gives inputs by name,"
+            ' `parameters={"config": {...}}` a config'
+        )
     try:
-        array = np.asarray(value)
+        array = _as_numpy(value)
         if array.dtype.kind in "SU" and not hasattr(value, "dtype"):
             array = np.asarray(value, object)  # numpy's own strings have no NULs at their end
         if array.ndim > MAX_RANK:
             raise ValueError(f"it has {array.ndim} dimensions, at most {MAX_RANK} are possible")
         if array.dtype.kind == "V" and array.dtype.names is not None:
             raise TypeError(f"numpy dtype {array.dtype} has no datatype")
+        if array.dtype.kind == "O":
+            _check_texts(array)
         found = make_tensor(name, array)
     except (TypeError, ValueError) as error:
         raise invalid_input(f"{what}: {error}") from error
     is_plain = not hasattr(value, "dtype") and found.datatype in NUMBERS
     return replace(found, untyped=True) if is_plain and not _holds_typed(value) else found
+
+
+def _as_numpy(value: object) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(
+            "its rows have different lengths; each input of the model is an argument of its own: [1, 2], [1, 2, 3]"
+        ) from error
+
+
+def _check_texts(array: Array) -> None:
+    """Raises TypeError if an array of objects holds anything but texts and bytes, such as None among numbers."""
+    found = {type(each) for each in array.flat}
+    others = sorted(kind.__name__ for kind in found if not issubclass(kind, str | bytes | bytearray | memoryview))
+    if others:
+        texts = sorted(kind.__name__ for kind in found if kind.__name__ not in others)
+        raise TypeError(f"it holds {' and '.join([*others, *texts])}; expected only numbers, or only str and bytes")
 
 
 def _holds_typed(value: object) -> bool:
@@ -71,7 +98,10 @@ def _holds_typed(value: object) -> bool:
 
 def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tuple[Tensor, ...]:
     """Tensors of `positional` values, without names, and of `named` ones."""
-    return (*(as_tensor("", value) for value in positional), *(as_tensor(*each) for each in named.items()))
+    return (
+        *(as_tensor("", value, at) for at, value in enumerate(positional)),
+        *(as_tensor(*each) for each in named.items()),
+    )
 
 
 def as_array(tensor: Tensor) -> Array:

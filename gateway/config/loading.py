@@ -159,7 +159,7 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
     if [each for each in errors if _converted(data, each)]:
         return _validated(data, root, catalog)
     schema = json_schema(catalog)
-    return None, [finding_of(each, schema) for each in errors]
+    return None, [finding_of(each, schema, catalog.policies) for each in errors]
 
 
 _TYPED = frozenset({"int_type", "float_type", "bool_type"})

@@ -1,7 +1,7 @@
 """Messages for pydantic's errors, in the terms of the configuration."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gateway.config.document import Location, Node
@@ -33,14 +33,17 @@ def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
             yield {**error, "loc": location}
 
 
-def finding_of(error: dict[str, Any], schema: dict[str, Any]) -> Finding:
-    """The Finding for an error from `flattened`."""
+def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable[str] = ()) -> Finding:
+    """The Finding for an error from `flattened`. `policies` are the names of all policies."""
     kind, location = error["type"], error["loc"]
     if kind == "extra_forbidden":
         known = keys_at(schema, location[:-1])
         key, colon, rest = str(location[-1]).partition(":")
         if colon and key in known:
             text = f"{location[-1]!r} is one word without a space after the colon; write {key}: {rest}"
+            return Finding(location, text, at_key=True)
+        if key in policies and "policies" in known:
+            text = f"{key!r} is a policy, not a key here; write policies: [{{{key}: {{...}}}}]"
             return Finding(location, text, at_key=True)
         return Finding(
             location, f"{location[-1]!r} is not a key here{suggestion(str(location[-1]), known)}", at_key=True

@@ -52,20 +52,30 @@ class Remembered(Generic[Known]):
         self._known = nothing
         self._fresh_until = 0.0
         self._fetching: asyncio.Task[None] | None = None
+        self._times_forgotten = 0
 
     async def get(self) -> Known:
         """The answer. It is fetched if unknown or old; if that fails or takes too long, the last known one is
-        returned."""
-        if self._clock() >= self._fresh_until:
-            if self._fetching is None:
-                self._fetching = spawn(self._fetch())
-            await asyncio.wait({self._fetching}, timeout=self._wait)
+        returned. The backend may be found to be up again by this very question, which makes it forgotten: then it is
+        asked once more."""
+        deadline = asyncio.get_running_loop().time() + self._wait
+        forgotten = self._times_forgotten
+        await self._ask_if_old(deadline)
+        if self._times_forgotten != forgotten:
+            await self._ask_if_old(deadline)
         return self._known
 
     def forget(self) -> None:
         """Ask again next time, and ignore the answer to a request that is under way."""
         self._fresh_until = 0.0
         self._fetching = None
+        self._times_forgotten += 1
+
+    async def _ask_if_old(self, deadline: float) -> None:
+        if self._clock() >= self._fresh_until:
+            if self._fetching is None:
+                self._fetching = spawn(self._fetch())
+            await asyncio.wait({self._fetching}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
 
     async def _fetch(self) -> None:
         task = asyncio.current_task()

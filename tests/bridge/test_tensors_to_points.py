@@ -167,7 +167,7 @@ async def test_max_rows_names_its_key() -> None:
         await front(backend, RouteSettings(max_rows=2))(infer(named("input0", np.zeros((3, 2)))))
     assert failed.value.status is Status.INVALID_ARGUMENT
     assert "a batch of 3 rows" in failed.value.message
-    assert "`translate: {max_rows: 2}`" in failed.value.message
+    assert "; send fewer at once, or allow them by `translate: {max_rows: 3}`" in failed.value.message
     assert backend.calls == []
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from gateway.cli import call_inputs
+from gateway.cli.call import OPTIONS
 from gateway.cli.call_inputs import BadArgument
 from gateway.core.operations import Operation
-from tests.cli.commands import ENVIRON, gateway
+from tests.cli.commands import ENVIRON, ROOT, gateway
 from tests.client.servers import holding, served
 from tests.interop.processes import free_port
 
@@ -119,7 +120,11 @@ FAILURES = {
     "derivative": (1, ("identity", "--set", "x=1", "--gradient", "--set", "sens=1"), "identity"),
     "no value": (2, ("double", "--set", "x"), "--set: expected NAME=VALUE"),
     "twice": (2, ("double", "--set", "x=1", "--set", "x=2"), "--set x is given twice"),
-    "ragged": (2, ("double", "--set", "x=[[1],[2,3]]"), "--set x: input 'x': "),
+    "ragged": (2, ("double", "--set", "x=[[1],[2,3]]"), "--set x=[[1],[2,3]]: input 'x': its rows have"),
+    "no list": (2, ("double", "--set", "x=[1,2"), "--set x=[1,2: not a list as JSON, such as [[1,2],[3,4]]: "),
+    "texts": (2, ("double", "--set", "x=1,2,abc"), "--set x=1,2,abc: input 'x': it holds int and str; expected only"),
+    "space": (2, ("double", "--set", "x", "1,2"), "--set: expected NAME=VALUE"),
+    "type": (1, ("double", "--set", "x=@int64.npy"), "or call with --cast round or --cast saturate"),
     "no file": (2, ("double", "--set", "x=@no/such.npy"), "no/such.npy: No such file or directory"),
     "no array": (2, ("double", "no/such.npz"), "no/such.npz: No such file or directory"),
     "two kinds": (2, ("double", "--stream", "--gradient"), "only one of --stream, --gradient"),
@@ -130,7 +135,11 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
-def test_what_is_wrong_is_said_in_one_line(v2: str, case: tuple[int, tuple[str, ...], str]) -> None:
+def test_what_is_wrong_is_said_in_one_line(
+    v2: str, case: tuple[int, tuple[str, ...], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("int64.npy", np.array([1, 2]))
     code, arguments, said = case
     result = gateway("call", v2, *arguments)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
@@ -142,7 +151,17 @@ def test_a_server_that_is_not_there_and_one_that_is_silent() -> None:
     assert (result.exit_code, "connection refused" in result.stderr) == (3, True)
     with holding() as (_, held):
         result = gateway("call", f"v2-rest://127.0.0.1:{held.port}", "m", "--set", "x=1", "--timeout", "0.05")
-    assert (result.exit_code, "`timeout` sets the limit" in result.stderr) == (4, True)
+    assert (result.exit_code, "--timeout sets the limit in seconds, 0 is" in result.stderr) == (4, True)
+
+
+def test_the_options_that_are_advised_replace_words_of_the_client_for_python() -> None:
+    advised = "".join(path.read_text() for path in (ROOT / "gateway/client").glob("*.py"))
+    assert [words for words in OPTIONS if words not in advised] == []
+
+
+def test_an_address_without_a_protocol() -> None:
+    result = gateway("call", "127.0.0.1:4242", "m", "--set", "x=1")
+    assert (result.exit_code, "or --protocol NAME beside it; `gateway probe ADDRESS`" in result.stderr) == (2, True)
 
 
 def test_an_npy_file_with_objects_is_refused(tmp_path: Path) -> None:

@@ -25,6 +25,15 @@ async def checked(*arguments: str, change: Change = lambda path, sent, status, b
             return await asyncio.to_thread(CliRunner().invoke, application, words)
 
 
+async def test_the_address_may_begin_with_the_protocol_as_for_other_commands() -> None:
+    async with reference("v2-rest", "double") as upstream:
+        with over_http(upstream, lambda path, sent, status, body: (status, body)) as address:
+            address = "v2-rest://" + address.removeprefix("http://")
+            words = ["conformance", address, "--protocol", "v2-rest", "--only", "health.live"]
+            result = await asyncio.to_thread(CliRunner().invoke, application, words)
+    assert (result.exit_code, result.output.split()[:2]) == (0, ["pass", "v2-rest.health.live"])
+
+
 async def test_a_server_that_passes() -> None:
     result = await checked()
     assert result.exit_code == 0

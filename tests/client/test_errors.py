@@ -63,9 +63,24 @@ def test_what_does_not_fit_is_the_callers_fault() -> None:
     assert type(as_client_error(DecodeError("input 'x'"), "lab:1")) is InvalidInput
 
 
+def test_a_server_without_the_path_may_speak_another_protocol() -> None:
+    error = GatewayError(Status.NOT_FOUND, Reason.MODEL_NOT_FOUND, "404: Not Found")
+    found = as_client_error(error, "http://lab:1")
+    assert str(found).startswith(
+        "http://lab:1: 404: Not Found: it may speak another protocol; `gateway probe http://lab:1`"
+    )
+
+
+def test_advice_for_routes_is_left_out_for_versions_too() -> None:
+    text = 'cannot have such a version; `rewrite: {version: ""}` on the route drops the client\'s version'
+    assert str(as_client_error(GatewayError(Status.NOT_FOUND, Reason.MODEL_NOT_FOUND, text), "lab:1")).endswith(
+        "such a version; leave the version out"
+    )
+
+
 def test_the_advice_that_is_replaced_is_that_of_the_bridge() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "gateway").rglob("*.py") if path.parent.name != "client")
-    written = re.sub(r'"\s*\n\s*f?"', "", sources).replace("{{", "{").replace("}}", "}")
+    written = re.sub(r"[\"']\s*\n\s*f?[\"']", "", sources).replace("{{", "{").replace("}}", "}")
     assert [hint for hint in HINTS if hint not in written] == []
 
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gateway.client.outputs import as_array, as_parameters, as_tensor
+from gateway.client.outputs import as_array, as_parameters, as_tensor, as_tensors
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
@@ -64,9 +64,9 @@ def test_only_plain_numbers_have_no_datatype(value: Any, is_untyped: bool) -> No
     [
         (np.array([1j]), "complex128 has no datatype"),
         (np.array(["2024-01-01"], "datetime64[D]"), "has no datatype"),
-        ([[1], [1, 2]], "inhomogeneous"),
-        ([None], "NoneType, expected text or bytes"),
-        ([1, "a"], "int, expected text or bytes"),
+        ([[1], [1, 2]], "rows have different lengths; each input of the model is an argument of its own"),
+        ([None], "it holds NoneType; expected only numbers, or only str and bytes"),
+        ([1, "a"], "it holds int and str; expected only numbers"),
         (np.zeros(1, [("a", "f4")]), "has no datatype"),
         (np.zeros((1,) * 40), "it has 40 dimensions, at most 32"),
     ],
@@ -76,6 +76,17 @@ def test_what_has_no_datatype_is_refused_by_name(value: Any, why: str) -> None:
         as_tensor("theta", value)
     assert caught.value.message.startswith("input 'theta': ")
     assert why in caught.value.message
+
+
+def test_an_input_without_a_name_is_refused_by_its_position() -> None:
+    with pytest.raises(GatewayError, match=r"^the input at position 1: it holds NoneType"):
+        as_tensors([[1.0], [None]], {})
+
+
+def test_a_mapping_is_no_input_and_the_refusal_says_where_it_belongs() -> None:
+    """`config={"scale": 2}` is how UM-Bridge's own client takes a config."""
+    with pytest.raises(GatewayError, match=r"^input 'config' is a mapping.*`parameters=\{\"config\": \{...\}\}`"):
+        as_tensor("config", {"scale": 2})
 
 
 def test_outputs_may_be_changed_in_place() -> None:

@@ -144,6 +144,11 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ["3:40: 'rewirte' is not a key here; did you mean 'rewrite'?"],
     ),
     (
+        "policy as a key",
+        SOUND.replace("protocol: umbridge", "timeout: 60, protocol: umbridge"),
+        ["2:22: 'timeout' is a policy, not a key here; write policies: [{timeout: {...}}]"],
+    ),
+    (
         "key of a later feature",
         BACKEND + "servers: {}}}\n",
         [

@@ -22,6 +22,7 @@ class Lab:
     def __init__(self, *names: str, wait: float = SECONDS_WAITED) -> None:
         self.names: Sequence[str] = names
         self.down = False
+        self.recovers = False  # with the next answer, which makes the list forgotten
         self.asked = 0
         self.now = 0.0
         self.answers: asyncio.Future[None] | None = None
@@ -33,6 +34,9 @@ class Lab:
             await self.answers
         if self.down:
             raise DOWN
+        if self.recovers:
+            self.recovers = False
+            self.models.forget()
         parted = (name.partition(":") for name in self.names)
         return tuple(ModelEntry(name, version, "READY") for name, _, version in parted)
 
@@ -150,6 +154,14 @@ async def test_a_backend_that_is_down_fails_nothing() -> None:
     down, up = Lab("a"), Lab("b")
     down.down = True
     assert await names([down.listed("*"), up.listed("*"), down.listed("exact")]) == ["exact", "b"]
+
+
+async def test_a_backend_that_is_up_again_by_the_question_itself_is_listed_at_once() -> None:
+    lab = Lab("a")
+    lab.down = True
+    assert await names([lab.listed("*")]) == []
+    lab.down, lab.recovers = False, True
+    assert await names([lab.listed("*")]) == ["a"]
 
 
 async def test_routes_and_clients_ask_a_backend_once() -> None:

@@ -74,6 +74,10 @@ _BY_STATUS = {
 }
 
 
+_NOTHING_SAID = "Server got itself in trouble"
+"""What the Python server (aiohttp) answers in place of the text of an exception in the model."""
+
+
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The HTTP reply that reports `error` to a client."""
     status, type_ = _STATUS_AND_TYPE[error.reason]
@@ -106,6 +110,8 @@ def decode_error_reply(message: Message, target: Target) -> GatewayError:
     if "error" in body:
         return decode_error(body["error"], message)
     text = message.headers.get("exception_what") or readable(bytes(message.body).decode("utf-8", "replace")).strip()
+    if text.endswith(_NOTHING_SAID):
+        text = f"the server says no more than '{_NOTHING_SAID}'; the exception is in the server's own output"
     return refusal(_reason(message, ""), text or f"HTTP status {message.status} with an empty body")
 
 
