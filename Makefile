@@ -23,21 +23,21 @@ help:  ## this list
 run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
-test: setup peers  ## everything, the real servers and clients included
+test: setup peers  ## all tests, including those with real servers and clients
 	$(BIN)/python -m pytest -m "not attack" $(SUITE)
 	$(BIN)/python -m pytest -m "not attack" tests/attacks
 
-test-fast: setup  ## without the real peers
+test-fast: setup  ## the tests that need no real servers and clients
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
 	$(BIN)/python -m pytest -m "not interop and not attack" tests/attacks
 
 coverage: setup  ## which lines and branches the tests without the real peers execute
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
-attack: setup  ## the attacks of tests/attacks that take long; what they measured stands at the end
+attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
 	$(BIN)/python -m pytest -m attack tests/attacks
 
-soak: setup  ## MINUTES (10) of good and bad traffic: memory, tasks and descriptors at the end by those of the start
+soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)
 
 lint: setup  ## formatting, style and types
@@ -45,14 +45,14 @@ lint: setup  ## formatting, style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-format: setup  ## rewrite what lint would refuse, where that can be done
+format: setup  ## formats, and corrects what the linter can correct
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup  ## what is derived from the schemas in protos/
+generate: setup  ## the code that is generated from the schemas in protos/
 	$(BIN)/python -m protos.generate
 
-bench: setup peers  ## ratios, side by side in one run
+bench: setup peers  ## benchmarks: the CPU time of the gateway compared with adapters and with direct calls
 	$(BIN)/python -m tests.benchmarks
 
 charts: setup peers  ## the chart of docs/performance.md, from a run of the benchmark
@@ -64,7 +64,7 @@ matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which
 	$(BIN)/python -m tests.contract.document
 	$(BIN)/python -m tests.documents.generate
 
-conformance: setup peers  ## the tables of docs/conformance.md: what real servers do otherwise than the specifications say
+conformance: setup peers  ## the tables of docs/conformance.md: where real servers deviate from the specifications
 	$(BIN)/python -m tests.interop.conformance
 
 metrics: setup  ## the table of metrics in docs/observability.md
@@ -73,7 +73,7 @@ metrics: setup  ## the table of metrics in docs/observability.md
 chart: setup  ## the table of values in the README of deploy/helm/gateway, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
 
-pages: setup  ## what is generated in the documentation: keys, commands, errors, examples, the tables of pairs
+pages: setup  ## what is generated in the documentation: keys (also of policies), commands, errors, examples, pairs
 	$(BIN)/python -m tests.config.document
 	$(BIN)/python -m tests.documents.generate
 

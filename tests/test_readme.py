@@ -6,7 +6,9 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+import typer
 
+from gateway.cli import application
 from gateway.cli.options import catalog
 from tests.cli.commands import ENVIRON, ROOT, started
 from tests.interop.processes import free_port
@@ -71,8 +73,14 @@ def test_what_it_says_to_try_succeeds(running: tuple[Running, list[str]]) -> Non
         assert shell(running[0].here(line).replace("curl", "curl --silent --fail", 1))
 
 
-def test_the_commands_are_all_there() -> None:
-    """Every `make` target and every command that README names."""
+def test_every_command_is_in_readme_s_table() -> None:
+    """`gateway keys` and the like are one command."""
+    shown = set(re.findall(r"^\| `gateway ([a-z]+)", README, re.MULTILINE))
+    commands = set(typer.main.get_group(application).commands)
+    assert shown == commands, "README's table of commands has a row for each command of `gateway`"
+
+
+def test_every_make_target_that_readme_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z-]+)", README)) <= targets
 

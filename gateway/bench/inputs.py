@@ -12,7 +12,7 @@ from gateway.core.types import Tensor, TensorSpec, tensor
 
 LARGEST_INTEGER = 9
 LETTERS = 8
-"""Of each element of BYTES."""
+"""The length of each element of BYTES."""
 
 
 def random_inputs(specs: Iterable[TensorSpec], batch: int | None, seed: int) -> tuple[Tensor, ...]:

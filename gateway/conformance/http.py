@@ -30,7 +30,7 @@ class HttpReply:
 
     @property
     def document(self) -> Any:
-        """The body as JSON, or None."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body, parse_constant=_no_json)
         except ValueError:
@@ -46,7 +46,7 @@ class HttpReply:
 
 
 class HttpServer:
-    """A server under test over HTTP/1.1. Each request has its own connection, but for `kept_alive`."""
+    """The client for a server under test, over HTTP/1.1. Each request has its own connection, but for `kept_alive`."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         parts = urlsplit(address if "://" in address else f"http://{address}")
@@ -59,6 +59,7 @@ class HttpServer:
         self._transcript = transcript
 
     def reach(self) -> None:
+        """Connect once, and close. Raises OSError if the server cannot be reached."""
         connection = self._connection()
         try:
             connection.connect()

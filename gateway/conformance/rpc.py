@@ -28,7 +28,7 @@ class RpcReply:
 
 
 class RpcServer:
-    """A server under test over gRPC."""
+    """The client for a server under test, over gRPC."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         self._place = target(address, "grpc", "http")
@@ -37,13 +37,14 @@ class RpcServer:
         self._channel = grpc.insecure_channel(self._place, CHANNEL)
 
     def reach(self) -> None:
+        """Connect once, and close. Raises OSError if the server cannot be reached."""
         connect(self._place, self.options.timeout).close()
 
     def close(self) -> None:
         self._channel.close()
 
     def send(self, method: str, request: Any) -> RpcReply:
-        """The reply to one message, or to bytes that are none; `method` is `/package.Service/Method`."""
+        """The reply to one message, or to bytes that are not a valid one; `method` is `/package.Service/Method`."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         self._transcript.send(method, repr(raw[:200]) if isinstance(request, bytes) else str(request))
         try:

@@ -13,7 +13,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 
 ANY_RATIO = 2**20
-"""Bytes that content may inflate to whatever its ratio (within `limits.message`)."""
+"""Content may inflate to this many bytes at any ratio, if `limits.message` allows it."""
 
 WINDOWS = {"gzip": 31, "deflate": 15, "zlib": 15}
 """The `wbits` argument of zlib for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip.

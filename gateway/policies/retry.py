@@ -136,9 +136,9 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
                 if wait is None:
                     if attempt == 1:
                         raise
-                    raise _told(error, attempt) from error
+                    raise _with_attempts(error, attempt) from error
             await asyncio.sleep(wait)
-            _note(request)
+            _count_retry(request)
             attempt += 1
 
     return with_retries
@@ -163,10 +163,10 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
                 if wait is None:
                     if attempt == 1:
                         raise
-                    raise _told(error, attempt) from error
+                    raise _with_attempts(error, attempt) from error
                 failed |= {error.endpoint}
             await asyncio.sleep(wait)
-            _note(request)
+            _count_retry(request)
             tries = request.tries or Tries()
             one_try = replace(request, tries=replace(tries, avoided=tries.avoided | failed))
             attempt += 1
@@ -174,7 +174,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     return with_retries
 
 
-def _note(request: Request) -> None:
+def _count_retry(request: Request) -> None:
     if request.record is not None:
         request.record.retries += 1
 
@@ -187,7 +187,7 @@ def _one_try(request: Request, places: list[str]) -> Request:
     return replace(request, tries=replace(tries, avoided=tries.avoided.union(places), places=places))
 
 
-def _told(error: GatewayError, attempts: int) -> GatewayError:
+def _with_attempts(error: GatewayError, attempts: int) -> GatewayError:
     """`error` with the number of attempts in its text. A copy: calls that waited for one connection share their
     error."""
     copy = error.__class__.__new__(error.__class__)

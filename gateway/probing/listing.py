@@ -59,12 +59,12 @@ async def list_models(
     Raises:
         ClientError: ConnectError or Timeout, the server does not answer.
     """
-    server = await _or_none(client)
+    server = await _server_or_none(client)
     error = ""
     try:
         entries = await client.models()
     except ClientError as failed:
-        if _is_gone(failed):
+        if _does_not_answer(failed):
             raise
         entries, error = [], str(failed)
     merged = _merged(entries) or {name: FoundModel(name) for name in names}
@@ -83,15 +83,15 @@ def _has_names(client: AsyncClient) -> bool:
     return registry.protocols()[client.protocol].traits.models.named
 
 
-def _is_gone(error: ClientError) -> bool:
+def _does_not_answer(error: ClientError) -> bool:
     return isinstance(error, ConnectError | Timeout)
 
 
-async def _or_none(client: AsyncClient) -> ServerInfo | None:
+async def _server_or_none(client: AsyncClient) -> ServerInfo | None:
     try:
         return await client.server()
     except ClientError as error:
-        if _is_gone(error):
+        if _does_not_answer(error):
             raise
         return None
 
@@ -102,16 +102,16 @@ def _merged(entries: Sequence[ModelEntry]) -> dict[str, FoundModel]:
     for entry in entries:
         known = found.get(entry.name)
         if known is None:
-            found[entry.name] = FoundModel(entry.name, _one(entry.version), entry.state, entry.reason)
+            found[entry.name] = FoundModel(entry.name, _versions(entry.version), entry.state, entry.reason)
         elif entry.version not in known.versions:
             better = known if known.state == "READY" else entry
             found[entry.name] = FoundModel(
-                entry.name, (*known.versions, *_one(entry.version)), better.state, better.reason
+                entry.name, (*known.versions, *_versions(entry.version)), better.state, better.reason
             )
     return found
 
 
-def _one(version: str) -> tuple[str, ...]:
+def _versions(version: str) -> tuple[str, ...]:
     return (version,) if version else ()
 
 
@@ -119,7 +119,7 @@ async def _described(client: AsyncClient, model: FoundModel) -> FoundModel:
     try:
         signature = await client.signature(model.name)
     except ClientError as error:
-        if _is_gone(error):
+        if _does_not_answer(error):
             raise
         return FoundModel(model.name, model.versions, model.state, model.reason, None, str(error))
     name = model.name or signature.name

@@ -1,4 +1,4 @@
-"""A sixth protocol is a folder, and nothing else: the commands of a copy of the project with one folder more."""
+"""A further protocol is one folder and nothing else: tests commands of a copy of the project with one more folder."""
 
 import json
 import re

@@ -34,7 +34,10 @@ def in_navigation(nav: list[Any]) -> Iterator[str]:
 
 def test_the_navigation_has_every_page_once() -> None:
     listed = list(in_navigation(CONFIG["nav"]))
-    assert sorted(listed) == sorted({str(page.relative_to(ROOT)) for page in pages()} - NOT_READ)
+    written = {str(page.relative_to(ROOT)) for page in pages()} - NOT_READ
+    assert sorted(written - set(listed)) == [], "add these pages to `nav` in mkdocs.yml"
+    assert sorted(set(listed) - written) == [], "`nav` in mkdocs.yml names pages that do not exist"
+    assert len(listed) == len(set(listed)), "`nav` in mkdocs.yml names a page twice"
 
 
 class Loaded(HTMLParser):

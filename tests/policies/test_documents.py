@@ -1,4 +1,7 @@
-"""Every policy has a page, with the rows of its keys from the generated table of `docs/configuration.md`."""
+"""Every policy has a page, with the rows of its keys from the generated table of `docs/configuration.md`.
+
+`make pages` writes them (`tests/config/document.py`).
+"""
 
 import re
 from pathlib import Path
@@ -18,8 +21,24 @@ def rows(policy: str) -> str:
     return HEAD + "".join(f"| `{row}\n" for row in keys.findall((DOCS / "configuration.md").read_text()))
 
 
+def page(policy: str) -> Path:
+    """The page of a policy."""
+    return DOCS / "policies" / f"{policy}.md"
+
+
+def documented(policy: str, text: str) -> str:
+    """The text of the policy's page with the table between its two marks.
+
+    Raises:
+        ValueError: a mark is missing.
+    """
+    if BEGIN not in text or END not in text:
+        raise ValueError(f"{page(policy)}: write the lines {BEGIN.strip()!r} and {END.strip()!r} below `## Keys`")
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}{rows(policy)}{END}{rest.partition(END)[2]}"
+
+
 @pytest.mark.parametrize("policy", sorted(registry.policies()))
 def test_the_page_of_a_policy_has_its_keys(policy: str) -> None:
-    page = (DOCS / "policies" / f"{policy}.md").read_text()
-    told = page.split(BEGIN)[1].split(END)[0]
-    assert told == rows(policy), f"put this between the marks:\n{rows(policy)}"
+    text = page(policy).read_text()
+    assert text == documented(policy, text), "run `make pages`"

@@ -1,4 +1,4 @@
-"""`abacus`: JSON over HTTP, as somebody would add a protocol. It counts and measures, and cannot read.
+"""`abacus`: JSON over HTTP, a whole protocol to copy. Its tensors are numbers; it has no BYTES.
 
     GET  /abacus                        {"abacus": "1.0", "models": ["double"]}
     GET  /abacus/{model}                {"takes": [BEADS], "gives": [BEADS], "does": ["infer", "gradient"]}
@@ -164,9 +164,9 @@ def _tensor(entry: object) -> Tensor:
     spec = _spec(entry)
     data = entry.get("data") if isinstance(entry, dict) else None
     if spec.datatype not in TRAITS.wire.datatypes or data is None or isinstance(data.values, bytes):
-        raise DecodeError(f"beads {spec.name!r} are no numbers")
+        raise DecodeError(f"beads {spec.name!r} have no numbers")
     if min(spec.shape, default=0) < 0 or prod(spec.shape) != len(data.values):
-        raise DecodeError(f"beads {spec.name!r} are {len(data.values)}, which is not {list(spec.shape)}")
+        raise DecodeError(f"beads {spec.name!r} have {len(data.values)} numbers, expected the shape {list(spec.shape)}")
     numbers = cast(np.asarray(data.values), spec.datatype, f"beads {spec.name!r}") if len(data.values) else np.empty(0)
     return Tensor(spec.name, spec.datatype, spec.shape, np.ascontiguousarray(numbers).view(np.uint8).data)
 
@@ -182,7 +182,7 @@ def _spec(entry: object) -> TensorSpec:
     if datatype is None or len(shape) > MAX_RANK or not all(type(size) is int and size >= -1 for size in shape):
         raise DecodeError("beads must have a kind and a shape")
     if prod(size or 1 for size in shape) > MAX_ELEMENTS:
-        raise DecodeError(f"beads of shape {shape} are more than anybody has")
+        raise DecodeError(f"beads of shape {shape} are too many")
     return TensorSpec(_text(entry.get("name"), "name"), datatype, tuple(shape))
 
 
@@ -214,12 +214,12 @@ def _describe(item: Tensor | TensorSpec) -> Document:
 
 def _refuse(parameters: Iterable[str]) -> None:
     for name in parameters:
-        raise invalid_input(f"parameter {name!r} has no place on an abacus")
+        raise invalid_input(f"abacus has no parameters; got {name!r}")
 
 
 def _segment(model: str) -> str:
     if model in ("", ".", ".."):
-        raise invalid_input(f"model {model!r} has no place on an abacus")
+        raise invalid_input(f"abacus cannot name a model {model!r}")
     return quote(model, safe="")
 
 
