@@ -57,6 +57,9 @@ def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
     "example", [each for each in EXAMPLES if each.block.language != "python"], ids=lambda each: each.block.place
 )
 def test_each_command_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    for program in ("jq", "openssl"):
+        if re.search(rf"\b{program} ", example.block.text) and shutil.which(program) is None:
+            pytest.skip(f"no {program} on this machine")
     gateways.serve(example)
     for command in example.commands:
         assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
