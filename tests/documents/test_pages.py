@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -152,13 +153,18 @@ LOG_LINES = [
 ]
 
 
+@cache
+def written_patterns() -> tuple[str, ...]:
+    """A pattern for each line of the log that the gateway can write."""
+    texts = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
+    return tuple(".*".join(map(re.escape, each.split("\0"))) for each in texts)
+
+
 @pytest.mark.parametrize(("place", "logger", "text"), LOG_LINES, ids=[place for place, _, _ in LOG_LINES])
 def test_each_line_of_the_log_is_one_that_the_gateway_writes(place: str, logger: str, text: str) -> None:
     assert (ROOT / logger.replace(".", "/")).with_suffix(".py").exists(), place
-    patterns = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
-    found = (".*".join(map(re.escape, each.split("\0"))) for each in patterns)
     problem = re.match(r"\S+:\d+:\d+: ", text)  # of a configuration, as `gateway check` prints it
-    assert problem or any(re.fullmatch(each, text) for each in found), place
+    assert problem or any(re.fullmatch(each, text) for each in written_patterns()), place
 
 
 def test_no_block_is_left_unchecked() -> None:
