@@ -94,6 +94,21 @@ def test_each_program_is_python(found: Block) -> None:
     ast.parse(found.text, found.place)
 
 
+def test_every_program_is_run() -> None:
+    """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of the
+    gateway itself."""
+    run = {each.block for each in runnable.examples()}
+    sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/conformance").glob("*.py"))]
+    left = [
+        block.place
+        for block in in_languages("python")
+        if block not in run
+        and not (block.file and block.page.read_text("utf-8").count(block.file.removesuffix(".py")) > 1)
+        and not any(block.text.strip() in source for source in sources)
+    ]
+    assert left == []
+
+
 @by_place(in_languages("json"))
 def test_each_json_document_is_json(found: Block) -> None:
     json.loads(found.text)
