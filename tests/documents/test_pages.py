@@ -95,8 +95,8 @@ def test_each_program_is_python(found: Block) -> None:
 
 
 def test_every_program_is_run() -> None:
-    """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of the
-    gateway itself."""
+    """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of
+    the gateway itself."""
     run = {each.block for each in runnable.examples()}
     sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/conformance").glob("*.py"))]
     left = [
