@@ -1,6 +1,7 @@
 """README's lists are complete, and the gateway prints what README shows; `tests/documents` runs its commands."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import typer
 from gateway.cli import application
 from gateway.cli.options import catalog
 from tests.cli.commands import ENVIRON, ROOT, started
+from tests.documents.grpcurl import main as grpcurl
 from tests.interop.processes import free_port
 
 README = (ROOT / "README.md").read_text()
@@ -67,10 +69,14 @@ def shell(command: str) -> str:
 
 @with_curl
 def test_what_it_says_to_try_succeeds(running: tuple[Running, list[str]]) -> None:
-    tried = [line for line in running[1] if line.startswith("  curl ")]
-    assert len(tried) == 5
+    tried = [running[0].here(line).strip() for line in running[1] if line.startswith(("  curl ", "  grpcurl "))]
+    assert len(tried) == 7
     for line in tried:
-        assert shell(running[0].here(line).replace("curl", "curl --silent --fail", 1))
+        program, *arguments = shlex.split(line)
+        if program == "curl":
+            assert shell(line.replace("curl", "curl --silent --fail", 1))
+        else:
+            assert "posterior" in grpcurl(arguments)
 
 
 def test_every_command_is_in_readme_s_table() -> None:

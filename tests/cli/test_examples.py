@@ -5,22 +5,17 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
-from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import json_format
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 
 from gateway.cli.examples import examples
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.catalog import Catalog
-from gateway.core.protocol import GrpcForm
 from gateway.registry import policies, protocols
 from tests.cli.commands import started
+from tests.documents.grpcurl import main as call
 from tests.interop.processes import free_port
 
 CONFIG = """
@@ -218,21 +213,7 @@ def curl(command: str, *options: str) -> str:
 
 
 def grpcurl(command: str) -> str:
-    """What grpcurl does with such a command, by grpcio."""
-    program, plaintext, data, body, address, method = shlex.split(command)
-    assert (program, plaintext, data) == ("grpcurl", "-plaintext", "-d")
-    asked, answered = kinds(*method.split("/"))
-    with grpc.insecure_channel(address) as channel:
-        call = channel.unary_unary(f"/{method}", asked.SerializeToString, answered.FromString)
-        return str(json_format.MessageToJson(call(json_format.Parse(body, asked()), timeout=30)))
-
-
-def kinds(service: str, method: str) -> tuple[Any, Any]:
-    """The classes of a method's request and reply."""
-    pool = DescriptorPool()
-    for protocol in (protocols()["v2-grpc"], protocols()["grps-grpc"]):
-        assert isinstance(protocol.carrier, GrpcForm)
-        for file in FileDescriptorSet.FromString(protocol.carrier.descriptors).file:
-            pool.Add(file)
-    found = pool.FindServiceByName(service).FindMethodByName(method)
-    return GetMessageClass(found.input_type), GetMessageClass(found.output_type)
+    """What it prints."""
+    program, *arguments = shlex.split(command)
+    assert program == "grpcurl"
+    return call(arguments)

@@ -47,13 +47,13 @@ def _lines_of_blocks() -> Iterator[Line]:
 
 def _lines_of(block: Block) -> Iterator[Line]:
     joined = block.text.replace("\\\n", "  ")
-    for number, text in enumerate(_whole_lines(joined)):
+    for number, text in enumerate(whole_lines(joined)):
         words = shlex.split(text, comments=True)
         if words and words[0] in PROGRAMS:
             yield Line(f"{block.place}+{number + 1}", words)
 
 
-def _whole_lines(text: str) -> Iterator[str]:
+def whole_lines(text: str) -> Iterator[str]:
     """The lines of `text`; those within quotes are one."""
     pending = ""
     for line in text.splitlines():

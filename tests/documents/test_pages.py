@@ -9,19 +9,22 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
 
 from gateway.cli.options import catalog
-from gateway.config import json_schema, loads
+from gateway.config import ConfigError, json_schema, loads
 from gateway.config.document import compose
 from tests.deploy.rendered import render
 from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
 from tests.documents.examples import Example, Gateways, is_configuration
 from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
+from tests.documents.parts import completed
 from tests.test_runbook import lines as written_lines
 
 HERE = Path(__file__).parent
@@ -57,6 +60,9 @@ def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
     "example", [each for each in EXAMPLES if each.block.language != "python"], ids=lambda each: each.block.place
 )
 def test_each_command_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    for program in ("jq", "openssl"):
+        if re.search(rf"\b{program} ", example.block.text) and shutil.which(program) is None:
+            pytest.skip(f"no {program} on this machine")
     gateways.serve(example)
     for command in example.commands:
         assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
@@ -88,6 +94,21 @@ def test_each_program_is_python(found: Block) -> None:
     ast.parse(found.text, found.place)
 
 
+def test_every_program_is_run() -> None:
+    """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of
+    the gateway itself."""
+    run = {each.block for each in runnable.examples()}
+    sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/conformance").glob("*.py"))]
+    left = [
+        block.place
+        for block in in_languages("python")
+        if block not in run
+        and not (block.file and block.page.read_text("utf-8").count(block.file.removesuffix(".py")) > 1)
+        and not any(block.text.strip() in source for source in sources)
+    ]
+    assert left == []
+
+
 @by_place(in_languages("json"))
 def test_each_json_document_is_json(found: Block) -> None:
     json.loads(found.text)
@@ -100,33 +121,35 @@ def test_each_configuration_passes_the_check(found: Block) -> None:
 
 SCHEMA = json_schema(catalog())
 CHART = json.loads((ROOT / "deploy/helm/gateway/values.schema.json").read_text("utf-8"))
-BRANCHES = {"split": [{"backend": "one", "weight": 1}, {"backend": "other", "weight": 1}]}
 VALUES = [block for block in blocks() if block.file == "values.yaml"]
 OTHER_PROGRAMS = {"scrape_configs"}
 """Keys of files that other programs read."""
 
 
-@by_place([block for block in in_languages("yaml") if not is_configuration(block)])
-def test_each_part_of_a_configuration_follows_the_schema(found: Block) -> None:
-    """A part is some keys of the top, or of one route, or a list of routes; in the chart's README it is its values."""
-    document = compose(found.text, {"REDIS_PASSWORD": "secret"})[0].plain()
-    if found.page.parent.name == "gateway" or found.file == "values.yaml":
-        schema, value = CHART, document
-    elif isinstance(document, list):
-        schema, value = SCHEMA, {"routes": document}
-    elif document.keys() & {"split", "sticky", "fallback", "translate", "rewrite"}:
-        branches = {} if "backend" in document else BRANCHES
-        schema, value = SCHEMA, {"routes": [{"match": {}, **branches, **document}]}
-    elif document.keys() <= OTHER_PROGRAMS:
+PARTS = [block for block in in_languages("yaml") if not is_configuration(block)]
+OF_THE_CHART = [block for block in PARTS if block.page.parent.name == "gateway" or block.file == "values.yaml"]
+
+
+@by_place(OF_THE_CHART)
+def test_each_part_of_the_chart_s_values_follows_its_schema(found: Block) -> None:
+    errors = Draft202012Validator(CHART).iter_errors(compose(found.text, {})[0].plain())
+    assert [f"{'.'.join(map(str, error.path))}: {error.message}" for error in errors] == []
+
+
+@by_place([block for block in PARTS if block not in OF_THE_CHART])
+def test_each_part_of_a_configuration_passes_the_check_in_a_whole_one(found: Block) -> None:
+    """A part is some keys of the top, or of one route, or a list of routes. Its files may be absent here."""
+    part = json.loads(json.dumps(compose(found.text, {"REDIS_PASSWORD": "secret"})[0].plain()))
+    if isinstance(part, dict) and part.keys() <= OTHER_PROGRAMS:
         return
-    else:
-        schema, value = SCHEMA, document
-    errors = [
-        f"{found.place}: {'.'.join(map(str, error.path))}: {error.message}"
-        for error in Draft202012Validator(schema).iter_errors(value)
-        if not (error.validator == "required" and not error.path)
-    ]
-    assert not errors
+    text = yaml.safe_dump(completed(part), sort_keys=False)
+    errors = [*Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text))]
+    assert [f"{'.'.join(map(str, error.path))}: {error.message}" for error in errors] == []
+    try:
+        assert loads(text, found.place, catalog(), {}).routes
+    except ConfigError as error:
+        problems = str(error).splitlines()
+        assert [each for each in problems if not each.lower().endswith("no such file or directory")] == []
 
 
 @by_place(in_languages("bash"))
@@ -149,13 +172,18 @@ LOG_LINES = [
 ]
 
 
+@cache
+def written_patterns() -> tuple[str, ...]:
+    """A pattern for each line of the log that the gateway can write."""
+    texts = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
+    return tuple(".*".join(map(re.escape, each.split("\0"))) for each in texts)
+
+
 @pytest.mark.parametrize(("place", "logger", "text"), LOG_LINES, ids=[place for place, _, _ in LOG_LINES])
 def test_each_line_of_the_log_is_one_that_the_gateway_writes(place: str, logger: str, text: str) -> None:
     assert (ROOT / logger.replace(".", "/")).with_suffix(".py").exists(), place
-    patterns = (re.sub(r"%[-+0-9.]*[a-z]", "\0", each) for each in written_lines())
-    found = (".*".join(map(re.escape, each.split("\0"))) for each in patterns)
     problem = re.match(r"\S+:\d+:\d+: ", text)  # of a configuration, as `gateway check` prints it
-    assert problem or any(re.fullmatch(each, text) for each in found), place
+    assert problem or any(re.fullmatch(each, text) for each in written_patterns()), place
 
 
 def test_no_block_is_left_unchecked() -> None:

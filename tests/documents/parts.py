@@ -1,0 +1,47 @@
+"""A part of a configuration, completed to a whole one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+ROUTE_KEYS = {"split", "sticky", "fallback", "translate", "rewrite"}
+SPLIT = [{"backend": "one", "weight": 1}, {"backend": "other", "weight": 1}]
+LISTENER = {"name": "listener", "bind": "127.0.0.1:8080", "protocols": ["v2-rest"]}
+BACKEND = {"protocol": "v2-rest", "endpoints": ["127.0.0.1:8000"]}
+
+
+def completed(part: Any) -> dict[str, Any]:
+    """`part` (some keys of the top, or of one route, or a list of routes) with what a file needs besides: a listener, a
+    backend of each name that its routes use, and a route to each of its backends."""
+    if isinstance(part, list):
+        part = {"routes": part}
+    elif part.keys() & ROUTE_KEYS:
+        part = {"routes": [{"match": {}, **_branches(part), **part}]}
+    whole = {"listeners": [LISTENER], **part}
+    if "auth" not in whole and ("principals" in whole or any("auth" in each for each in whole["listeners"])):
+        whole["auth"] = {"keys": {"file": "/etc/gateway/keys.yaml"}}
+    routes = whole.get("routes") or [
+        {"match": {"model": name}, "backend": name} for name in whole.get("backends", ["one"])
+    ]
+    named = {name for route in routes for name in _backends(route)}
+    policies = [
+        policy for each in [*routes, *whole.get("backends", {}).values()] for policy in each.get("policies", [])
+    ]
+    named |= {settings["backend"] for each in policies for settings in each.values() if "backend" in settings}
+    backends = dict.fromkeys(sorted(named), BACKEND) | whole.get("backends", {})
+    return {**whole, "backends": backends, "routes": routes}
+
+
+def _branches(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part.keys() & {"backend", "split"}:
+        return {}
+    return {"split": SPLIT} if "sticky" in part else {"backend": "one"}
+
+
+def _backends(route: Mapping[str, Any]) -> list[str]:
+    split = [each["backend"] for each in route.get("split", [])]
+    fallback = route.get("fallback", [])
+    return [
+        *([route["backend"]] if "backend" in route else []),
+        *split,
+        *([fallback] if isinstance(fallback, str) else fallback),
+    ]
