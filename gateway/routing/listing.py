@@ -52,6 +52,8 @@ class Remembered(Generic[Known]):
         self._known = nothing
         self._fresh_until = 0.0
         self._fetching: asyncio.Task[None] | None = None
+        self.error: GatewayError | None = None
+        """Why it could not be fetched last; None if it could, and before the first answer."""
 
     async def get(self) -> Known:
         """The answer. It is fetched if unknown or old; if that fails or takes too long, the last known one is
@@ -62,6 +64,11 @@ class Remembered(Generic[Known]):
             await asyncio.wait({self._fetching}, timeout=self._wait)
         return self._known
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the answer is being fetched."""
+        return self._fetching is not None
+
     def forget(self) -> None:
         """Ask again next time, and ignore the answer to a request that is under way."""
         self._fresh_until = 0.0
@@ -71,13 +78,16 @@ class Remembered(Generic[Known]):
         task = asyncio.current_task()
         try:
             answer = await self._backend(self._question)
-        except GatewayError:
+        except GatewayError as error:
+            if self._fetching is task:
+                self.error = error
             return
         finally:
             is_current = self._fetching is task
             if is_current:
                 self._fetching = None
         if is_current:
+            self.error = None
             self._known = cast(Known, answer)
             self._fresh_until = self._clock() + SECONDS_KEPT
 
