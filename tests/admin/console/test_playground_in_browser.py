@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
@@ -12,6 +13,7 @@ from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.browser import needs_chromium
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.admin.console.hostile_server import ELEMENTS, SCRIPT, HostileServer, hostile_server
+from tests.admin.console.test_browser import CONTRASTS, NAMELESS
 
 pytestmark = needs_chromium
 
@@ -230,3 +232,35 @@ admin:"""
         explained("open", "", "No key was given, and 'guest', the principal of clients without one, does not have")
         explained("brief", "", "With errors.detail: brief")
         explained("http", made["analyst"][0], "As the request went that was sent just now.")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everything_in_the_playground_has_a_name_and_contrast(
+    context: BrowserContext, gateway: Looked, theme: Literal["light", "dark"]
+) -> None:
+    page = opened(context, gateway, "million")
+    page.emulate_media(color_scheme=theme)
+    page.get_by_text("Parameters, headers, version, time limit").click()
+    page.get_by_role("button", name="Add an input").click()
+    sent(page)
+    for tab, button in (("Reply", ""), ("Request", ""), ("Explain", "Explain"), ("Snippets", "Snippets")):
+        if button:
+            page.get_by_role("button", name=button, exact=True).click()
+            expect(page.locator(".waiting button")).to_be_hidden()
+        page.get_by_role("tab", name=tab, exact=True).click()
+        panel = page.get_by_role("tabpanel", name=tab, exact=True)
+        expect(panel).to_be_visible()
+        controls = page.locator("input:visible, select:visible, textarea:visible, button:visible, a:visible, summary")
+        assert controls.evaluate_all(NAMELESS) == [], tab
+        stops = page.locator("main [tabindex='0']:visible")
+        assert stops.evaluate_all("nodes => nodes.filter((node) => !node.role).map((node) => node.outerHTML)") == [], (
+            tab
+        )
+        assert page.evaluate(CONTRASTS)[1] == [], tab
+
+
+def test_the_link_of_the_view_is_in_sight_on_a_phone(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "busy")
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.reload()
+    expect(page.get_by_role("navigation").get_by_role("link", name="Playground")).to_be_in_viewport(ratio=1)

@@ -8,6 +8,7 @@ import { Tabs } from "./tabs.js";
 import { way } from "./way.js";
 
 const MOST_FILLED = 100_000; // elements
+const LONG = 1000; // characters of values that are scrolled in their cell
 const SAVING = 60_000; // milliseconds for the browser to save a file
 const KEYS = "gateway-playground-key:"; // in the session storage, before the name of the listener
 const PARAMETERS = ["listener", "protocol", "model", "version", "operation"];
@@ -345,7 +346,8 @@ function save(shown) {
 function outputs(list) {
   if (!list.length) return html("p", { class: "muted" }, "The response has no outputs.");
   const rows = list.map((each) => html("tr", {}, html("td", {}, each.name || NONE), html("td", {}, each.datatype), html("td", {}, `[${each.shape.join(", ")}]`),
-    html("td", { class: "wide" }, html("code", {}, each.values + (each.cut ? " …" : "")),
+    html("td", { class: "wide" }, html("div", { class: "values", ...(each.values.length > LONG ? { tabindex: "0", role: "region", "aria-label": `Values of ${each.name || "the output"}` } : {}) },
+      html("code", {}, each.values + (each.cut ? " …" : ""))),
       each.cut ? html("p", { class: "muted" }, `The beginning of ${count(each.elements)} elements.`) : "")));
   return html("div", { class: "scroll", role: "region", "aria-label": "Outputs", tabindex: "0" }, html("table", {},
     html("thead", {}, html("tr", {}, ...["Output", "Datatype", "Shape", "Values"].map((each) => html("th", { scope: "col" }, each)))),
@@ -367,6 +369,6 @@ function snippet(each) {
       }
     },
   }, "Copy");
-  const code = html("pre", { tabindex: "0", "aria-label": `Snippet for ${each.name}` }, each.code);
+  const code = html("pre", { tabindex: "0", role: "region", "aria-label": `Snippet for ${each.name}` }, each.code);
   return html("figure", { class: "wire" }, html("figcaption", { class: "controls" }, copy, told, each.note && html("span", { class: "muted" }, each.note)), code);
 }
