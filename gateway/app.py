@@ -23,6 +23,7 @@ from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
 from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
+from gateway.assembly.guard import Guard
 from gateway.assembly.listening import binding, listen
 from gateway.assembly.observing import Observing
 from gateway.assembly.process_limits import ProcessLimits
@@ -401,6 +402,11 @@ class Gateway:
     def backend_sides(self) -> Mapping[str, BackendSide]:
         """The backends of the configuration in use, as bridges call them."""
         return self._assembly.backend_sides
+
+    @property
+    def guards(self) -> Mapping[str, Guard]:
+        """What finds out who clients are, of the listeners that ask for it."""
+        return self._assembly.guards
 
     @property
     def select(self) -> Select:

@@ -121,11 +121,12 @@ class PolicyStatus(BaseModel):
 
 
 class LoadError(BaseModel):
-    """Why the configuration could not be read again: every error on a line of its own."""
+    """Why the configuration could not be read again: every error on a line of its own, and apart in `errors`."""
 
     text: str
     at: datetime
     """In UTC."""
+    errors: list["ConfigurationError"] = []
 
 
 class ConfigurationStatus(BaseModel):
@@ -187,6 +188,8 @@ class ConfigurationError(BaseModel):
     line: int | None = None
     column: int | None = None
     """The place, counted from 1; `null` for what is not in the file, such as an address that cannot be bound."""
+    location: list[str | int] = []
+    """The keys and indexes that lead to the place, such as `routes`, 1, `backend`; empty if that is not known."""
 
 
 class NotReloaded(BaseModel):

@@ -21,7 +21,7 @@ from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
-from gateway.core.principal import Grant
+from gateway.core.principal import Grant, Principal
 from gateway.core.protocol import HttpForm, Protocol, StreamForm
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply, Exchanges, awaited
@@ -232,6 +232,20 @@ class Guard:
         except UnknownKeyError:
             return refuse(unknown_key(), protocol, message)
         return None
+
+    @property
+    def key_header(self) -> bytes:
+        """The name of the header that holds a key, beside Authorization."""
+        return self._access.credentials.header
+
+    def principal(self, headers: Headers) -> Principal:
+        """Who a client with these headers and without a certificate is.
+
+        Raises:
+            GatewayError: UNAUTHENTICATED.
+            UnknownKeyError: a token is signed by a key that is not known yet.
+        """
+        return self._authenticator(headers, "")
 
     def _identify(self, message: Message, protocol: Protocol) -> None:
         carrier, headers = protocol.carrier, message.headers

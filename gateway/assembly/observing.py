@@ -58,7 +58,7 @@ class Observing:
     def recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
         """What makes the records of a listener's requests; None if nobody wants them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
-        starts: list[OnStart] = [explaining.on_start(_needed_to_explain(listener))] if listener.allow_explain else []
+        starts: list[OnStart] = [explaining.on_start(needed_to_explain(listener))] if listener.allow_explain else []
         if self.tracing is not None:
             starts.append(self.tracing.starts(has_tls=listener.tls is not None))
         if not observers and not starts and config.request_ids is None and not listener.reply_headers:
@@ -112,7 +112,7 @@ class Observing:
         await self.close_logs()
 
 
-def _needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
+def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
     """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
     errors do not name backends either."""
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)

@@ -84,10 +84,12 @@ class Reloader:
         for line in lines:
             log.error("%s", line)
         log.error("configuration not reloaded, the one before is kept; errors: %d", len(errors))
-        self.gateway.last_reload_error = LoadError(text="\n".join(map(str, lines)), at=datetime.now(UTC))
+        self.gateway.last_reload_error = LoadError(text="\n".join(map(str, lines)), at=datetime.now(UTC), errors=errors)
         return NotReloaded(errors=errors)
 
 
 def _error(problem: Problem) -> ConfigurationError:
     text = without_credentials(problem.message)
-    return ConfigurationError(text=text, file=problem.file, line=problem.line, column=problem.column)
+    return ConfigurationError(
+        text=text, file=problem.file, line=problem.line, column=problem.column, location=list(problem.location)
+    )

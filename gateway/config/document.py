@@ -38,10 +38,11 @@ class Mark:
 
 @frozen
 class YamlFault:
-    """What is wrong at a place."""
+    """What is wrong at a place. `location`: the keys and indexes that lead there, if they are known."""
 
     mark: Mark
     message: str
+    location: Location = ()
 
 
 class DocumentError(Exception):
@@ -93,6 +94,24 @@ class Node:
                 break
             node = child
         return node
+
+    def location_of(self, mark: Mark) -> Location:
+        """The keys and indexes that lead to what begins at `mark`; empty if nothing does."""
+        below: list[tuple[str | int, Mark | None, Node]]
+        match self.value:
+            case dict(items):
+                below = [(key, self.keys.get(key), node) for key, node in items.items()]
+            case list(items):
+                below = [(at, None, node) for at, node in enumerate(items)]
+            case _:
+                return ()
+        for step, key_mark, node in below:
+            if key_mark == mark:
+                return (step,)
+            further = node.location_of(mark)
+            if further or node.mark == mark:
+                return (step, *further)
+        return ()
 
     def _child(self, step: str | int) -> "Node | None":
         match self.value, step:

@@ -21,6 +21,7 @@ from gateway.config.access import (
     PrincipalEntries,
 )
 from gateway.config.address import Bind
+from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
     Flag,
@@ -38,6 +39,7 @@ from gateway.config.fields import (
     refusal,
 )
 from gateway.config.policies import Policies
+from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
 from gateway.core.certificates import ClientCertificates, TlsFiles
 from gateway.core.frozen import replace
@@ -572,6 +574,7 @@ class Config(Keys):
     """The gateway's configuration."""
 
     _references: dict[str, str] = PrivateAttr(default_factory=dict)
+    _warned: dict[Location, Problem] = PrivateAttr(default_factory=dict)
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
     """Addresses that accept clients. Several protocols of one transport can share one."""
@@ -617,3 +620,8 @@ class Config(Keys):
     def references(self) -> dict[str, str]:
         """Texts that came from files or variables, each with the reference that the file has in its place."""
         return self._references
+
+    @property
+    def warned(self) -> dict[Location, Problem]:
+        """A warning about each location that has any, with its place in the file."""
+        return self._warned

@@ -94,9 +94,13 @@ def loads_with_warnings(
         findings += access_findings(config, catalog)
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
-        raise ConfigError(_problem(name, fault) for fault in faults)
+        raise ConfigError(
+            _problem(name, fault if fault.location else replace(fault, location=root.location_of(fault.mark)))
+            for fault in faults
+        )
     config.references.update((str(each), each.source) for each in root.referenced())
-    found = (_problem(name, _located(finding, root)) for finding in find_warnings(config, catalog))
+    found = [_problem(name, _located(finding, root)) for finding in find_warnings(config, catalog)]
+    config.warned.update((each.location, each) for each in found)
     return config, ordered(replace(problem, is_warning=True) for problem in found)
 
 
@@ -187,7 +191,7 @@ def _without_repeated(faults: tuple[YamlFault, ...], further: Iterable[YamlFault
 def _located(finding: Finding, root: Node) -> YamlFault:
     node = root.find(finding.location)
     message = finding.message.replace(VALUE, shown(node))
-    return YamlFault(_key_mark(finding.location, root) if finding.at_key else node.mark, message)
+    return YamlFault(_key_mark(finding.location, root) if finding.at_key else node.mark, message, finding.location)
 
 
 def _key_mark(location: Location, root: Node) -> Mark:
@@ -196,4 +200,4 @@ def _key_mark(location: Location, root: Node) -> Mark:
 
 
 def _problem(name: str, fault: YamlFault) -> Problem:
-    return Problem(name, fault.mark.line, fault.mark.column, fault.message)
+    return Problem(name, fault.mark.line, fault.mark.column, fault.message, location=fault.location)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import field
 from difflib import get_close_matches
 
 from gateway.config.document import Location
@@ -19,13 +20,15 @@ def without_credentials(text: str) -> str:
 @frozen
 class Problem:
     """A message about a place in a file. `line` and `column` count from 1, columns in characters. `is_warning`: the
-    configuration can be used all the same."""
+    configuration can be used all the same. `location`: the keys and indexes that lead to the place; empty if it is in
+    none."""
 
     file: str
     line: int
     column: int
     message: str
     is_warning: bool = False
+    location: Location = field(default=(), compare=False)
 
     def __str__(self) -> str:
         warning = "warning: " if self.is_warning else ""

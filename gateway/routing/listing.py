@@ -53,6 +53,8 @@ class Remembered(Generic[Known]):
         self._fresh_until = 0.0
         self._fetching: asyncio.Task[None] | None = None
         self._times_forgotten = 0
+        self.error: GatewayError | None = None
+        """Why it could not be fetched last; None if it could, and before the first answer."""
 
     async def get(self) -> Known:
         """The answer. It is fetched if unknown or old; if that fails or takes too long, the last known one is
@@ -64,6 +66,11 @@ class Remembered(Generic[Known]):
         if self._times_forgotten != forgotten:
             await self._ask_if_old(deadline)
         return self._known
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether the answer is being fetched."""
+        return self._fetching is not None
 
     def forget(self) -> None:
         """Ask again next time, and ignore the answer to a request that is under way."""
@@ -81,13 +88,16 @@ class Remembered(Generic[Known]):
         task = asyncio.current_task()
         try:
             answer = await self._backend(self._question)
-        except GatewayError:
+        except GatewayError as error:
+            if self._fetching is task:
+                self.error = error
             return
         finally:
             is_current = self._fetching is task
             if is_current:
                 self._fetching = None
         if is_current:
+            self.error = None
             self._known = cast(Known, answer)
             self._fresh_until = self._clock() + SECONDS_KEPT
 

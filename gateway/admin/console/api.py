@@ -15,12 +15,13 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
 from gateway.admin.console import traffic
-from gateway.admin.console.configuration import Configuration, LineMark, ReloadFailure, marked
+from gateway.admin.console.configuration import Configuration, Marked
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.playground.api import add_playground
 from gateway.admin.status import LoadError
+from gateway.assembly.guard import Guard
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
 from gateway.config.problems import Finding
@@ -80,6 +81,10 @@ class ShownGateway(typing.Protocol):
         """The same backends as bridges call them."""
 
     @property
+    def guards(self) -> Mapping[str, Guard]:
+        """What finds out who clients are, of the listeners that ask for it."""
+
+    @property
     def shedding(self) -> Shedding | None:
         """What refuses work while the gateway is overloaded, if anything does."""
 
@@ -88,7 +93,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
     """Add the paths below `/api`."""
     add_playground(app, gateway)
     lists = ModelLists(clock)
-    checked: list[tuple[Config, list[str], list[LineMark]]] = []
+    checked: list[Marked] = []
     drawn: list[tuple[Config, datetime, dict[str, Any]]] = []
 
     @app.get("/api/topology", summary="What is configured, and what leads where", response_model=Topology)
@@ -134,15 +139,12 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
 
     @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
-        """The configuration in use as lines of YAML, with the warnings of `gateway check`."""
+        """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of a reload
+        that failed."""
         config = gateway.config
-        if not checked or checked[0][0] is not config:
-            lines, marks = await asyncio.to_thread(lambda: marked(config, find_warnings(config)))
-            checked[:] = [(config, lines, marks)]
-        _, lines, marks = checked[0]
-        error = gateway.last_reload_error
-        failure = None if error is None else ReloadFailure(text=error.text, at=error.at.isoformat())
-        return _reply(request, Configuration(lines=lines, marks=marks, failure=failure).model_dump(mode="json"))
+        if not checked or checked[0].config is not config:
+            checked[:] = [await asyncio.to_thread(lambda: Marked(config, find_warnings(config)))]
+        return _reply(request, checked[0].shown(gateway.last_reload_error).model_dump(mode="json"))
 
     @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
     async def read_models(request: Request) -> Response:

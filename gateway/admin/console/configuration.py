@@ -1,4 +1,5 @@
-"""The configuration in use as lines of YAML, with the warnings of `gateway check` at the lines that they are about.
+"""The configuration in use as lines of YAML, with the warnings of `gateway check`, and the errors of a
+reload that failed, at the lines that they are about.
 
 The lines are those of the effective configuration, every default included and secrets masked, and not those of the
 file: that may have secrets in it.
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel
 
+from gateway.admin.status import ConfigurationError, LoadError
 from gateway.config.document import Location
 from gateway.config.effective import effective
 from gateway.config.fields import VALUE
@@ -22,15 +24,28 @@ class LineMark(BaseModel):
 
     line: int
     """Counted from 0."""
-    kind: Literal["warning"]
+    kind: Literal["warning", "error"]
+    """`error`: of the file that could not be read again, at the line in use that stands where the error is, or at the
+    nearest one above it."""
     text: str
+    place: str
+    """File, line and column, such as `gateway.yaml:12:3`; empty for what is not in the file."""
+
+
+class ReloadProblem(BaseModel):
+    """An error of the file that could not be read again."""
+
+    text: str
+    place: str
+    """As in LineMark."""
+    line: int | None
+    """The line in use that its LineMark is at; null if nothing there corresponds to it."""
 
 
 class ReloadFailure(BaseModel):
     """Why the configuration could not be read again, so that the one before is still in use."""
 
-    text: str
-    """Every error on a line of its own, as `gateway check` prints it."""
+    errors: list[ReloadProblem]
     at: str
 
 
@@ -43,12 +58,39 @@ class Configuration(BaseModel):
     """Null if the last attempt to read the file succeeded."""
 
 
-def marked(config: Config, findings: Iterable[Finding]) -> tuple[list[str], list[LineMark]]:
-    """The lines of `config`, and a LineMark for each finding."""
-    text = yaml.dump(effective(config), Dumper=_Plain, sort_keys=False, width=10**6, allow_unicode=True)
-    root = yaml.compose(text, Loader=yaml.CSafeLoader)
-    marks = [_mark(root, finding) for finding in findings]
-    return text.splitlines(), sorted(marks, key=lambda mark: mark.line)
+class Marked:
+    """The lines of a configuration, with a LineMark for each finding about it."""
+
+    def __init__(self, config: Config, findings: Iterable[Finding]) -> None:
+        self.config = config
+        text = yaml.dump(effective(config), Dumper=_Plain, sort_keys=False, width=10**6, allow_unicode=True)
+        self._root = yaml.compose(text, Loader=yaml.CSafeLoader)
+        self._lines = text.splitlines()
+        self._warnings = [self._warning(finding) for finding in findings]
+
+    def shown(self, error: LoadError | None) -> Configuration:
+        """The lines, with their warnings and why the file could not be read again."""
+        problems = [] if error is None else list(map(self._problem, error.errors))
+        errors = [
+            LineMark(line=each.line, kind="error", text=each.text, place=each.place)
+            for each in problems
+            if each.line is not None
+        ]
+        marks = sorted([*errors, *self._warnings], key=lambda mark: mark.line)
+        failure = None if error is None else ReloadFailure(errors=problems, at=error.at.isoformat())
+        return Configuration(lines=self._lines, marks=marks, failure=failure)
+
+    def _warning(self, finding: Finding) -> LineMark:
+        line, node = _found(self._root, finding.location)
+        message = finding.message.replace(VALUE, _shown(node))
+        known = self.config.warned.get(finding.location)
+        place = "" if known is None else f"{known.file}:{known.line}:{known.column}"
+        return LineMark(line=line, kind="warning", text=without_credentials(message), place=place)
+
+    def _problem(self, error: ConfigurationError) -> ReloadProblem:
+        place = "" if error.file is None else f"{error.file}:{error.line}:{error.column}"
+        line = _found(self._root, tuple(error.location))[0] if error.location else None
+        return ReloadProblem(text=error.text, place=place, line=line)
 
 
 class _Plain(yaml.CSafeDumper):
@@ -57,12 +99,6 @@ class _Plain(yaml.CSafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         """Never an alias."""
         return True
-
-
-def _mark(root: Any, finding: Finding) -> LineMark:
-    line, node = _found(root, finding.location)
-    message = finding.message.replace(VALUE, _shown(node))
-    return LineMark(line=line, kind="warning", text=without_credentials(message))
 
 
 def _found(root: Any, location: Location) -> tuple[int, Any]:

@@ -15,10 +15,11 @@ from gateway.assembly.routes import rewritten
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
+from gateway.core.errors import Status
 from gateway.core.frozen import replace
 from gateway.core.globs import backend_name, client_name, wildcards
 from gateway.core.types import ModelEntry, Signature, TensorSpec
-from gateway.routing.listing import BackendModels
+from gateway.routing.listing import SECONDS_WAITED, BackendModels
 
 ASKED_AT_ONCE = 32
 MOST_MODELS = 5000
@@ -51,10 +52,19 @@ class ListedModel(BaseModel):
     reached_by: list[ReachedBy]
 
 
+class BackendWithoutList(BaseModel):
+    """A backend whose server could not be asked for its models."""
+
+    backend: str
+    why: str
+
+
 class ListedModels(BaseModel):
     """The models of all backends."""
 
     models: list[ListedModel]
+    without_list: list[BackendWithoutList]
+    """The models of these are those that their servers listed before, if they ever did, and those that routes name."""
     is_complete: bool
     """False if there are more."""
 
@@ -91,7 +101,12 @@ class ModelLists:
         """The models of all backends. A backend that does not answer soon has those that routes name."""
         lists = self._renewed(sides)
         entries = await asyncio.gather(*map(self._ask, lists))
-        return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)))
+        without = [
+            BackendWithoutList(backend=name, why=why)
+            for name, models in zip(sides, lists, strict=True)
+            if (why := _why_without(models))
+        ]
+        return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
         """The lists of these backends; those of backends that have not changed stay."""
@@ -105,6 +120,14 @@ class ModelLists:
     async def _ask(self, models: BackendModels) -> tuple[ModelEntry, ...]:
         async with self._asking:
             return await models.get()
+
+
+def _why_without(models: BackendModels) -> str:
+    if models.is_asking:
+        return f"no answer within {SECONDS_WAITED:g} s"
+    if models.error is None or models.error.status is Status.UNIMPLEMENTED:  # its protocol has no lists
+        return ""
+    return models.error.message
 
 
 async def signature(config: Config, side: BackendSide, model: str, version: str) -> ModelSignature:
@@ -144,14 +167,16 @@ def _stating(config: Config, backend: str, model: str) -> Iterator[int]:
             yield at
 
 
-def _models(config: Config, entries: Mapping[str, Sequence[ModelEntry]]) -> ListedModels:
+def _models(
+    config: Config, entries: Mapping[str, Sequence[ModelEntry]], without: list[BackendWithoutList]
+) -> ListedModels:
     found: list[ListedModel] = []
     for name, listed in entries.items():
         routes = [(at, route) for at, route in enumerate(config.routes) if name in route.backends]
         found += _of_backend(name, listed, routes)
         if len(found) > MOST_MODELS:
             break
-    return ListedModels(models=found[:MOST_MODELS], is_complete=len(found) <= MOST_MODELS)
+    return ListedModels(models=found[:MOST_MODELS], without_list=without, is_complete=len(found) <= MOST_MODELS)
 
 
 def _of_backend(

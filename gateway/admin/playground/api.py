@@ -17,12 +17,26 @@ from pydantic import BaseModel, ValidationError
 from gateway.admin.playground.explained import explained
 from gateway.admin.playground.form import MOST_SECONDS, SECONDS, Form, FormError
 from gateway.admin.playground.sending import Played, Prepared, play, prepare
-from gateway.admin.playground.shown import ShownForm, ShownMessage, ShownOutput, forms, shown_message, shown_output
+from gateway.admin.playground.shown import (
+    LONGEST_ERROR,
+    MOST_OUTPUTS,
+    ShownForm,
+    ShownMessage,
+    ShownOutput,
+    forms,
+    shortened,
+    shown_message,
+    shown_output,
+    shown_replies,
+)
 from gateway.admin.playground.snippets import Snippet, snippets
+from gateway.admin.playground.unexplained import why_unexplained
+from gateway.assembly.guard import Guard
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.transport import Listener
+from gateway.core.types import bytes_of
 from gateway.explain.explaining import EXPLANATION
 from gateway.registry import protocols
 
@@ -72,7 +86,8 @@ class SentCall(BaseModel):
 
 class Sent(BaseModel):
     """What became of a request. `status` is OK or that of the error; `facts`: headers of the reply that say who
-    answered; `forms`: the answer in the other protocols; `explanation`: what the reply's `gateway-explanation` has."""
+    answered; `more_outputs`: how many outputs are not shown; `forms`: the answer in the other protocols; `explanation`:
+    what the reply's `gateway-explanation` has, and if that is null `unexplained` why."""
 
     protocol: str
     status: str
@@ -82,8 +97,10 @@ class Sent(BaseModel):
     calls: list[SentCall]
     facts: dict[str, str]
     outputs: list[list[ShownOutput]]
+    more_outputs: int
     forms: list[ShownForm]
     explanation: dict[str, Any] | None
+    unexplained: str
 
 
 class WrongForm(BaseModel):
@@ -97,6 +114,10 @@ class PlayedGateway(Protocol):
 
     config: Config
     listeners: dict[str, Listener]
+
+    @property
+    def guards(self) -> Mapping[str, Guard]:
+        """What finds out who clients are, of the listeners that ask for it."""
 
 
 def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
@@ -132,7 +153,9 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
                 played = await _while_asked(request, play(prepared, _address(gateway, form), send=True))
             except FormError as error:
                 return _wrong(error)
-            return _json(await asyncio.to_thread(lambda: _sent(prepared, played).model_dump(mode="json")))
+            return await asyncio.to_thread(
+                lambda: _json(_sent(prepared, played, gateway.guards).model_dump(mode="json"))
+            )
 
     @app.post("/api/playground/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
     async def explain(request: Request) -> Response:
@@ -229,21 +252,22 @@ async def _read(request: Request) -> Form:
         ) from None
 
 
-def _sent(prepared: Prepared, played: Played) -> Sent:
+def _sent(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> Sent:
     protocol, request = prepared.protocol, prepared.request
     error = played.error
     replies = [reply for call in played.calls for reply in call.replies]
+    explanation = _explanation(replies)
     facts = {name: text for reply in replies[-1:] for name, text in reply.headers if name in _FACTS}
     return Sent(
         protocol=protocol.name,
         status="OK" if error is None else error.status.name,
         reason="" if error is None else error.reason.value,
-        error="" if error is None else error.message,
+        error="" if error is None else shortened(error.message, LONGEST_ERROR),
         seconds=played.seconds,
         calls=[
             SentCall(
                 request=shown_message(each.call.message, protocol, prepared.headers),
-                replies=[shown_message(reply, protocol) for reply in each.replies[:MOST_FORMS]],
+                replies=shown_replies(each.replies[:MOST_FORMS], protocol),
                 encode=each.call.encode,
                 exchange=each.call.exchange,
                 decode=each.call.decode,
@@ -251,9 +275,11 @@ def _sent(prepared: Prepared, played: Played) -> Sent:
             for each in played.calls[:MOST_FORMS]
         ],
         facts=facts,
-        outputs=[list(map(shown_output, each.outputs)) for each in played.responses[:MOST_FORMS]],
-        forms=forms(played.responses[:MOST_FORMS], error, request, protocol.name),
-        explanation=_explanation(replies),
+        outputs=[list(map(shown_output, each.outputs[:MOST_OUTPUTS])) for each in played.responses[:MOST_FORMS]],
+        more_outputs=sum(max(0, len(each.outputs) - MOST_OUTPUTS) for each in played.responses[:MOST_FORMS]),
+        forms=forms(played.responses[:MOST_FORMS], error, request, protocol.name, sum(map(bytes_of, replies))),
+        explanation=explanation,
+        unexplained="" if explanation is not None else why_unexplained(prepared, played, guards),
     )
 
 

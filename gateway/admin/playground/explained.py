@@ -38,4 +38,8 @@ async def explained(prepared: Prepared, config: Config, address: str) -> Explana
         arrival = arrive(orjson.dumps(document), config, protocols(), name, prepared.config.name, "")
     except RecordingError as error:
         raise FormError({"": str(error)}) from error
-    return await asyncio.to_thread(lambda: asyncio.run(explain(arrival, config, protocols(), send=False)))
+    # Policies keep their states by their settings: with the same settings the end of this gateway would end the mirrors
+    # of the running one.
+    return await asyncio.to_thread(
+        lambda: asyncio.run(explain(arrival, config.model_copy(deep=True), protocols(), send=False))
+    )

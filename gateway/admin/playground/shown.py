@@ -1,7 +1,8 @@
 """Messages and answers as people read them: JSON on several lines, anything else in hexadecimal with notes."""
 
 import json
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,6 +22,18 @@ MOST_HEX = 4096
 """Bytes that are shown in hexadecimal."""
 MOST_VALUES = 1000
 """Elements of an output that are shown."""
+MOST_OUTPUTS = 64
+"""Outputs of a response that are shown."""
+LONGEST_VALUE = 1000
+"""Characters of an element of BYTES that are shown."""
+LONGEST_NAME = 200
+"""Characters of a name, a header or a path that are shown."""
+LONGEST_ERROR = 2000
+"""Characters of an error that are shown."""
+MOST_IN_FORMS = 1_000_000
+"""Bytes of an answer that is shown in every protocol; a larger one is shown as it came."""
+MOST_WHOLE = 16 * 2**20
+"""Bytes of replies that are handed to the page whole."""
 _WIDTH = 100
 _DEEPEST = 100
 _WIRE_TYPES = {0: "varint", 1: "64 bits", 2: "bytes", 5: "32 bits"}
@@ -29,7 +42,7 @@ _LONGEST_HEADER = 4096
 
 class ShownMessage(BaseModel):
     """A message. `head`: its address and headers, one on a line; `size`: the bytes of its body; `body` is not whole if
-    `cut`."""
+    `cut`. `whole`: the bytes of the body in base64, of a reply that is cut."""
 
     head: list[str]
     size: int
@@ -37,6 +50,7 @@ class ShownMessage(BaseModel):
     """`json`, `text`, `hex`, or `empty`."""
     body: str
     cut: bool = False
+    whole: str = ""
 
 
 class ShownForm(BaseModel):
@@ -48,13 +62,14 @@ class ShownForm(BaseModel):
 
 
 class ShownOutput(BaseModel):
-    """An output. `values` is JSON with the first MOST_VALUES elements."""
+    """An output. `values` is JSON with the first MOST_VALUES of its `elements`, and not all of it if `cut`."""
 
     name: str
     datatype: str
     shape: list[int]
     values: str
     cut: bool
+    elements: int
 
 
 def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) -> ShownMessage:
@@ -66,11 +81,30 @@ def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) 
     return ShownMessage(head=list(_head(message, protocol)), size=size, kind=kind, body=body, cut=cut)
 
 
+def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownMessage]:
+    """Replies for people. Those that are too long to show come whole as well, as long as all together have at most
+    MOST_WHOLE bytes."""
+    found: list[ShownMessage] = []
+    left = MOST_WHOLE
+    for each in replies:
+        shown = shown_message(each, protocol)
+        if shown.cut and shown.size <= left:
+            left -= shown.size
+            shown.whole = b64encode(each.body).decode()
+        found.append(shown)
+    return found
+
+
 def forms(
-    responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str
+    responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str, size: int
 ) -> list[ShownForm]:
-    """The answer in every protocol but `without`."""
-    return [_form(each, responses, error, request) for name, each in protocols().items() if name != without]
+    """The answer in every protocol but `without`. `size`: the bytes of the replies: a large answer is not written in
+    other protocols, since the gateway serves other requests meanwhile."""
+    others = [each for name, each in protocols().items() if name != without]
+    if size > MOST_IN_FORMS:
+        why = f"Answers of more than {MOST_IN_FORMS:,} bytes are shown as they came only."
+        return [ShownForm(protocol=each.name, messages=[], error=why) for each in others]
+    return [_form(each, responses, error, request) for each in others]
 
 
 def shown_output(tensor: Tensor) -> ShownOutput:
@@ -79,7 +113,19 @@ def shown_output(tensor: Tensor) -> ShownOutput:
     cut = flat.size > MOST_VALUES
     found = [_value(each) for each in flat[:MOST_VALUES].tolist()]
     text = _pretty(found if cut else _nested(found, tensor.shape), 0)
-    return ShownOutput(name=tensor.name, datatype=tensor.datatype.value, shape=list(tensor.shape), values=text, cut=cut)
+    return ShownOutput(
+        name=shortened(tensor.name, LONGEST_NAME),
+        datatype=tensor.datatype.value,
+        shape=list(tensor.shape),
+        values=text[:LONGEST_TEXT],
+        cut=cut or len(text) > LONGEST_TEXT,
+        elements=flat.size,
+    )
+
+
+def shortened(text: str, length: int) -> str:
+    """`text`, or the beginning of a longer one with the number of its characters."""
+    return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
 def _form(
@@ -96,7 +142,8 @@ def _form(
 
 
 def _value(value: object) -> object:
-    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    """An element of an output. Bytes that are not UTF-8 are shown as `\\xNN`."""
+    return shortened(value.decode("utf-8", "backslashreplace"), LONGEST_VALUE) if isinstance(value, bytes) else value
 
 
 def _nested(values: list[object], shape: tuple[int, ...]) -> Any:

@@ -1,34 +1,22 @@
 """The console in a real browser, with a real gateway behind it."""
 
+import json
 import re
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from gateway.auth.keys import new_key, write_keys
-from tests.admin.console.browser import chromium, needs_chromium
+from tests.admin.console.browser import needs_chromium
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 
 pytestmark = needs_chromium
 
 VIEWS = ("Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Playground", "Errors", "Configuration")
-
-EXPECTED = (
-    "Failed to load resource",  # Chromium's line for a reply with an error: 401 is part of a test
-    "This document requires 'TrustedHTML' assignment",  # what another test provokes
-)
-"""The beginnings of lines that may stand in the browser's console."""
-
-expect.set_options(timeout=20_000)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -39,28 +27,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
         found.infer(HOSTILE)
         found.infer(f"no such {HOSTILE}/")
         yield found
-
-
-@pytest.fixture
-def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser that nothing is known to, and in which nothing may go wrong: no error in its console, no dialog of a
-    script, no request to another origin."""
-    wrong: list[str] = []
-    origins: set[str] = set()
-
-    def refuse(shown: Dialog) -> None:
-        wrong.append(f"a dialog: {shown.message}")
-        shown.dismiss()
-
-    found = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", reduced_motion="reduce")
-    found.on("console", lambda line: wrong.append(line.text) if line.type in ("error", "warning") else None)
-    found.on("weberror", lambda error: wrong.append(str(error.error)))
-    found.on("dialog", refuse)
-    found.on("request", lambda request: origins.add(urlsplit(request.url).netloc))
-    yield found
-    found.close()
-    assert [line for line in wrong if not line.startswith(EXPECTED)] == []
-    assert len(origins) == 1
 
 
 @pytest.fixture
@@ -332,6 +298,13 @@ def test_a_gateway_that_is_gone_is_told(context: BrowserContext, tmp_path: Path)
     expect(page.get_by_role("status").first).to_contain_text("the gateway does not answer")
 
 
+def place(text: str, value: str) -> str:
+    """Where a value stands first in the file."""
+    before = text[: text.index(value)].split("\n")
+    column = len(before[-1]) + 1
+    return f"gateway.yaml:{len(before)}:{column}"
+
+
 def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
     context: BrowserContext, tmp_path: Path
 ) -> None:
@@ -342,17 +315,103 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
         expect(marked).to_have_count(1)
         expect(marked).to_contain_text("gone:")
         expect(marked).to_contain_text("no policy bounds the time of calls to the backend 'gone'")
-        page.get_by_role("link", name=re.compile("^line ")).click()
-        expect(page.locator(".lines .here")).to_contain_text("gone:")
         text = gateway.file.read_text()
-        gateway.file.write_text(text.replace("backend: gone", "backend: away"))
+        expect(marked).to_contain_text(place(text, "gone:"))
+        warnings = page.get_by_role("region", name="Warnings")
+        expect(warnings).to_contain_text(place(text, "gone:"))
+        warnings.get_by_role("link", name=re.compile("^line ")).click()
+        expect(page.locator(".lines .here")).to_contain_text("gone:")
+        expect(page.locator(".lines .here")).to_be_focused()
+        wrong = text.replace("backend: gone", "backend: away").replace("max_in_flight: 1", "max_in_flight: many")
+        gateway.file.write_text(wrong)
         assert gateway.reload() == 422
-        expect(page.get_by_role("region", name="The last reload failed")).to_contain_text("'away'")
+        failure = page.get_by_role("region", name="The last reload failed")
+        expect(failure.locator("li")).to_have_count(2)
+        errors = page.locator(".lines .wrong")
+        for key, value in (("max_in_flight", "many"), ("backend", "away")):
+            told = failure.locator("li").filter(has_text=value)
+            expect(told).to_contain_text(place(wrong, value))
+            told.get_by_role("link").focus()
+            page.keyboard.press("Enter")
+            expect(page.locator(".lines .here")).to_contain_text(
+                re.compile(f"^[0-9 ]*{key}:.*error in the file.*{value}")
+            )
+            expect(page.locator(".lines .here")).to_contain_text(place(wrong, value))
+            expect(page.locator(".lines .here")).to_be_in_viewport()
+            expect(page.locator(".lines .here")).to_be_focused()
+        told.get_by_role("link").click()  # once more, to the line that the address has already
+        expect(page.locator(".lines .here")).to_be_focused()
+        expect(errors).to_have_count(2)
+        gateway.file.write_text("listeners: [\n")
+        assert gateway.reload() == 422
+        expect(failure).to_contain_text("gateway.yaml:")
+        expect(failure.get_by_role("link")).to_have_count(0)  # a file that is no YAML has no keys
         gateway.file.write_text(text.replace("model: broken", "model: changed"))
         assert gateway.reload() == 200
         expect(page.get_by_role("region", name="The last reload failed")).to_be_hidden()
         page.get_by_role("searchbox").fill("changed")
         expect(page.locator(".lines li")).to_contain_text(["routes:", re.compile("match:"), "model: changed"])
+
+
+MIRRORED = CONFIG.replace(
+    '{match: {model: "*"}, backend: tensors}',
+    '{match: {model: "*"}, backend: tensors, policies: [{mirror: {backend: other, share: 1}}]}',
+).replace("  gone:\n", "  other: {protocol: v2-rest, endpoints: ['http://127.0.0.1:OTHER'], safe: true}\n  gone:\n")
+
+
+class Different(BaseHTTPRequestHandler):
+    """A server of V2 whose answer to `double` is 1 where 2 is right."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing is logged."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        data = [1.0, 4.0, 6.0] if "double" in self.path else []
+        output = {"name": "y", "datatype": "FP64", "shape": [1, 3], "data": data}
+        body = json.dumps({"model_name": "double", "outputs": [output]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        tensor = {"datatype": "FP64", "shape": [-1, 3]}
+        found = {
+            "name": "double",
+            "platform": "",
+            "inputs": [{"name": "x", **tensor}],
+            "outputs": [{"name": "y", **tensor}],
+        }
+        body = json.dumps(found).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_what_a_mirror_has_found_is_shown_below_the_routes(context: BrowserContext, tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Different) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            with looked(tmp_path, MIRRORED.replace("OTHER", str(server.server_port))) as gateway:
+                page = context.new_page()
+                page.goto(f"{gateway.admin}/console/#/routes")
+                mirrors = page.get_by_role("region", name="Counts of mirrors")
+                expect(mirrors.locator("tbody td")).to_contain_text(["routes[3]", "other", "100 %", "0", "0", "0", "0"])
+                gateway.infer("double", times=3)
+                expect(mirrors.locator("tbody td").nth(4)).to_have_text("3")  # different
+                expect(mirrors.locator("tbody td").nth(3)).to_have_text("0")  # equal
+                expect(mirrors.locator("tbody td").nth(7)).to_have_text(re.compile(r"^\d.* ms$"))
+                differences = page.get_by_role("region", name="Last differences of routes[3]")
+                expect(differences.locator("tbody tr")).to_have_count(3)
+                row = differences.locator("tbody tr").first
+                expect(row).to_contain_text("double")
+                expect(row).to_contain_text(re.compile("y.*2.*1"))
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(

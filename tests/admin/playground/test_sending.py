@@ -194,3 +194,19 @@ async def test_only_json_of_this_host_and_of_some_size_is_taken(gateway: Played)
     refused = await client.post(path, content=b'{"key": 3, "x": "secret"}', headers=json)
     assert refused.status_code == 422
     assert "secret" not in refused.text
+
+
+async def test_an_explanation_leaves_the_policies_of_the_running_gateway_alone(tmp_path: Path) -> None:
+    """The mirror goes on, and a request that is not sent does not count for the limit of rates."""
+    policies = "policies: [{rate_limit: {requests: 1, seconds: 3600}}, {mirror: {backend: tensors, share: 1}}]"
+    text = CONFIG.replace(
+        '{match: {model: "*"}, backend: tensors}', f'{{match: {{model: "*"}}, backend: tensors, {policies}}}'
+    )
+    async with played(tmp_path, text) as gateway:
+        await gateway.ask("explain", DOUBLE)
+        assert (await gateway.ask("send", DOUBLE))["status"] == "OK"
+        [mirror] = gateway.gateway.mirrors
+        await mirror.ended()
+        found = (await gateway.client.get("/status")).json()["policies"]
+        [state] = [each["state"] for each in found if each["policy"] == "mirror"]
+        assert (state["equal"], state["dropped"]) == (1, 0)

@@ -51,15 +51,16 @@ export class Wrong extends Error {
   }
 }
 
-/** The JSON that the gateway answers to `value`, posted to `path` below /api. */
-export async function post(path, value) {
+/** The JSON that the gateway answers to `value`, posted to `path` below /api. `signal` cancels it. */
+export async function post(path, value, signal) {
   const headers = { "Content-Type": "application/json" };
   const key = sessionStorage.getItem(KEY);
   if (key !== null) headers.Authorization = `Bearer ${key}`;
   let reply;
   try {
-    reply = await fetch(`../api/${path}`, { method: "POST", headers, body: JSON.stringify(value), credentials: "omit", cache: "no-store" });
-  } catch {
+    reply = await fetch(`../api/${path}`, { method: "POST", headers, body: JSON.stringify(value), credentials: "omit", cache: "no-store", signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Failed("the gateway does not answer");
   }
   if (reply.status === 401 || reply.status === 403) throw new Refused((await reply.text()).trim());

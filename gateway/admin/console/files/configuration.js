@@ -6,6 +6,7 @@ import { html, setText } from "./dom.js";
 import { count } from "./format.js";
 
 const SHOWN = 1000; // lines; more are shown on demand
+const MOST_LISTED = 100; // warnings above the lines
 
 export function show(root, { attempt }) {
   let found = { lines: [], marks: [], failure: null };
@@ -55,24 +56,27 @@ export function show(root, { attempt }) {
     if (!found.failure) return;
     failure.replaceChildren(
       html("h2", {}, html("span", { class: "badge down" }, "not reloaded"), " The file has errors, so the configuration before is still in use"),
-      html("ul", {}, ...found.failure.text.split("\n").map((text) => html("li", {}, html("code", {}, text)))),
+      html("ul", {}, ...found.failure.errors.map((each) => problem(each.line, each))),
     );
   }
 
   function drawWarnings() {
-    warnings.hidden = !found.marks.length;
-    const title = found.marks.length === 1 ? "1 warning" : `${count(found.marks.length)} warnings`;
+    const listed = found.marks.filter((each) => each.kind === "warning");
+    warnings.hidden = !listed.length;
+    const title = listed.length === 1 ? "1 warning" : `${count(listed.length)} warnings`;
     warnings.replaceChildren(
       html("h2", {}, html("span", { class: "badge degraded" }, title), " of gateway check"),
-      html("ul", {}, ...found.marks.slice(0, 100).map((mark) =>
-        html("li", {}, html("a", { href: to("configuration", { line: mark.line + 1 }) }, `line ${mark.line + 1}`), `: ${mark.text}`))),
+      html("ul", {}, ...listed.slice(0, MOST_LISTED).map((mark) => problem(mark.line, mark))),
+      listed.length > MOST_LISTED && html("p", { class: "muted" }, `${count(listed.length - MOST_LISTED)} more stand at their lines.`) || "",
     );
   }
 
   function jump() {
     filter.value = read().parameters.get("filter") ?? "";
     draw();
-    lines.querySelector(".here")?.scrollIntoView({ block: "center" });
+    const here = lines.querySelector(".here");
+    here?.scrollIntoView({ block: "center" });
+    return here;
   }
 
   async function update({ traffic }) {
@@ -87,7 +91,7 @@ export function show(root, { attempt }) {
     jump();
   }
 
-  return { update, moved: jump };
+  return { update, moved: () => jump()?.focus({ preventScroll: true }) };
 }
 
 /** The indexes of the lines with this text, each with the lines that it stands below. */
@@ -107,14 +111,29 @@ function matching(lines, text) {
   return all.filter((at) => found.has(at));
 }
 
+const WORDS = { warning: "warning", error: "error in the file, which is not in use" };
+
+/** The place in the file, behind a text. */
+const where = ({ place }) => (place ? html("code", { class: "place" }, place) : "");
+
+/** Lead to the line once more if the address has it already: then it does not change. */
+function again(event) {
+  if (event.currentTarget.hash === location.hash) dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
+/** A problem above the lines. The link leads to the line where it is marked; a problem that is at none has no link. */
+function problem(line, each) {
+  return html("li", {}, line === null ? "" : [html("a", { href: to("configuration", { line: line + 1 }), click: again }, `line ${line + 1}`), ": "], each.text, where(each));
+}
+
 function item(text, at, marks, isHere) {
-  const name = [marks.length ? "marked" : "", isHere ? "here" : ""].join(" ").trim();
+  const name = [marks.length ? "marked" : "", marks.some((mark) => mark.kind === "error") ? "wrong" : "", isHere ? "here" : ""].filter(Boolean).join(" ");
   return html(
     "li",
-    { value: at + 1, class: name || undefined },
+    { value: at + 1, class: name || undefined, tabindex: isHere ? "-1" : undefined },
     html("span", { class: "number", "aria-hidden": "true" }, String(at + 1)),
     ...yaml(text),
-    ...marks.map((mark) => html("span", { class: "mark" }, html("strong", {}, `${mark.kind}: `), mark.text)),
+    ...marks.map((mark) => html("span", { class: `mark ${mark.kind}` }, html("strong", {}, `${WORDS[mark.kind]}: `), mark.text, where(mark))),
   );
 }
 

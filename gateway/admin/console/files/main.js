@@ -158,8 +158,10 @@ function show(isNew = false) {
   }
   const isMove = shown.name !== null && shown.name !== name;
   for (const [each, link] of links) {
-    if (each === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    if (each === name) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links is wider than a phone
+    } else link.removeAttribute("aria-current");
   }
   document.title = `${title} · Inference gateway`;
   const main = find("main");

@@ -1,10 +1,13 @@
 // The models of the backends, with their signatures. Servers are asked when somebody looks.
 
-import { change, read } from "./address.js";
+import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText } from "./dom.js";
-import { NONE } from "./format.js";
+import { NONE, count, shortened } from "./format.js";
 import { Table } from "./table.js";
+
+const MOST_WITHOUT = 20; // backends
+const LONGEST_REASON = 300;
 
 export function show(root, { attempt }) {
   const table = new Table({
@@ -20,8 +23,9 @@ export function show(root, { attempt }) {
       { id: "backend", title: "Backend", text: (row) => row.backend },
       {
         id: "state", title: "State", text: (row) => row.state || (row.source === "server" ? "listed" : "not listed"),
-        fill: (cell, row) => cell.append(html("span", { class: `badge ${stateOf(row)}`, title: row.reason || undefined },
-          row.state || (row.source === "server" ? "listed" : "not listed"))),
+        fill: (cell, row) => cell.append(
+          html("span", { class: `badge ${stateOf(row)}` }, row.state || (row.source === "server" ? "listed" : "not listed")),
+          row.reason ? html("p", { class: "muted why" }, shortened(row.reason, LONGEST_REASON)) : ""),
       },
       {
         id: "reached", title: "Clients call it", wide: true,
@@ -33,7 +37,8 @@ export function show(root, { attempt }) {
   const note = html("p", { class: "muted", role: "status" }, "Asking the servers…");
   const again = html("button", { type: "button", click: load }, "Refresh");
   table.controls.append(again, note);
-  root.append(html("h1", {}, "Models"), html("div", { class: "beside" }, table.element, panel));
+  const without = html("section", { class: "panel", "aria-label": "Servers that list no models", hidden: true });
+  root.append(html("h1", {}, "Models"), without, html("div", { class: "beside" }, table.element, panel));
 
   async function load() {
     const found = await attempt(() => ask("models"));
@@ -42,7 +47,18 @@ export function show(root, { attempt }) {
       return;
     }
     table.update(found.value.models);
+    tellWithout(found.value.without_list);
     setText(note, found.value.is_complete ? "" : "There are more models than are listed.");
+  }
+
+  function tellWithout(list) {
+    without.hidden = !list.length;
+    without.replaceChildren(
+      html("h2", {}, html("span", { class: "badge down" }, list.length === 1 ? "1 backend" : `${count(list.length)} backends`), " cannot be asked for models"),
+      html("ul", {}, ...list.slice(0, MOST_WITHOUT).map((each) =>
+        html("li", {}, html("a", { href: to("overview", { at: `backend:${each.backend}` }) }, each.backend), `: ${shortened(each.why, LONGEST_REASON)}`))),
+      list.length > MOST_WITHOUT ? html("p", { class: "muted" }, `and ${count(list.length - MOST_WITHOUT)} more`) : "",
+    );
   }
 
   function choose(row) {

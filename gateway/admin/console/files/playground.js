@@ -2,12 +2,14 @@
 
 import { change, read } from "./address.js";
 import { Wrong, ask, post } from "./api.js";
-import { html, setText } from "./dom.js";
+import { html, setText, withCode } from "./dom.js";
 import { NONE, count, seconds } from "./format.js";
 import { Tabs } from "./tabs.js";
 import { way } from "./way.js";
 
 const MOST_FILLED = 100_000; // elements
+const LONG = 1000; // characters of values that are scrolled in their cell
+const SAVING = 60_000; // milliseconds for the browser to save a file
 const KEYS = "gateway-playground-key:"; // in the session storage, before the name of the listener
 const PARAMETERS = ["listener", "protocol", "model", "version", "operation"];
 
@@ -38,6 +40,7 @@ export function show(root, { attempt }) {
   let topology = null;
   let asked = 0; // which question for a signature is the last
   let inputs = [];
+  let canceling = null; // ends what is under way
 
   const listener = html("select", { change: () => chooseListener() });
   const protocol = html("select", { change: () => chooseProtocol() });
@@ -68,13 +71,14 @@ export function show(root, { attempt }) {
     html("button", { type: "button", class: "link", click: () => { addInput({ name: "", datatype: "FP64", shape: null }); inputs.at(-1).name.focus(); } }, "Add an input"),
     keyField, more, wrong, html("div", { class: "buttons" }, ...buttons));
   const told = html("p", { class: "muted", role: "status" });
+  const cancel = html("button", { type: "button", hidden: true, click: () => canceling?.abort() }, "Cancel");
   const tabs = new Tabs("What became of the request", [
     ["reply", "Reply", html("p", { class: "muted" }, "Nothing is sent yet.")],
     ["request", "Request", html("p", { class: "muted" }, "The bytes of the request are shown once it is sent.")],
     ["explain", "Explain", html("p", { class: "muted" }, "“Explain” shows the way of the request without sending it.")],
     ["snippets", "Snippets", html("p", { class: "muted" }, "“Snippets” writes the same request for other clients.")],
   ]);
-  const result = html("section", { class: "panel playground-result", "aria-label": "Result" }, told, tabs.element);
+  const result = html("section", { class: "panel playground-result", "aria-label": "Result" }, html("div", { class: "controls waiting" }, told, cancel), tabs.element);
   root.append(html("h1", {}, "Playground"), html("div", { class: "playground" }, form, result));
 
   const chosenListener = () => settings?.listeners.find((each) => each.name === listener.value);
@@ -248,25 +252,30 @@ export function show(root, { attempt }) {
     const asking = filled();
     setText(told, what === "send" ? "Waiting for the answer…" : "Working…");
     for (const each of buttons) each.disabled = true;
+    canceling = new AbortController();
+    cancel.hidden = false;
+    let after = "";
     try {
-      const found = await attempt(() => post(`playground/${what}`, asking), true);
+      const found = await attempt(() => post(`playground/${what}`, asking, canceling.signal), true);
       if (!found) return;
       ({ send: showSent, explain: showExplained, snippets: showSnippets })[what](found.value, asking);
-      setText(told, "");
       tabs.choose(what === "send" ? "reply" : what);
     } catch (error) {
-      setText(told, "");
-      if (error instanceof Wrong) tellWrong(error.errors);
+      if (error.name === "AbortError") after = "Cancelled: the answer is not waited for any more.";
+      else if (error instanceof Wrong) tellWrong(error.errors);
       else tellWrong({ "": error.message });
     } finally {
       for (const each of buttons) each.disabled = false;
-      if (told.textContent) setText(told, "");
+      if (cancel.contains(document.activeElement)) buttons[0].focus();
+      cancel.hidden = true;
+      setText(told, after);
     }
   }
 
   function showSent(sent) {
     const badge = html("span", { class: `badge ${sent.status === "OK" ? "ok" : "down"}` }, sent.status);
-    const facts = [["Time", seconds(sent.seconds)], ...Object.entries(sent.facts)];
+    const facts = [["Time", seconds(sent.seconds)], ...Object.entries(sent.facts).map(([name, each]) =>
+      name === "retry-after" ? ["Try again after", /^\d+$/.test(each) ? `${each} s` : each] : [name, each])];
     if (sent.reason) facts.unshift(["Reason", sent.reason]);
     const replies = sent.calls.flatMap((each) => each.replies);
     const own = replies.length ? replies.map(message) : [html("p", { class: "muted" }, "There is no reply.")];
@@ -278,17 +287,17 @@ export function show(root, { attempt }) {
     tabs.fill("reply",
       html("p", { class: "outcome" }, badge, sent.error ? ` ${sent.error}` : ""),
       html("dl", { class: "facts" }, ...facts.flatMap(([name, each]) => [html("dt", {}, name), html("dd", {}, each)])),
-      ...sent.outputs.map((each) => outputs(each)), forms.element);
+      ...sent.outputs.map((each) => outputs(each)),
+      sent.more_outputs ? html("p", { class: "muted" }, `${count(sent.more_outputs)} more outputs are not shown.`) : null,
+      forms.element);
     tabs.fill("request", ...sent.calls.flatMap((each, at) => [
       sent.calls.length > 1 && html("h2", {}, `Call ${at + 1} of ${sent.calls.length}`),
       message(each.request),
       html("p", { class: "muted" }, `Encoding ${seconds(each.encode)}, exchange ${seconds(each.exchange)}, decoding ${seconds(each.decode)}.`),
     ]));
     const at = chosenListener();
-    const hint = at?.explains
-      ? "Messages of this protocol have no place for an explanation. “Explain” shows the way without sending the request."
-      : "The listener does not explain requests that it answers (allow_explain). “Explain” shows the way without sending the request.";
-    tabs.fill("explain", sent.explanation ? way({ live: sent.explanation, sent, listener: at, topology }) : html("p", { class: "muted" }, hint));
+    const hint = `${sent.unexplained} “Explain” shows the way without sending the request.`;
+    tabs.fill("explain", sent.explanation ? way({ live: sent.explanation, sent, listener: at, topology }) : html("p", { class: "muted" }, ...withCode(hint)));
   }
 
   function showExplained(explanation) {
@@ -317,13 +326,29 @@ function message(shown) {
   const head = shown.head.length ? `${shown.head.join("\n")}\n${shown.kind === "empty" ? "" : "\n"}` : "";
   return html("figure", { class: "wire" },
     html("figcaption", { class: "muted" }, `${count(shown.size)} bytes${shown.kind === "hex" ? ", in hexadecimal" : ""}${shown.cut ? ", not all are shown" : ""}`),
-    html("pre", { tabindex: "0" }, head + shown.body));
+    shown.whole ? html("p", {}, save(shown)) : "",
+    html("pre", { tabindex: "0", role: "region", "aria-label": "Message" }, head + shown.body));
+}
+
+/** A button that saves all bytes of a reply as a file. */
+function save(shown) {
+  return html("button", {
+    type: "button",
+    click: () => {
+      const bytes = Uint8Array.from(atob(shown.whole), (each) => each.charCodeAt(0));
+      const address = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
+      html("a", { href: address, download: shown.kind === "hex" ? "reply.bin" : "reply.json" }).click();
+      setTimeout(() => URL.revokeObjectURL(address), SAVING);
+    },
+  }, `Save the whole reply (${count(shown.size)} bytes)`);
 }
 
 function outputs(list) {
   if (!list.length) return html("p", { class: "muted" }, "The response has no outputs.");
   const rows = list.map((each) => html("tr", {}, html("td", {}, each.name || NONE), html("td", {}, each.datatype), html("td", {}, `[${each.shape.join(", ")}]`),
-    html("td", { class: "wide" }, html("code", {}, each.values + (each.cut ? " …" : "")))));
+    html("td", { class: "wide" }, html("div", { class: "values", ...(each.values.length > LONG ? { tabindex: "0", role: "region", "aria-label": `Values of ${each.name || "the output"}` } : {}) },
+      html("code", {}, each.values + (each.cut ? " …" : ""))),
+      each.cut ? html("p", { class: "muted" }, `The beginning of ${count(each.elements)} elements.`) : "")));
   return html("div", { class: "scroll", role: "region", "aria-label": "Outputs", tabindex: "0" }, html("table", {},
     html("thead", {}, html("tr", {}, ...["Output", "Datatype", "Shape", "Values"].map((each) => html("th", { scope: "col" }, each)))),
     html("tbody", {}, ...rows)));
@@ -344,6 +369,6 @@ function snippet(each) {
       }
     },
   }, "Copy");
-  const code = html("pre", { tabindex: "0", "aria-label": `Snippet for ${each.name}` }, each.code);
+  const code = html("pre", { tabindex: "0", role: "region", "aria-label": `Snippet for ${each.name}` }, each.code);
   return html("figure", { class: "wire" }, html("figcaption", { class: "controls" }, copy, told, each.note && html("span", { class: "muted" }, each.note)), code);
 }

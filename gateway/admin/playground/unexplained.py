@@ -1,0 +1,57 @@
+"""Why the reply to a request that was sent has no explanation."""
+
+from collections.abc import Mapping
+
+from gateway.admin.playground.sending import Played, Prepared
+from gateway.assembly.guard import Guard
+from gateway.assembly.observing import needed_to_explain
+from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
+from gateway.core.errors import GatewayError
+from gateway.core.principal import Permission
+from gateway.core.protocol import StreamForm
+from gateway.core.types import Headers
+
+
+def why_unexplained(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> str:
+    """One sentence for people: which setting, key or permission is missing. `guards`: of the listeners with `auth`."""
+    listener = prepared.config
+    if not listener.allow_explain:
+        return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."
+    if isinstance(prepared.protocol.carrier, StreamForm):
+        return f"Messages of {prepared.protocol.name} have no place for an explanation."
+    if not any(each.replies for each in played.calls):
+        return "There was no reply, and so no explanation."
+    guard, needed = guards.get(listener.name), needed_to_explain(listener)
+    if guard is None:
+        if not needed:
+            return "The reply came without an explanation."
+        return (
+            f"With `errors.detail: brief` listener {listener.name!r} explains requests only to clients with the "
+            f"permission `details`, which clients can have on a listener with `auth` only."
+        )
+    return _why_refused(prepared, guard, needed)
+
+
+def _why_refused(prepared: Prepared, guard: Guard, needed: tuple[Permission, ...]) -> str:
+    headers = Headers(prepared.headers)
+    given = any(name in (AUTHORIZATION, guard.key_header) for name, _ in prepared.headers)
+    listed = " and ".join(f"`{each}`" for each in needed)
+    permissions = f"permission {listed}" if len(needed) == 1 else f"permissions {listed}"
+    listener, model = prepared.config.name, prepared.form.model
+    try:
+        principal = guard.principal(headers)
+    except UnknownKeyError:
+        return "The key that signed the token is not known yet; send the request again."
+    except GatewayError as error:
+        if given:
+            return f"The listener did not accept the key: {error.message}."
+        return f"No key was given. Listener {listener!r} explains requests to clients with the {permissions}."
+    missing = [each for each in needed if not principal.has(each, model, listener)]
+    if not missing:
+        return "The request failed before a route was looked for, so there is nothing to explain."
+    lacks = " and ".join(f"`{each}`" for each in missing)
+    kind = "permission" if len(missing) == 1 else "permissions"
+    about = f"the {kind} {lacks} for model {model!r} on listener {listener!r}"
+    if given:
+        return f"The key is that of the principal {principal.name!r}, which does not have {about}."
+    return f"No key was given, and {principal.name!r}, the principal of clients without one, does not have {about}."

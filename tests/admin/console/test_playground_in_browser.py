@@ -1,0 +1,266 @@
+"""The playground in a real browser, in front of servers that hang, refuse, and answer what nobody expects."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from gateway.auth.keys import new_key, write_keys
+from tests.admin.console.browser import needs_chromium
+from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
+from tests.admin.console.hostile_server import ELEMENTS, SCRIPT, HostileServer, hostile_server
+from tests.admin.console.test_browser import CONTRASTS, NAMELESS
+
+pytestmark = needs_chromium
+
+HOSTILE_CONFIG = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
+admin: {bind: "127.0.0.1:0"}
+backends:
+  hostile: {protocol: v2-rest, endpoints: ["http://ADDRESS"], policies: [{timeout: {seconds: 30}}]}
+  gone: {protocol: v2-rest, endpoints: ["http://127.0.0.1:NOTHING"]}
+routes:
+  - {match: {model: gone}, backend: gone}
+  - {match: {model: "*"}, backend: hostile}
+"""
+MOST_SHOWN = 400_000
+"""Characters of the whole page, whatever came back."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[HostileServer]:
+    with hostile_server() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def gateway(server: HostileServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
+    with looked(tmp_path_factory.mktemp("hostile"), HOSTILE_CONFIG.replace("ADDRESS", server.address)) as found:
+        yield found
+
+
+def opened(context: BrowserContext, gateway: Looked, model: str, more: str = "") -> Page:
+    """The playground with a model chosen."""
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/playground?model={model}{more}")
+    expect(page.get_by_label("Values")).to_have_value("0")
+    return page
+
+
+def sent(page: Page) -> None:
+    """Send, and wait until the answer is shown."""
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".outcome")).to_be_visible()
+
+
+def expect_usable(page: Page) -> None:
+    """The page shows a bounded text, no markup of others, and answers to clicks."""
+    assert page.evaluate("document.body.textContent.length") < MOST_SHOWN
+    assert page.locator("main img, main script, main b").count() == 0
+    page.get_by_role("navigation").get_by_role("link", name="Routes").click()
+    expect(page.locator("main tbody tr")).to_have_count(2)
+
+
+def test_a_server_that_hangs_can_be_left(context: BrowserContext, gateway: Looked, server: HostileServer) -> None:
+    page = opened(context, gateway, "hangs")
+    cancel = page.get_by_role("button", name="Cancel")
+    expect(cancel).to_be_hidden()
+    page.get_by_role("button", name="Send").click()
+    assert server.hanging.wait(20)
+    expect(page.get_by_role("status").filter(has_text="Waiting for the answer…")).to_be_visible()
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    page.get_by_role("tab", name="Snippets").click()  # the page is used meanwhile
+    expect(page.get_by_role("tabpanel", name="Snippets")).to_be_visible()
+    cancel.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text="Cancelled")).to_be_visible()
+    expect(page.get_by_role("button", name="Send")).to_be_focused()
+    expect(cancel).to_be_hidden()
+    page.get_by_role("navigation").get_by_role("link", name="Listeners").click()
+    expect(page.locator("main tbody tr").first.locator("td").nth(10)).to_have_text("0")  # in flight
+    expect_usable(page)
+
+
+def test_a_server_that_hangs_ends_with_the_time_limit(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "hangs")
+    page.get_by_text("Parameters, headers, version, time limit").click()
+    page.get_by_label("Time limit").fill("0.5")
+    sent(page)
+    expect(page.locator(".outcome")).to_contain_text("no answer within 0.5 s")
+    expect(page.locator(".outcome .badge")).to_have_text("DEADLINE_EXCEEDED")
+    expect(page.get_by_role("tabpanel", name="v2-rest (as it came)")).to_contain_text("There is no reply.")
+    expect_usable(page)
+
+
+def test_when_to_try_again_is_shown(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "busy")
+    sent(page)
+    expect(page.locator(".outcome .badge")).to_have_text("RESOURCE_EXHAUSTED")
+    expect(page.locator(".outcome")).to_contain_text(SCRIPT)
+    expect(page.locator(".facts")).to_contain_text("Try again after7 s")
+    expect_usable(page)
+
+
+def test_a_backend_without_an_endpoint_that_answers_is_shown(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/playground?model=gone")
+    expect(page.get_by_role("status").filter(has_text="The signature is not known")).to_be_visible()
+    page.get_by_label("Name", exact=True).fill("x")
+    page.get_by_label("Values").fill("1")
+    sent(page)
+    expect(page.locator(".outcome .badge")).to_have_text("UNAVAILABLE")
+    expect(page.get_by_role("tabpanel", name="v2-rest (as it came)")).to_contain_text("status 503")
+    expect_usable(page)
+
+
+def test_why_a_server_lists_no_models_is_told(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/models")
+    without = page.get_by_role("region", name="Servers that list no models")
+    expect(without).to_contain_text(re.compile("gone: .*(refused|connect)"))
+    expect(without).not_to_contain_text("hostile")
+    expect(page.locator("main tbody tr").filter(has_text="busy")).to_contain_text(
+        SCRIPT
+    )  # why it is so, says the server
+    page.get_by_role("button", name="gone").click()
+    expect(page.get_by_role("region", name="Signature")).to_contain_text(re.compile("refused|connect"))
+    without.get_by_role("link", name="gone").click()
+    expect(page.locator(".node.chosen")).to_contain_text("gone")
+
+
+def test_markup_of_a_server_stays_text(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "markup")
+    sent(page)
+    outputs = page.get_by_role("region", name="Outputs")
+    expect(outputs).to_contain_text(HOSTILE)
+    expect(outputs).to_contain_text(SCRIPT)
+    expect(outputs).to_contain_text("(25,000 characters)")
+    for tab in ("v2-grpc", "graphpipe", "umbridge", "mip"):
+        page.get_by_role("tab", name=tab).click()
+    page.get_by_role("tab", name="Request").click()
+    expect_usable(page)
+
+
+def test_an_error_of_megabytes_is_cut(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "rude")
+    sent(page)
+    expect(page.locator(".outcome")).to_contain_text("characters)")
+    expect(page.locator(".outcome")).to_contain_text(SCRIPT)
+    expect_usable(page)
+
+
+def test_the_beginning_of_a_million_elements_is_shown_and_all_can_be_saved(
+    context: BrowserContext, gateway: Looked, tmp_path: Path
+) -> None:
+    page = opened(context, gateway, "million")
+    sent(page)
+    outputs = page.get_by_role("region", name="Outputs")
+    expect(outputs).to_contain_text(f"The beginning of {ELEMENTS:,} elements.")
+    assert len(outputs.inner_text()) < 20_000
+    with page.expect_download() as saving:
+        page.get_by_role("button", name="Save the whole reply").click()
+    saving.value.save_as(tmp_path / "reply.json")
+    found = json.loads((tmp_path / "reply.json").read_bytes())
+    assert found["outputs"][0]["data"] == [0.5] * ELEMENTS
+    page.get_by_role("tab", name="umbridge").click()
+    expect(page.get_by_role("tabpanel", name="umbridge")).to_contain_text("shown as they came only")
+    expect_usable(page)
+
+
+def test_outputs_beyond_those_that_are_shown_are_counted(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "many")
+    sent(page)
+    expect(page.get_by_role("region", name="Outputs").locator("tbody tr")).to_have_count(64)
+    expect(page.get_by_role("tabpanel", name="Reply")).to_contain_text("936 more outputs are not shown.")
+    expect_usable(page)
+
+
+def test_numbers_that_are_none_and_bytes_that_are_no_text_are_shown(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "strange", "&listener=grpc&protocol=v2-grpc")
+    sent(page)
+    outputs = page.get_by_role("region", name="Outputs")
+    expect(outputs).to_contain_text("[NaN, Infinity, -Infinity, 5e-324]")
+    expect(outputs).to_contain_text(r"\\xff\\xfe<b>")
+    expect_usable(page)
+
+
+EXPLAINING = """
+auth: {keys: {file: KEYS}}
+principals: {guest: {permissions: [plain]}, user: {permissions: [plain]}, analyst: {permissions: [plain, why]}}
+permissions: {plain: [{operations: [infer, metadata]}], why: [{operations: [explain]}]}
+"""
+
+
+def test_why_a_reply_is_not_explained_is_told(context: BrowserContext, tmp_path: Path) -> None:
+    made = {name: new_key(name) for name in ("user", "analyst")}
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(write_keys([entry for _, entry in made.values()]))
+    listeners = """listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {}, allow_explain: true}
+  - {name: open, bind: "127.0.0.1:0", protocols: [v2-rest], auth: {anonymous: guest}, allow_explain: true}
+  - {name: silent, bind: "127.0.0.1:0", protocols: [v2-rest]}
+  - {name: brief, bind: "127.0.0.1:0", protocols: [v2-rest], allow_explain: true, errors: {detail: brief}}
+admin:"""
+    text = re.sub(r"listeners:.*?admin:", listeners, CONFIG, flags=re.DOTALL)
+    with looked(tmp_path, text + EXPLAINING.replace("KEYS", str(keys))) as gateway:
+        page = opened(context, gateway, "double")
+        shown = page.get_by_role("tabpanel", name="Explain")
+
+        def explained(listener: str, key: str, why: str) -> None:
+            page.get_by_label("Listener", exact=True).select_option(listener)
+            if page.get_by_label("Key for the listener").is_visible():
+                page.get_by_label("Key for the listener").fill(key)
+            page.get_by_role("button", name="Send").click()
+            expect(page.locator(".waiting button")).to_be_hidden()
+            page.get_by_role("tab", name="Explain").click()
+            expect(shown).to_contain_text(why)
+
+        explained("silent", "", "its key allow_explain is false")
+        explained(
+            "http", "", "No key was given. Listener 'http' explains requests to clients with the permission explain"
+        )
+        explained("http", "wrong", "The listener did not accept the key")
+        explained(
+            "http", made["user"][0], "principal 'user', which does not have the permission explain for model 'double'"
+        )
+        explained("open", "", "No key was given, and 'guest', the principal of clients without one, does not have")
+        explained("brief", "", "With errors.detail: brief")
+        explained("http", made["analyst"][0], "As the request went that was sent just now.")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_everything_in_the_playground_has_a_name_and_contrast(
+    context: BrowserContext, gateway: Looked, theme: Literal["light", "dark"]
+) -> None:
+    page = opened(context, gateway, "million")
+    page.emulate_media(color_scheme=theme)
+    page.get_by_text("Parameters, headers, version, time limit").click()
+    page.get_by_role("button", name="Add an input").click()
+    sent(page)
+    for tab, button in (("Reply", ""), ("Request", ""), ("Explain", "Explain"), ("Snippets", "Snippets")):
+        if button:
+            page.get_by_role("button", name=button, exact=True).click()
+            expect(page.locator(".waiting button")).to_be_hidden()
+        page.get_by_role("tab", name=tab, exact=True).click()
+        panel = page.get_by_role("tabpanel", name=tab, exact=True)
+        expect(panel).to_be_visible()
+        controls = page.locator("input:visible, select:visible, textarea:visible, button:visible, a:visible, summary")
+        assert controls.evaluate_all(NAMELESS) == [], tab
+        stops = page.locator("main [tabindex='0']:visible")
+        assert stops.evaluate_all("nodes => nodes.filter((node) => !node.role).map((node) => node.outerHTML)") == [], (
+            tab
+        )
+        assert page.evaluate(CONTRASTS)[1] == [], tab
+
+
+def test_the_link_of_the_view_is_in_sight_on_a_phone(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "busy")
+    page.set_viewport_size({"width": 375, "height": 800})
+    page.reload()
+    expect(page.get_by_role("navigation").get_by_role("link", name="Playground")).to_be_in_viewport(ratio=0.95)
