@@ -8,6 +8,7 @@ from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
 from gateway.core.principal import Permission
 from gateway.core.record import Observer, Telling
 from gateway.core.tasks import spawn
+from gateway.core.transport import StartRecord
 from gateway.explain import explaining
 from gateway.observing.counters import Counters
 from gateway.observing.finished import FinishedRecords, Reader
@@ -55,7 +56,7 @@ class Observing:
         for each in list(self._all_finished):
             each.flush()
 
-    def recording(self, listener: ListenerConfig, config: Config) -> Recording | None:
+    def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
         """What makes the records of a listener's requests; None if nobody wants them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [explaining.on_start(needed_to_explain(listener))] if listener.allow_explain else []
@@ -69,7 +70,7 @@ class Observing:
         else:
             telling = Telling(ids.reply, listener.reply_headers, ids.forward)
         accepts = ids is None or ids.accept
-        return Recording(listener.name, observers, telling, accepts_ids=accepts, starts=starts)
+        return Recording(listener.name, observers, telling, accepts_ids=accepts, starts=starts).start
 
     def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
         """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""

@@ -6,12 +6,12 @@ it is woken up rarely. For the same reason the lines are not made in the thread.
 """
 
 import asyncio
-from collections.abc import Sequence
 from random import random
 from time import monotonic, time
 
 from gateway.core.record import OK, Record
 from gateway.observing.access_lines import Render
+from gateway.observing.batches import Batch, Kind
 from gateway.observing.writer import LineWriter
 
 PROBES = frozenset({"live", "ready", "health"})
@@ -44,12 +44,10 @@ class AccessLog:
         self._probes: dict[tuple[str, ...], tuple[str, int, str]] = {}
         """The outcome of the last probe, by client, listener, wire form and operation."""
 
-    def write(self, records: Sequence[Record]) -> None:
+    def write(self, batch: Batch) -> None:
         """Write the lines of requests that have ended."""
-        shown = [each for each in records if each.route or each.operation not in PROBES or self._is_news(each)]
-        if self._sample < 1:
-            shown = [each for each in shown if self._is_kept(each)]
-        if not shown:
+        shown = self._shown(batch)
+        if not len(shown):
             return
         if not self._collected:
             asyncio.get_running_loop().call_later(SECONDS, self.flush)
@@ -60,6 +58,16 @@ class AccessLog:
         if self._size >= MOST_COLLECTED:
             self.flush()
 
+    def _shown(self, batch: Batch) -> Batch:
+        """Those that have a line."""
+        probes = {kind for kind in set(batch.kinds) if _is_probe(kind)}
+        if not probes and self._sample == 1:
+            return batch
+        places = [at for at, kind in enumerate(batch.kinds) if kind not in probes or self._is_news(batch.records[at])]
+        if self._sample < 1:
+            places = [at for at in places if batch.kinds[at] in probes or self._is_kept(batch.kinds[at])]
+        return batch.only(places)
+
     def flush(self) -> None:
         """Let the thread write what is collected."""
         if self._collected:
@@ -67,9 +75,8 @@ class AccessLog:
         self._collected = []
         self._size = self._lines = 0
 
-    def _is_kept(self, record: Record) -> bool:
-        is_probe = not record.route and record.operation in PROBES
-        return is_probe or record.status != OK or record.code >= 400 or random() < self._sample
+    def _is_kept(self, kind: Kind) -> bool:
+        return kind.status != OK or kind.code >= 400 or random() < self._sample
 
     def _is_news(self, probe: Record) -> bool:
         """Whether it has another outcome than the client's probe before it."""
@@ -89,3 +96,7 @@ class AccessLog:
         """Write everything that is not written yet."""
         self.flush()
         self.writer.close()
+
+
+def _is_probe(kind: Kind) -> bool:
+    return not kind.route and kind.operation in PROBES

@@ -1,14 +1,16 @@
 """Counters of requests and the last errors, for the status API and the console."""
 
-from bisect import bisect_left
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TypeAlias
 
+import numpy as np
+
 from gateway.core.frozen import frozen
 from gateway.core.record import OK, Record
+from gateway.observing.batches import SECONDS, Batch
 
 MOST_ERRORS = 20
 """The last errors that are kept."""
@@ -18,6 +20,7 @@ bring any number of these, while the configuration bounds everything else."""
 
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
 """The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, each 1.58 times the one before."""
+_BOUNDS = np.array(LATENCY_BOUNDS)
 
 Place: TypeAlias = tuple[str, str, str, str]
 """Listener, route, backend and endpoint; the last ones are empty where a request did not come so far."""
@@ -73,33 +76,28 @@ class Counters:
         self._of_backend: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
 
-    def count(self, records: Iterable[Record]) -> None:
+    def count(self, batch: Batch) -> None:
         """Count requests that have ended."""
-        for each in records:
-            self._count(each)
-
-    def _count(self, record: Record) -> None:
-        status, ended = record.status, record.ended
-        place = record.listener, record.route, record.backend, record.endpoint
-        path = self._paths.get(place) or self._path(place)
-        path.latencies[bisect_left(LATENCY_BOUNDS, ended - record.received)] += 1
-        path.changed = ended
-        if status == OK:
-            path.succeeded += 1
-        else:
-            path.failed[status] += 1
-            self.errors += 1
-            self._errors.append(
-                RequestError(
-                    datetime.now(UTC), record.id, record.listener, record.operation, record.model, record.route,
-                    record.backend, record.endpoint, status, record.reason,
-                )
-            )  # fmt: skip
+        buckets = _BOUNDS.searchsorted(batch.numbers[SECONDS]).tolist()
+        paths = {
+            kind: self._path((kind.listener, kind.route, kind.backend, kind.endpoint)) for kind in set(batch.kinds)
+        }
+        for record, kind, bucket in zip(batch.records, batch.kinds, buckets, strict=True):
+            path = paths[kind]
+            path.latencies[bucket] += 1
+            path.changed = record.ended
+            if kind.status == OK:
+                path.succeeded += 1
+            else:
+                path.failed[kind.status] += 1
+                self.errors += 1
+                self._errors.append(_error(record))
 
     def _path(self, place: Place) -> CountedPath:
-        if len(self._paths) >= MOST_PATHS:
-            place = (*place[:3], "")
         path = self._paths.get(place)
+        if path is None and len(self._paths) >= MOST_PATHS:
+            place = (*place[:3], "")
+            path = self._paths.get(place)
         if path is None:
             path = self._paths[place] = CountedPath(place)
             listener, _, backend, _ = place
@@ -123,6 +121,13 @@ class Counters:
     def last_errors(self) -> tuple[RequestError, ...]:
         """The last errors, the newest first."""
         return tuple(reversed(self._errors))
+
+
+def _error(record: Record) -> RequestError:
+    return RequestError(
+        datetime.now(UTC), record.id, record.listener, record.operation, record.model, record.route, record.backend,
+        record.endpoint, record.status, record.reason,
+    )  # fmt: skip
 
 
 def _by_status(paths: Iterable[CountedPath]) -> dict[str, int]:

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from gateway.core.record import Record
+from gateway.observing.batches import Batch
 
 log = logging.getLogger(__name__)
 
@@ -14,8 +15,8 @@ BATCH = 128
 SECONDS = 0.1
 """The longest that a record waits."""
 
-Reader: TypeAlias = Callable[[Sequence[Record]], None]
-"""What gets the Records of requests that have ended, in the order of their ends."""
+Reader: TypeAlias = Callable[[Batch], None]
+"""What reads the Records of requests that have ended."""
 
 
 class FinishedRecords:
@@ -47,8 +48,9 @@ class FinishedRecords:
         records, self._records = self._records, []
         if not records:
             return
+        batch = Batch(records)
         for read in self.readers:
             try:
-                read(records)
+                read(batch)
             except Exception:
                 log.exception("a reader of requests that have ended failed")

@@ -14,8 +14,12 @@ OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 
 
 class Recording:
-    """A StartRecord for one listener, whose Records go to `observers`. `accepts_ids`: the client's request id is used
-    if it sends one. `starts`: what is called with each new Record, its message and protocol."""
+    """Makes the Records of one listener: `start` is its StartRecord.
+
+    - `observers`: whom the Records go to.
+    - `accepts_ids`: the client's request id is used if it sends one.
+    - `starts`: what is called with each new Record, its message and protocol.
+    """
 
     def __init__(
         self,
@@ -32,12 +36,12 @@ class Recording:
         self._telling = telling
         self._accepts_ids = accepts_ids
 
-    def __call__(self, message: Message, protocol: Protocol) -> Record:
+    def start(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
         accepted, traceparent, headers, parts = "", b"", message.headers.first, message.parts
         if ID in headers or TRACE in headers:
             accepted, traceparent = accepted_id(headers)
-        record = Record(
+        record = Record().begin(
             self._observers,
             accepted if accepted and self._accepts_ids else next(new_ids),
             self._listener,

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from itertools import count
+from itertools import chain, count
 
 from gateway.core.record import ID_HEADER, TRACE_HEADER
 
@@ -34,12 +34,11 @@ def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
     return accepted or found[1].decode(), trace
 
 
-def _new_ids() -> Iterator[str]:
+def _blocks_of_ids() -> Iterator[Iterator[str]]:
     prefix = os.urandom(8).hex()
     for number in count(int.from_bytes(os.urandom(2))):
-        first_digits = f"{prefix}{number:06x}"
-        yield from [first_digits + last for last in _LAST_DIGITS]
+        yield map(f"{prefix}{number:06x}".__add__, _LAST_DIGITS)
 
 
-new_ids = _new_ids()
+new_ids = chain.from_iterable(_blocks_of_ids())
 """New ids: each has 24 hexadecimal digits, the first 16 of which are those of this process."""

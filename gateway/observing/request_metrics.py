@@ -6,16 +6,20 @@ prometheus-client renders the page; its own counters and histograms take a lock 
 as much.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic, time
 from typing import TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.core.record import OK, Record
+from gateway.core.record import OK
+from gateway.observing.batches import BYTES_IN, BYTES_OUT, Batch, Kind
+from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
-from gateway.observing.histogram import Histogram
+from gateway.observing.histogram import Exemplars, buckets
 from gateway.observing.model_labels import ModelLabels
 
 T = TypeVar("T")
@@ -57,41 +61,64 @@ FAMILIES = (
 Labels: TypeAlias = tuple[str, str, str, str, str, str]
 
 
-class _Series:
-    """What is counted for one combination of LABELS."""
-
-    __slots__ = ("bytes_in", "bytes_out", "decode", "encode", "queue", "retries", "total", "upstream")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bytes_in = self.bytes_out = self.retries = 0
-        self.total, self.queue, self.upstream = Histogram(bounds), Histogram(bounds), Histogram(bounds)
-        self.decode, self.encode = Histogram(bounds), Histogram(bounds)
-
-    def add(self, group: Sequence[Record]) -> None:
-        """Count requests."""
-        # Attributes that are read here, and not by functions of `operator`, cost a tenth.
-        self.bytes_in += sum([each.bytes_in for each in group])
-        self.bytes_out += sum([each.bytes_out for each in group])
-        seconds = [each.ended - each.received for each in group]
-        buckets = self.total.add(seconds)
-        for at, last in dict(zip(buckets, range(len(group)), strict=True)).items():
-            self.total.exemplars[at] = (group[last].id, seconds[last], group[last].ended)
-        self.decode.add([each.decode for each in group])
-        self.encode.add([each.encode for each in group])
-        tried = [each for each in group if each.tries]
-        self.upstream.add([each.upstream for each in tried])
-        self.queue.add([each.queued for each in tried])
-        self.retries += sum([each.retries for each in tried])
+_TOTAL, _DECODE, _ENCODE, _UPSTREAM, _QUEUE = range(5)
+"""The histograms; their numbers are those of the same rows of `Batch.numbers`."""
+_NOWHERE = 0
+"""The row of what is not to be counted."""
 
 
-class _Counted:
-    """The number of requests of a series that ended with one code."""
+class _Table:
+    """What is counted, in a row of numbers for each combination of LABELS and code.
 
-    __slots__ = ("count", "series")
+    - `rows`: the number of the row of each combination.
+    - `counts`: INT64[rows, 5, buckets], how many values fell into each bucket of each histogram.
+    - `sums`: FP64[rows, 8], the sums of the first rows of `Batch.numbers`. Numbers of bytes are exact up to 2**53.
+    - `exemplars`: of the histogram of total times, by row.
+    """
 
-    def __init__(self, series: _Series) -> None:
-        self.count = 0
-        self.series = series
+    def __init__(self, bounds: Sequence[float], capacity: int = 64) -> None:
+        self.bounds = np.array(bounds, np.float64)
+        self.rows: dict[tuple[str, ...], int] = {}
+        self.counts: NDArray[np.int64] = np.zeros((capacity, 5, len(bounds) + 1), np.int64)
+        self.sums: NDArray[np.float64] = np.zeros((capacity, 8))
+        self.exemplars: dict[int, Exemplars] = {}
+
+    def row(self, key: tuple[str, ...]) -> int:
+        """The row of this combination, a new one if it has none yet."""
+        found = self.rows.get(key)
+        if found is None:
+            found = len(self.rows) + 1
+            if found == len(self.counts):
+                # The reader's thread may have the old arrays; each row that it knows is in both.
+                self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)))
+                self.sums = np.concatenate((self.sums, np.zeros_like(self.sums)))
+            self.exemplars[found] = {}
+            self.rows[key] = found
+        return found
+
+    def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
+        """Count each request of `batch` in one of `rows`; its time in queues and at endpoints in one of `asked`."""
+        row = np.empty((8, len(batch)), np.int64)
+        row[:] = np.array(rows)
+        if asked is not rows:
+            row[_UPSTREAM : _QUEUE + 1] = np.array(asked)
+        _, histograms, width = self.counts.shape
+        places = self.bounds.searchsorted(batch.numbers[:histograms])
+        cells = (row[:histograms] * histograms + np.arange(histograms)[:, None]) * width + places
+        np.add.at(self.counts.reshape(-1), cells.reshape(-1), 1)
+        np.add.at(self.sums.reshape(-1), (row * 8 + np.arange(8)[:, None]).reshape(-1), batch.numbers[:8].reshape(-1))
+        for cell, at in dict(zip(cells[_TOTAL].tolist(), range(len(batch)), strict=True)).items():
+            record = batch.records[at]
+            self.exemplars[cell // (histograms * width)][cell % width] = (record.id, record.seconds, record.ended)
+
+    def only(self, is_kept: Callable[[Sequence[str]], bool]) -> "_Table":
+        """A table with the rows of these combinations."""
+        kept = {key: row for key, row in self.rows.items() if is_kept(key)}
+        new = _Table(self.bounds.tolist(), max(64, 2 * len(kept)))
+        for key, row in kept.items():
+            at = new.row(key)
+            new.counts[at], new.sums[at], new.exemplars[at] = self.counts[row], self.sums[row], self.exemplars[row]
+        return new
 
 
 class RequestMetrics(Collector):
@@ -112,9 +139,7 @@ class RequestMetrics(Collector):
         if bounds == self._bounds:
             return
         self._bounds = bounds
-        self._counted: dict[tuple[str, ...], _Counted] = {}
-        """By LABELS and code."""
-        self._series: dict[Labels, _Series] = {}
+        self._table = _Table(bounds)
         self._errors: dict[tuple[str, ...], int] = {}
         """By LABELS and reason."""
         self._losses: dict[tuple[str, ...], int] = {}
@@ -128,64 +153,32 @@ class RequestMetrics(Collector):
             listener, _, model, _, _, backend = labels[: len(LABELS)]
             return listener in listeners and (not backend or backend in backends) and model in self.models
 
-        # New dicts: the thread that renders the page may be reading the old ones.
-        self._counted = {key: each for key, each in self._counted.items() if is_kept(key)}
-        self._series = {key: each for key, each in self._series.items() if is_kept(key)}
+        # New objects: the thread that renders the page may be reading the old ones.
+        self._table = self._table.only(is_kept)
         self._errors = {key: each for key, each in self._errors.items() if is_kept(key)}
         self._losses = {key: each for key, each in self._losses.items() if is_kept(key)}
 
-    def count(self, records: Sequence[Record]) -> None:
+    def count(self, batch: Batch) -> None:
         """Count requests that have ended."""
-        groups: dict[tuple[str, ...], list[Record]] = {}
-        for record in records:
-            key = (
-                record.listener, record.route, record.model, record.in_protocol, record.out_protocol, record.backend,
-                record.status,
-            )  # fmt: skip
-            if key in groups:
-                groups[key].append(record)
-            else:
-                groups[key] = [record]
-        for labels, group in groups.items():
-            counted = self._counted.get(labels)
-            if counted is None:
-                # Anew for each record: a model gets its label with its first answer.
-                for record in group:
-                    self._count_group(self._find(record), [record])
-            else:
-                self._count_group(counted, group)
+        # In the order of their ends: a model gets its label with its first answer.
+        labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
+        row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
+        rows = [row_of[kind] for kind in batch.kinds]
+        untried = {kind for kind in row_of if not kind.tries}
+        asked = [_NOWHERE if kind in untried else row_of[kind] for kind in batch.kinds] if untried else rows
+        self._table.add(batch, rows, asked)
+        if any(kind.reason for kind in row_of):
+            for kind in batch.kinds:
+                if kind.reason:
+                    _add_one(self._errors, (*labels[kind], kind.reason))
+        for record, kind in zip(batch.records, batch.kinds, strict=True):
+            if record.losses:
+                for loss in record.losses:
+                    _add_one(self._losses, (*labels[kind], loss))
 
-    def _count_group(self, counted: "_Counted", group: list[Record]) -> None:
-        """Count requests with the same labels and code."""
-        counted.count += len(group)
-        counted.series.add(group)
-        for record in group:
-            if record.reason or record.losses:
-                self._count_rare(record)
-
-    def _find(self, record: Record) -> _Counted:
-        labels = self._labels(record)
-        key = (*labels, record.status)
-        counted = self._counted.get(key)
-        if counted is None:
-            series = self._series.get(labels)
-            if series is None:
-                series = self._series[labels] = _Series(self._bounds)
-            counted = self._counted[key] = _Counted(series)
-        return counted
-
-    def _labels(self, record: Record) -> Labels:
-        model = self.models.label(record.model, is_answered=record.status == OK)
-        return record.listener, record.route, model, record.in_protocol, record.out_protocol, record.backend
-
-    def _count_rare(self, record: Record) -> None:
-        labels = self._labels(record)
-        if record.reason:
-            key = (*labels, record.reason)
-            self._errors[key] = self._errors.get(key, 0) + 1
-        for kind in record.losses or ():
-            key = (*labels, kind)
-            self._losses[key] = self._losses.get(key, 0) + 1
+    def _labels(self, kind: Kind) -> Labels:
+        model = self.models.label(kind.model, is_answered=kind.status == OK)
+        return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the registry need not collect the metrics to learn their names."""
@@ -194,18 +187,31 @@ class RequestMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """The metrics with their values now, large ones in several parts of the same name. Called from another thread
         than the one that counts."""
-        yield from _counters(REQUESTS, [(key, each.count) for key, each in list(self._counted.items())])
-        series = list(self._series.items())
-        yield from _counters(REQUEST_BYTES, [(labels, each.bytes_in) for labels, each in series])
-        yield from _counters(RESPONSE_BYTES, [(labels, each.bytes_out) for labels, each in series])
-        yield from _counters(RETRIES, [(labels, each.retries) for labels, each in series])
+        table = self._table
+        rows = list(table.rows.items())
+        counts, sums = table.counts.copy(), table.sums.copy()
+        yield from _counters(REQUESTS, [(key, int(counts[row, _TOTAL].sum())) for key, row in rows])
+        rows_of: dict[tuple[str, ...], list[int]] = {}
+        for key, row in rows:
+            rows_of.setdefault(key[:-1], []).append(row)
+        for family, at in ((REQUEST_BYTES, BYTES_IN), (RESPONSE_BYTES, BYTES_OUT), (RETRIES, RETRIED)):
+            yield from _counters(family, [(labels, float(sums[found, at].sum())) for labels, found in rows_of.items()])
         yield from _counters(ERRORS, list(self._errors.items()))
         yield from _counters(LOSSES, list(self._losses.items()))
-        yield from _histograms(TOTAL, [(labels, each.total) for labels, each in series])
-        yield from _histograms(QUEUE, [(labels, each.queue) for labels, each in series])
-        yield from _histograms(UPSTREAM, [(labels, each.upstream) for labels, each in series])
-        yield from _histograms(DECODE, [(labels, each.decode) for labels, each in series])
-        yield from _histograms(ENCODE, [(labels, each.encode) for labels, each in series])
+        bounds = self._bounds
+        for family, at in (
+            (TOTAL, _TOTAL),
+            (QUEUE, _QUEUE),
+            (UPSTREAM, _UPSTREAM),
+            (DECODE, _DECODE),
+            (ENCODE, _ENCODE),
+        ):
+            exemplars = table.exemplars if at == _TOTAL else {}
+            yield from _histograms(family, bounds, rows_of, counts[:, at], sums[:, at], exemplars)
+
+
+def _add_one(counts: dict[tuple[str, ...], int], key: tuple[str, ...]) -> None:
+    counts[key] = counts.get(key, 0) + 1
 
 
 PART = 50
@@ -227,13 +233,24 @@ def _counters(family: Family, values: Sequence[tuple[Sequence[str], float]]) -> 
         yield metric
 
 
-def _histograms(family: Family, values: Sequence[tuple[Sequence[str], Histogram]]) -> Iterator[Metric]:
+def _histograms(
+    family: Family,
+    bounds: Sequence[float],
+    rows_of: Mapping[tuple[str, ...], list[int]],
+    counts: NDArray[np.int64],
+    sums: NDArray[np.float64],
+    exemplars: Mapping[int, Exemplars],
+) -> Iterator[Metric]:
     """The histograms that have values: that of a stage that no request reached is left out."""
     epoch = time() - monotonic()
-    for part in _parts(values):
+    counted = [(labels, rows) for labels, rows in rows_of.items() if counts[rows].any()]
+    for part in _parts(counted):
         metric = family.histogram()
-        for labels, each in part:
-            buckets = each.buckets(epoch)
-            if buckets[-1][1]:
-                metric.add_metric(labels, buckets, each.sum)
+        for labels, rows in part:
+            latest: Exemplars = {}
+            for place, last in [each for row in rows for each in list(exemplars.get(row, {}).items())]:
+                if place not in latest or latest[place][2] < last[2]:
+                    latest[place] = last
+            cumulative = counts[rows].sum(axis=0).cumsum().tolist()
+            metric.add_metric(labels, buckets(bounds, cumulative, latest, epoch), float(sums[rows].sum()))
         yield metric

@@ -142,7 +142,7 @@ class MirrorRecord(Record):
         """The facts of the span."""
         joined = client if client is not None and client.telling.forwards else None
         name, parent = ("", b"") if joined is None else (joined.id, joined.traceparent)
-        super().__init__((), name, "", "", "", 0.0, 0, Telling(forwards=True), parent)
+        self.begin((), name, "", "", "", 0.0, 0, Telling(forwards=True), parent)
         if client is None:
             return
         context = self.context = client.context

@@ -39,7 +39,7 @@ async def exchanges() -> Exchanges:
 async def status(exchanges: Exchanges, identity: str) -> tuple[str, str]:
     """The principal and the reason that the record of a message has."""
     seen: list[Record] = []
-    record = Record([seen.append], "id", "mip", "mip", "", 0.0, 0)
+    record = Record().begin([seen.append], "id", "mip", "mip", "", 0.0, 0)
     message = Message(parts=PING.parts, identity=identity, record=record)
     reply = exchanges.exchange(message, protocols()["mip"])
     if isawaitable(reply):

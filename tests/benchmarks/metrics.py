@@ -9,6 +9,7 @@ from pathlib import Path
 from timeit import repeat
 
 from gateway.core.record import Record
+from gateway.observing.batches import Batch
 from gateway.observing.finished import BATCH
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
@@ -44,9 +45,9 @@ def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
 def counting() -> float:
     """Microseconds that counting one request takes; the least of some rounds."""
     metrics = RequestMetrics(ModelLabels(100, ["model"]), [0.001 * 2**at for at in range(16)])
-    record = Record((), "0af7651916cd43dd8448eb211c80319c", "http", "v2-rest", "127.0.0.1:4000", 1.0, 200)
+    record = Record().begin((), "0af7651916cd43dd8448eb211c80319c", "http", "v2-rest", "127.0.0.1:4000", 1.0, 200)
     record.model, record.route, record.backend, record.out_protocol = "model", "routes[0]", "lab", "v2-grpc"
     record.tries, record.upstream, record.decode, record.encode = 1, 0.0034, 0.00004, 0.00003
     record.end(200, 300)
     batch = [record] * BATCH
-    return 1e6 * min(repeat(lambda: metrics.count(batch), number=_BATCHES, repeat=7)) / _BATCHES / BATCH
+    return 1e6 * min(repeat(lambda: metrics.count(Batch(batch)), number=_BATCHES, repeat=7)) / _BATCHES / BATCH

@@ -12,7 +12,7 @@ from gateway.core.types import Message
 
 
 def record(*observers: object, telling: Telling = Telling()) -> Record:  # noqa: B008 - it is frozen
-    return Record(observers, "id-1", "http", "v2-rest", "h:1", 0.0, 1, telling, b"00-trace")  # type: ignore[arg-type]
+    return Record().begin(observers, "id-1", "http", "v2-rest", "h:1", 0.0, 1, telling, b"00-trace")  # type: ignore[arg-type]
 
 
 def test_observers_are_told_once() -> None:
@@ -72,7 +72,7 @@ def test_a_record_keeps_no_name_of_any_length() -> None:
     message = Message(
         "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**6),), pattern="POST /Evaluate"
     )
-    kept = Record((), "1", "l", "umbridge", "", 0.0, 0)
+    kept = Record().begin((), "1", "l", "umbridge", "", 0.0, 0)
     set_field(message, "record", kept)
     request = decoded(message, protocol, ListenerSettings("l"))
     assert len(request.model) == 10**6

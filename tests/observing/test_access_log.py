@@ -13,6 +13,7 @@ from gateway.core.record import Record
 from gateway.observing import access_log, writer
 from gateway.observing.access_lines import json_lines
 from gateway.observing.access_log import AccessLog
+from gateway.observing.batches import Batch
 from gateway.observing.writer import LineWriter
 
 
@@ -22,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def ended(*, fails: bool = False, id: str = "x") -> Record:
-    told = Record((), id, "http", "v2-rest", "h:1", 0.0, 0)
+    told = Record().begin((), id, "http", "v2-rest", "h:1", 0.0, 0)
     if fails:
         told.failed(not_found("no such model"))
     told.end(404 if fails else 200, 0)
@@ -35,8 +36,8 @@ def lines(path: Path) -> Iterator[dict[str, object]]:
 
 async def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write([ended(id="n0"), ended(id="n1")])
-    log.write([ended(id="n2")])
+    log.write(Batch([ended(id="n0"), ended(id="n1")]))
+    log.write(Batch([ended(id="n2")]))
     log.close()
     assert [each["id"] for each in lines(path)] == ["n0", "n1", "n2"]
 
@@ -46,8 +47,8 @@ async def test_lines_are_written_soon_without_further_requests(path: Path) -> No
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(reader, True)
     log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write([ended(id="one")])
-    log.write([ended(id="two")])
+    log.write(Batch([ended(id="one")]))
+    log.write(Batch([ended(id="two")]))
     read = await asyncio.to_thread(os.read, reader, 4096)
     assert [json.loads(line)["id"] for line in read.splitlines()] == ["one", "two"]
     log.close()
@@ -57,23 +58,23 @@ async def test_lines_are_written_soon_without_further_requests(path: Path) -> No
 async def test_many_lines_do_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "MOST_COLLECTED", 500)
     log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write([ended(id="one"), ended(id="two")])
+    log.write(Batch([ended(id="one"), ended(id="two")]))
     log.writer.close()  # writes what was handed over
     assert [each["id"] for each in lines(path)] == ["one", "two"]
 
 
 async def test_sampling_leaves_out_successes_only(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.0)
-    log.write([ended(), ended(fails=True, id="failed"), ended()])
+    log.write(Batch([ended(), ended(fails=True, id="failed"), ended()]))
     log.close()
     assert [each["id"] for each in lines(path)] == ["failed"]
 
 
 def probed(log: AccessLog, id: str, code: int = 200, reason: str = "", client: str = "10.0.0.1:1") -> None:
-    told = Record((), id, "http", "v2-rest", client, 0.0, 0)
+    told = Record().begin((), id, "http", "v2-rest", client, 0.0, 0)
     told.operation, told.reason = "ready", reason
     told.end(code, 0)
-    log.write([told])
+    log.write(Batch([told]))
 
 
 @pytest.mark.parametrize("sample", [1.0, 0.0])
@@ -91,17 +92,17 @@ async def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample:
 async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines)
     for _ in range(2):
-        told = Record((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
+        told = Record().begin((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
         told.operation, told.route = "ready", "routes[0]"
         told.end(200, 0)
-        log.write([told])
+        log.write(Batch([told]))
     log.close()
     assert len(list(lines(path))) == 2
 
 
 async def test_half_of_the_successes_are_about_half(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.5)
-    log.write([ended() for _ in range(2000)])
+    log.write(Batch([ended() for _ in range(2000)]))
     log.close()
     assert 800 < len(list(lines(path))) < 1200
 

@@ -1,23 +1,23 @@
 """Requests that have ended reach all who read their Records: soon, in order, and once."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from gateway.core.record import Record
+from gateway.observing.batches import Batch
 from gateway.observing.finished import BATCH, FinishedRecords
 
 
 def ended(finished: FinishedRecords, id: str = "x") -> Record:
-    record = Record([finished.add], id, "http", "v2-rest", "h:1", 0.0, 0)
+    record = Record().begin([finished.add], id, "http", "v2-rest", "h:1", 0.0, 0)
     record.end(200, 0)
     return record
 
 
 async def test_a_batch_is_handed_over_when_it_is_full() -> None:
     finished, read = FinishedRecords(), list[Record]()
-    finished.readers.append(read.extend)
+    finished.readers.append(lambda batch: read.extend(batch.records))
     records = [ended(finished, f"n{number}") for number in range(BATCH + 3)]
     assert read == records[:BATCH]
     finished.flush()
@@ -31,24 +31,24 @@ async def test_a_record_is_handed_over_soon_without_further_requests() -> None:
     finished.readers.append(read.set_result)
     record = ended(finished)
     async with asyncio.timeout(20):
-        assert await read == [record]
+        assert (await read).records == [record]
 
 
 async def test_what_comes_after_a_full_batch_does_not_wait_longer() -> None:
-    finished, read = FinishedRecords(), asyncio.Queue[Sequence[Record]]()
+    finished, read = FinishedRecords(), asyncio.Queue[Batch]()
     finished.readers.append(read.put_nowait)
     for _ in range(2):
         records = [ended(finished) for _ in range(BATCH + 1)]
         async with asyncio.timeout(20):
-            assert [await read.get(), await read.get()] == [records[:BATCH], records[BATCH:]]
+            assert [(await read.get()).records, (await read.get()).records] == [records[:BATCH], records[BATCH:]]
 
 
 async def test_a_reader_that_fails_spoils_nothing_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    def fail(records: Sequence[Record]) -> None:
+    def fail(batch: Batch) -> None:
         raise ZeroDivisionError
 
     finished, read = FinishedRecords(), list[Record]()
-    finished.readers += [fail, read.extend]
+    finished.readers += [fail, lambda batch: read.extend(batch.records)]
     record = ended(finished)
     finished.flush()
     assert read == [record]

@@ -7,6 +7,7 @@ import pytest
 from gateway.admin.metrics import MetricsPage
 from gateway.core.record import Record
 from gateway.core.types import Headers, Message
+from gateway.observing.batches import Batch
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import PART, RequestMetrics
 from tests.observing.scraped import Page, openmetrics
@@ -17,7 +18,7 @@ OPENMETRICS = Message(headers=Headers([(b"accept", b"application/openmetrics-tex
 
 def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
     """A Record of a request that took `seconds`."""
-    made = Record((), "id-1", "http", "v2-rest", "127.0.0.1:4000", 0.0, 10)
+    made = Record().begin((), "id-1", "http", "v2-rest", "127.0.0.1:4000", 0.0, 10)
     made.model = model
     for name, value in fields.items():
         setattr(made, name, value)
@@ -27,7 +28,7 @@ def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
 
 def counting(*records: Record, models: ModelLabels | None = None) -> RequestMetrics:
     metrics = RequestMetrics(models or ModelLabels(1000), [0.1, 0.25, 1])
-    metrics.count(records)
+    metrics.count(Batch(records))
     return metrics
 
 
@@ -66,8 +67,8 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
     metrics = counting(failed, record("new"), record("named"), models=ModelLabels(1, ["named"]))
     page = Page(text(metrics))
     assert page.by("gateway_requests_total", "model") == {"other": 1, "new": 1, "named": 1}
-    metrics.count([failed])
-    metrics.count([record("third")])
+    metrics.count(Batch([failed]))
+    metrics.count(Batch([record("third")]))
     page = Page(text(metrics))
     assert page.by("gateway_requests_total", "model") == {"other": 2, "new": 2, "named": 1}
     assert page.by("gateway_errors_total", "model") == {"other": 1, "new": 1}
@@ -76,7 +77,7 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
 def test_an_id_that_openmetrics_cannot_hold_is_no_exemplar() -> None:
     metrics = counting(record(id="x" * 128))
     assert " # {" not in text(metrics, OPENMETRICS)
-    metrics.count([record(id="x" * 100)])
+    metrics.count(Batch([record(id="x" * 100)]))
     page = openmetrics(text(metrics, OPENMETRICS))
     (exemplar,) = [sample.exemplar for family in page for sample in family.samples if sample.exemplar]
     assert exemplar.labels == {"request_id": "x" * 100}

@@ -890,7 +890,7 @@ class SlowWire(Wire):
 async def test_a_record_has_what_the_server_took_and_not_what_the_client_took(taken: int, seconds: float) -> None:
     lab = Lab()
     lab.backend.endpoints[0].connector = SlowWire(lab.clock)
-    record = Record((), "id", "", "", "", 0, 0)
+    record = Record().begin((), "id", "", "", "", 0, 0)
     responses = lab.backend.stream(Request(Operation.INFER, "m", record=record))
     async for _ in responses:
         lab.clock.now += 100  # the client reads the response

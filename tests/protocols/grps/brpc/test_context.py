@@ -45,7 +45,7 @@ def sent(record: Record, *, seconds: float | None = None, span: Span | None = No
 def record(
     id: str, context: TraceContext | Unsampled | None = None, traceparent: bytes = b"", *, forwards: bool = True
 ) -> Record:
-    made = Record((), id, "brpc", "grps-brpc", "", 0, 0, Telling(forwards=forwards), traceparent)
+    made = Record().begin((), id, "brpc", "grps-brpc", "", 0, 0, Telling(forwards=forwards), traceparent)
     made.context = context
     return made
 
