@@ -1,0 +1,261 @@
+"""One contest measured: the sides take turns, round after round, so that what else the machine does meets all of them
+alike. Of the rounds, the medians; a ratio is the median of the rounds' ratios."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from tests.benchmarks.contest import wrk
+from tests.benchmarks.contest.forms import Form, numbers
+from tests.benchmarks.contest.generator import Load, Result
+from tests.benchmarks.contest.process import Watched
+from tests.benchmarks.contest.sides import MissingError, Side, Started
+from tests.benchmarks.servers import Server
+from tests.peers.build import ROOT
+
+POOL = 16
+"""Random payloads that are sent in turns."""
+POOL_BYTES = 2**24
+"""Of large ones fewer, but two."""
+SHARE = 0.5
+"""The rate of the latencies, by what the slowest side of the contest can answer."""
+LATENCIES = ("p50", "p99", "p99.9")
+
+
+class WrongReplyError(Exception):
+    """What is measured does not do its work."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often."""
+
+    rounds: int
+    seconds: float
+    """Of each turn without a pause, and of each with a rate."""
+    latencies: bool = True
+    use_wrk: bool = True
+
+
+@dataclass(frozen=True)
+class Contest:
+    """One load on some sides."""
+
+    name: str
+    size: int
+    """Numbers of the vector."""
+    in_flight: int
+    sides: tuple[Side, ...]
+
+
+@dataclass
+class Figures:
+    """Of one side: the medians of the rounds."""
+
+    cpu: float = 0.0
+    """Microseconds of CPU per request, all threads and children of the process."""
+    per_second: float = 0.0
+    rate: float = 0.0
+    """Of the latencies: requests that are due per second; the same for all sides."""
+    latencies: dict[str, float] = field(default_factory=dict)
+    """Microseconds since a request was due."""
+    peak: int = 0
+    """Bytes of resident memory, the most in any round."""
+    ratio: float = 1.0
+    """The CPU of the first side by the CPU of this one, the median of the rounds' ratios."""
+    generator_busy: float = 0.0
+    """The largest share of a core that the load generator took while latencies were measured."""
+    missing: str = ""
+    """Why there are no figures: the program is not there, and this installs it; or how it failed."""
+
+
+class Generator:
+    """The load generator's process."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def prepare(self, load: Load) -> None:
+        """Connect and warm up.
+
+        Raises:
+            WrongReplyError: a reply was not right.
+        """
+        self._write(json.dumps(asdict(load)))
+        self._read()
+
+    def go(self) -> Result:
+        """Send the load that was prepared.
+
+        Raises:
+            WrongReplyError: a reply was not right.
+        """
+        self._write("go")
+        return Result(**self._read())
+
+    def leave(self) -> None:
+        """Do not send the load that was prepared."""
+        self._write("")
+
+    def _write(self, line: str) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.write(f"{line}\n")
+        self._child.stdin.flush()
+
+    def _read(self) -> dict[str, object]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        document = json.loads(line) if line else {"error": "the load generator ended"}
+        if document != "ready" and "error" in document:
+            raise WrongReplyError(document["error"])
+        return document
+
+
+@contextmanager
+def generator() -> Iterator[Generator]:
+    """The load generator, started; it ends with the context."""
+    command = [sys.executable, "-m", "tests.benchmarks.contest.generator"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        yield Generator(child)
+        child.communicate()
+
+
+class Turn:
+    """One side of a contest that works: its load, and its process."""
+
+    def __init__(self, side: Side, server: Server, load: Load, watched: Watched, folder: Path, program: str | None):
+        self.side = side
+        self.server = server
+        self._load = load
+        self._watched = watched
+        self._folder = folder
+        self._wrk = None if load.method else program
+        self.cpu: list[float] = []
+        self.per_second: list[float] = []
+        self.latencies: list[Mapping[str, float]] = []
+        self.peak = 0
+        self.busy = 0.0
+
+    def flat_out(self, generator: Generator) -> None:
+        """A turn in which each connection sends the next request when it has the reply."""
+        self._watched.forget_peak()
+        if self._wrk and self._load.seconds >= 1:
+            before = self._watched.cpu()
+            result = wrk.run(self._wrk, self._load, self._folder)
+        else:
+            generator.prepare(self._load)
+            before = self._watched.cpu()
+            result = generator.go()
+        self.cpu.append(1e6 * (self._watched.cpu() - before) / result.answered)
+        self.per_second.append(result.answered / result.seconds)
+        self.peak = max(self.peak, self._watched.peak())
+
+    def at_rate(self, generator: Generator, rate: float) -> None:
+        """A turn in which requests are due at random times of that rate."""
+        generator.prepare(replace(self._load, rate=rate))
+        result = generator.go()
+        self.latencies.append(result.latencies)
+        self.busy = max(self.busy, result.busy)
+
+
+def measure(contest: Contest, plan: Plan, started: Started, load: Generator) -> dict[str, Figures]:
+    """The figures of each side by its name.
+
+    Raises:
+        WrongReplyError: a side that is there does not give back the numbers that it was sent.
+    """
+    figures: dict[str, Figures] = {}
+    turns = []
+    for side in contest.sides:
+        try:
+            turns.append(_turn(contest, side, plan, started, load))
+        except MissingError as error:
+            figures[side.name] = Figures(missing=str(error))
+    for number in range(plan.rounds):
+        for turn in _rotated(turns, number):
+            turn.flat_out(load)
+    rate = 0.0
+    if plan.latencies:
+        rate = SHARE * min(median(turn.per_second) for turn in turns)
+        for number in range(plan.rounds):
+            for turn in _rotated(turns, number):
+                turn.at_rate(load, rate)
+    for turn in turns:
+        figures[turn.side.name] = _figures(turn, turns[0], rate)
+    return {side.name: figures[side.name] for side in contest.sides}
+
+
+def _rotated(turns: Sequence[Turn], number: int) -> Sequence[Turn]:
+    """The order of a round: another one begins each time."""
+    begin = number % len(turns)
+    return [*turns[begin:], *turns[:begin]]
+
+
+def _figures(turn: Turn, first: Turn, rate: float) -> Figures:
+    return Figures(
+        cpu=median(turn.cpu),
+        per_second=median(turn.per_second),
+        rate=rate,
+        latencies={name: median(each[name] for each in turn.latencies) for name in LATENCIES if turn.latencies},
+        peak=turn.peak,
+        ratio=median(ours / theirs for ours, theirs in zip(first.cpu, turn.cpu, strict=True)),
+        generator_busy=turn.busy,
+    )
+
+
+def _turn(contest: Contest, side: Side, plan: Plan, started: Started, load: Generator) -> Turn:
+    server = started.server(f"{contest.name}: {side.name}", lambda: side.start(started))
+    files = requests(started.folder, side.form, server.address, contest.size)
+    wanted = Load(server.address, files, contest.in_flight, plan.seconds, side.form.method, warm_up=WARM_UP)
+    check(wanted, side.form, contest.size, started.folder, load)
+    program = wrk.program() if plan.use_wrk else None
+    if contest.size >= LARGE:
+        wanted = replace(wanted, warm_up=contest.in_flight)
+    return Turn(side, server, wanted, Watched(server.pid), started.folder, program)
+
+
+WARM_UP = 64
+"""Requests on the connections of a turn before it."""
+LARGE = 100_000
+
+
+def requests(folder: Path, form: Form, address: str, size: int) -> list[str]:
+    """Files with random payloads."""
+    files: list[str] = []
+    written = 0
+    for seed in range(POOL):
+        file = folder / f"request-{address.replace(':', '-')}-{form.name.replace(' ', '-')}-{size}-{seed}"
+        if not file.exists():
+            file.write_bytes(form.write(address, f"vector_{size}", numbers(size, seed, doubles=form.doubles)))
+        files.append(str(file))
+        written += file.stat().st_size
+        if written > POOL_BYTES and seed > 0:
+            break
+    return files
+
+
+def check(load: Load, form: Form, size: int, folder: Path, generator: Generator) -> None:
+    """Send one request.
+
+    Raises:
+        WrongReplyError: the reply has other numbers.
+    """
+    reply = folder / "reply"
+    reply.unlink(missing_ok=True)
+    generator.prepare(replace(load, in_flight=1, seconds=0.0, warm_up=1, reply=str(reply)))
+    generator.leave()
+    given, found = numbers(size, 0, doubles=form.doubles), form.read(reply.read_bytes())
+    if not np.array_equal(given, found):
+        raise WrongReplyError(f"{load.address}: sent {given[:5]}..., got {found[:5]}... of {len(found)} numbers")
+
+
+Report = Callable[[Contest, Mapping[str, Figures]], None]
