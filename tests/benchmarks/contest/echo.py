@@ -69,9 +69,10 @@ def answer(head: bytes, body: bytes) -> bytes:
     if infer := _INFER.match(head):
         given = body.index(b'"data":') + 7
         numbers = body[given : body.index(b"]", given) + 1]
-        reply = (
-            b'{"model_name":"%b","outputs":[{"name":"output0","datatype":"FP32","shape":[1,%b],"data":%b}]}'
-            % (infer[1], infer[2], numbers)
+        reply = b'{"model_name":"%b","outputs":[{"name":"output0","datatype":"FP32","shape":[1,%b],"data":%b}]}' % (
+            infer[1],
+            infer[2],
+            numbers,
         )
     else:
         target = _TARGET.match(head)
@@ -97,6 +98,7 @@ def about(path: str) -> dict[str, object]:
 
 HEAD = b"\x88" + CONTENT_TYPE
 TRAILERS = b"\x00" + text("grpc-status") + text("0")
+UNIMPLEMENTED = b"\x00" + text("grpc-status") + text("12")
 
 
 class Grpc(Connection):
@@ -123,9 +125,13 @@ class Grpc(Connection):
     def ended(self, stream: int) -> None:
         path, parts = self._calls.pop(stream)
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        reply = echo(body[5:]) if path == schema.MODEL_INFER else _REPLIES[path](body[5:])
-        tail = frame(HEADERS, END_HEADERS | END_STREAM, stream, TRAILERS)
-        self.send(stream, HEAD, message(reply), tail)
+        if path == schema.MODEL_INFER:
+            reply, trailers = echo(body), TRAILERS
+        elif path in _REPLIES:
+            reply, trailers = message(_REPLIES[path](body[5:])), TRAILERS
+        else:
+            reply, trailers = b"", UNIMPLEMENTED
+        self.send(stream, HEAD, reply, frame(HEADERS, END_HEADERS | END_STREAM, stream, trailers))
 
     def sent(self, stream: int) -> None:
         self.close_stream(stream)
@@ -135,23 +141,24 @@ class Grpc(Connection):
 
 
 def echo(request: bytes) -> bytes:
-    """A ModelInferResponse that gives back the tensors of a ModelInferRequest.
+    """A ModelInferResponse that gives back the tensors of a ModelInferRequest, both with gRPC's prefix.
 
     The fields of both have the same numbers, but for raw contents (7 in requests, 6 in responses) and the outputs that
     are asked for (6 in requests).
     """
-    parts = []
-    for number, start, begin, end in walk(request):
+    view = memoryview(request)
+    parts: list[bytes | memoryview] = [b""]
+    for number, start, begin, end in walk(request, 5):
         if number == 7:
-            parts += (b"\x32", request[begin - _varint_size(end - begin) : end])
+            parts += (b"\x32", view[begin - _varint_size(end - begin) : end])
         elif number != 6:
-            parts.append(request[start:end])
+            parts.append(view[start:end])
+    parts[0] = b"\0" + sum(map(len, parts)).to_bytes(4)
     return b"".join(parts)
 
 
-def walk(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+def walk(data: bytes, at: int) -> Iterator[tuple[int, int, int, int]]:
     """Each field of a message whose fields all have a length: number, and where it, its value and the next begin."""
-    at = 0
     while at < len(data):
         start, tag = at, data[at]
         at += 1

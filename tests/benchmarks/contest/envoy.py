@@ -1,6 +1,6 @@
 """Envoy's configurations: as a proxy of HTTP/1.1, as a proxy of gRPC, and with its gRPC-JSON transcoder.
 
-One worker thread, no access log, no request ids, no statistics of the address space: what it does by itself and no more.
+One worker thread, no access log and no request ids.
 """
 
 from __future__ import annotations

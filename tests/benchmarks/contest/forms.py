@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from gateway.protocols.v2.grpc import schema
 from tests.benchmarks import wire
 
-Numbers = NDArray[np.float32] | NDArray[np.float64]
+Numbers = NDArray[np.floating[Any]]
 
 HEAD = (
     "POST {path} HTTP/1.1\r\n"
@@ -44,7 +45,7 @@ class Form:
 
 def numbers(size: int, seed: int, *, doubles: bool = False) -> Numbers:
     source = np.random.default_rng((size, seed))
-    return source.standard_normal(size) if doubles else source.standard_normal(size, np.float32)
+    return source.standard_normal(size).astype(np.float64 if doubles else np.float32)
 
 
 def _http(path: str, address: str, body: bytes, more: str = "", content_type: str = "application/json") -> bytes:

@@ -1,7 +1,8 @@
 """The load generator, a process of its own: `python -m tests.benchmarks.contest.generator`.
 
-Each load is two lines on standard input: a Load, which connects and warms up and is answered by a line, and `go`, which
-is answered by a Result. So what connecting costs is not measured. An empty line instead ends the load without an answer.
+Each load is two lines on standard input: a Load, which connects and warms up and is answered by a line, and `go`,
+which is answered by a Result. So what connecting costs is not measured. An empty line instead ends the load without an
+answer.
 
 Without a rate, each connection (of gRPC each stream) sends the next request when it has the reply: this tells how many
 requests are answered. With a rate, requests are due at random times of that rate whether or not replies come, and the

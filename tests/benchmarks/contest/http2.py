@@ -56,7 +56,7 @@ def request_head(address: str, path: str) -> bytes:
 @lru_cache(1024)
 def fields(block: bytes) -> dict[str, str]:
     """A header block that refers to no dynamic table."""
-    return dict(Decoder().decode(block))
+    return {str(name): str(value) for name, value in Decoder().decode(block)}
 
 
 def message(body: bytes) -> bytes:
@@ -69,7 +69,10 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, preface: bytes) -> None:
         self._opening = preface
-        self._received = bytearray()
+        self._parts: list[bytes] = []
+        """Of a frame that is not complete: what is there, its size, and the size that is wanted before another look."""
+        self._size = 0
+        self._wanted = 9
         self._unread = 0
         self._window = 65535
         self._first_window = 65535
@@ -100,16 +103,22 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
-        received = self._received
-        received += data
-        at, size = 0, len(received)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size < self._wanted:
+            return
+        if len(self._parts) > 1:
+            data = b"".join(self._parts)
+        at, size = 0, len(data)
+        wanted = 9
         while size - at >= 9:
-            length = received[at] << 16 | received[at + 1] << 8 | received[at + 2]
+            length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if size - at - 9 < length:
+                wanted = 9 + length
                 break
-            kind, flags = received[at + 3], received[at + 4]
-            stream = int.from_bytes(received[at + 5 : at + 9])
-            payload = bytes(received[at + 9 : at + 9 + length])
+            kind, flags = data[at + 3], data[at + 4]
+            stream = int.from_bytes(data[at + 5 : at + 9])
+            payload = data[at + 9 : at + 9 + length]
             at += 9 + length
             if kind == DATA:
                 self._data(stream, flags, payload)
@@ -117,8 +126,7 @@ class Connection(asyncio.Protocol):
                 self._headers(stream, flags, payload)
             else:
                 self._control(kind, flags, stream, payload)
-        if at:
-            del received[:at]
+        self._parts, self._size, self._wanted = [data[at:]] if at < size else [], size - at, wanted
 
     def send(self, stream: int, head: bytes, body: bytes, tail: bytes) -> None:
         """A header block, the data in frames, and a frame after it (of a client an empty one that ends the stream)."""
@@ -140,9 +148,9 @@ class Connection(asyncio.Protocol):
     def _pump(self) -> None:
         """Send what the windows let through."""
         for stream, (left, tail) in list(self._waiting.items()):
-            parts = []
+            parts: list[bytes | memoryview] = []
             while left and (fits := min(len(left), self._frame_size, self._window, self._windows.get(stream, 0))) > 0:
-                parts.append(frame(DATA, 0, stream, bytes(left[:fits])))
+                parts += (fits.to_bytes(3) + bytes((DATA, 0)) + stream.to_bytes(4), left[:fits])
                 left = left[fits:]
                 self._window -= fits
                 self._windows[stream] -= fits
@@ -152,7 +160,8 @@ class Connection(asyncio.Protocol):
                 del self._waiting[stream]
                 parts.append(tail)
                 self.sent(stream)
-            self.transport.writelines(parts)
+            for part in parts:  # not joined: large data are not copied
+                self.transport.write(part)
 
     def close_stream(self, stream: int) -> None:
         self._windows.pop(stream, None)

@@ -6,19 +6,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 
 from tests.benchmarks.contest import wrk
+from tests.benchmarks.contest.contests import Contest
 from tests.benchmarks.contest.forms import Form, numbers
 from tests.benchmarks.contest.generator import Load, Result
 from tests.benchmarks.contest.process import Watched
-from tests.benchmarks.contest.sides import MissingError, Side, Started
+from tests.benchmarks.contest.sides import Gateway, MissingError, Side, Started
 from tests.benchmarks.servers import Server
 from tests.peers.build import ROOT
 
@@ -43,18 +45,8 @@ class Plan:
     seconds: float
     """Of each turn without a pause, and of each with a rate."""
     latencies: bool = True
+    """Whether to measure latencies at a rate, and stalls, too."""
     use_wrk: bool = True
-
-
-@dataclass(frozen=True)
-class Contest:
-    """One load on some sides."""
-
-    name: str
-    size: int
-    """Numbers of the vector."""
-    in_flight: int
-    sides: tuple[Side, ...]
 
 
 @dataclass
@@ -70,8 +62,14 @@ class Figures:
     """Microseconds since a request was due."""
     peak: int = 0
     """Bytes of resident memory, the most in any round."""
+    waiting: float = 0.0
+    """Microseconds: the median latency of calls without a pause, in which each waits for the one before."""
     ratio: float = 1.0
     """The CPU of the first side by the CPU of this one, the median of the rounds' ratios."""
+    waiting_ratio: float = 1.0
+    """The same of `waiting`."""
+    stall: float | None = None
+    """Seconds: the longest that the gateway's loop was kept from its turn by the gateway's work."""
     generator_busy: float = 0.0
     """The largest share of a core that the load generator took while latencies were measured."""
     missing: str = ""
@@ -111,7 +109,7 @@ class Generator:
         self._child.stdin.write(f"{line}\n")
         self._child.stdin.flush()
 
-    def _read(self) -> dict[str, object]:
+    def _read(self) -> Any:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         document = json.loads(line) if line else {"error": "the load generator ended"}
@@ -141,6 +139,7 @@ class Turn:
         self._wrk = None if load.method else program
         self.cpu: list[float] = []
         self.per_second: list[float] = []
+        self.waiting: list[float] = []
         self.latencies: list[Mapping[str, float]] = []
         self.peak = 0
         self.busy = 0.0
@@ -157,6 +156,7 @@ class Turn:
             result = generator.go()
         self.cpu.append(1e6 * (self._watched.cpu() - before) / result.answered)
         self.per_second.append(result.answered / result.seconds)
+        self.waiting.append(result.latencies["p50"])
         self.peak = max(self.peak, self._watched.peak())
 
     def at_rate(self, generator: Generator, rate: float) -> None:
@@ -191,7 +191,24 @@ def measure(contest: Contest, plan: Plan, started: Started, load: Generator) -> 
                 turn.at_rate(load, rate)
     for turn in turns:
         figures[turn.side.name] = _figures(turn, turns[0], rate)
+    if plan.latencies and isinstance(contest.sides[0].start, Gateway):
+        figures[contest.sides[0].name].stall = _stall(contest, contest.sides[0].start, plan, started, load)
     return {side.name: figures[side.name] for side in contest.sides}
+
+
+def _stall(contest: Contest, gateway: Gateway, plan: Plan, started: Started, load: Generator) -> float:
+    """In a process of its own, whose loop has a ticker; of the rounds the shortest, since the machine is not alone."""
+    address, seen = started.observed(contest.pair, gateway)
+    form = contest.sides[0].form
+    files = requests(started.folder, form, address, contest.size)
+    wanted = Load(address, files, contest.in_flight, plan.seconds, form.method, warm_up=contest.in_flight)
+    stalls = []
+    for _ in range(plan.rounds):
+        load.prepare(wanted)
+        seen.look()
+        load.go()
+        stalls.append(seen.look().stall)
+    return min(stalls)
 
 
 def _rotated(turns: Sequence[Turn], number: int) -> Sequence[Turn]:
@@ -207,13 +224,15 @@ def _figures(turn: Turn, first: Turn, rate: float) -> Figures:
         rate=rate,
         latencies={name: median(each[name] for each in turn.latencies) for name in LATENCIES if turn.latencies},
         peak=turn.peak,
+        waiting=median(turn.waiting),
         ratio=median(ours / theirs for ours, theirs in zip(first.cpu, turn.cpu, strict=True)),
+        waiting_ratio=median(ours / theirs for ours, theirs in zip(first.waiting, turn.waiting, strict=True)),
         generator_busy=turn.busy,
     )
 
 
 def _turn(contest: Contest, side: Side, plan: Plan, started: Started, load: Generator) -> Turn:
-    server = started.server(f"{contest.name}: {side.name}", lambda: side.start(started))
+    server = started.server(f"{contest.pair}: {side.name}", lambda: side.start(started))
     files = requests(started.folder, side.form, server.address, contest.size)
     wanted = Load(server.address, files, contest.in_flight, plan.seconds, side.form.method, warm_up=WARM_UP)
     check(wanted, side.form, contest.size, started.folder, load)
@@ -256,6 +275,3 @@ def check(load: Load, form: Form, size: int, folder: Path, generator: Generator)
     given, found = numbers(size, 0, doubles=form.doubles), form.read(reply.read_bytes())
     if not np.array_equal(given, found):
         raise WrongReplyError(f"{load.address}: sent {given[:5]}..., got {found[:5]}... of {len(found)} numbers")
-
-
-Report = Callable[[Contest, Mapping[str, Figures]], None]

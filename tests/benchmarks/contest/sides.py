@@ -13,13 +13,9 @@ from pathlib import Path
 from unittest import SkipTest
 
 from gateway.protocols.v2.grpc import schema
+from tests.attacks.attacked import Attacked, Talker
 from tests.benchmarks.contest import envoy
-from tests.benchmarks.contest.forms import (
-    TRANSCODED,
-    V2_GRPC,
-    V2_REST,
-    Form,
-)
+from tests.benchmarks.contest.forms import Form
 from tests.benchmarks.servers import Server
 from tests.interop.processes import Process, clean_environment, free_port, start_gateway
 from tests.peers.build import ROOT, BuildError, require, site_packages
@@ -29,7 +25,7 @@ START_SECONDS = 60
 
 
 class MissingError(Exception):
-    """A program is not there; the text is the command that installs it."""
+    """A program is not there; the text is the command that installs it, or says why it cannot be there."""
 
 
 class Started:
@@ -39,17 +35,31 @@ class Started:
         self.folder = folder
         self.stack = stack
         self._servers: dict[str, Server] = {}
+        self._observed: dict[str, tuple[str, Attacked]] = {}
+
+    def observed(self, name: str, gateway: Gateway) -> tuple[str, Attacked]:
+        """`Gateway.observed`, started once."""
+        if name not in self._observed:
+            self._observed[name] = gateway.observed(self)
+        return self._observed[name]
 
     def server(self, name: str, start: Callable[[], Server]) -> Server:
         if name not in self._servers:
             self._servers[name] = start()
         return self._servers[name]
 
-    def run(self, name: str, command: list[str], address: str, **environment: str) -> Server:
-        """A process that is ready when it accepts connections."""
+    def run(
+        self,
+        name: str,
+        command: list[str],
+        address: str,
+        ready: Callable[[], bool] | None = None,
+        **environment: str,
+    ) -> Server:
+        """A process that is `ready`, by default when it accepts connections."""
         process = Process(command, self.folder / name, clean_environment(**environment))
         self.stack.callback(process.stop)
-        process.wait_until(lambda: _accepts(address), START_SECONDS)
+        process.wait_until(ready or (lambda: _accepts(address)), START_SECONDS)
         return Server(address, process.pid)
 
 
@@ -91,18 +101,35 @@ routes: [{{match: {{model: "*"}}, backend: server}}]
 """
 
 
-def gateway(facing: str, protocol: str, backend: Callable[[Started], Server] | None = None) -> Callable[[Started], Server]:
+@dataclass(frozen=True)
+class Gateway:
     """A gateway of its own with the default configuration: one listener, one backend, one route."""
 
-    def start(started: Started) -> Server:
-        behind = (backend or (lambda given: echo(given, protocol)))(started)
+    facing: str
+    protocol: str
+    backend: Callable[[Started], Server] | None = None
+    """By default the server that echoes."""
+
+    def __call__(self, started: Started) -> Server:
         address = f"127.0.0.1:{free_port()}"
-        config = GATEWAY.format(address=address, facing=facing, protocol=protocol, backend=behind.address)
-        process = start_gateway(config, started.folder / f"gateway {facing} {protocol}")
+        process = start_gateway(self._config(started, address), started.folder / f"gateway {address}")
         started.stack.callback(process.stop)
         return Server(address, process.process.pid)
 
-    return start
+    def observed(self, started: Started) -> tuple[str, Attacked]:
+        """The same in a process that knows how long its loop was kept from its turn; and its address."""
+        folder = started.folder / f"observed {free_port()}"
+        folder.mkdir()
+        file = folder / "gateway.yaml"
+        file.write_text(self._config(started, f"127.0.0.1:{free_port()}"))
+        gateway = Attacked(Talker("tests.attacks.observed", str(file), log=folder / "log"))
+        started.stack.callback(gateway.end)
+        host, port = gateway.address("in")
+        return f"{host}:{port}", gateway
+
+    def _config(self, started: Started, address: str) -> str:
+        backend = self.backend(started) if self.backend else echo(started, self.protocol)
+        return GATEWAY.format(address=address, facing=self.facing, protocol=self.protocol, backend=backend.address)
 
 
 def direct(protocol: str) -> Callable[[Started], Server]:
@@ -112,8 +139,8 @@ def direct(protocol: str) -> Callable[[Started], Server]:
 
 def envoy_as(kind: str) -> Callable[[Started], Server]:
     def start(started: Started) -> Server:
+        program = site_packages(peer("envoy")) / "envoy" / "_bin" / "envoy"
         backend = echo(started, "v2-rest" if kind == envoy.PROXY else "v2-grpc").address
-        program = envoy_program()
         port = free_port()
         folder = started.folder / f"envoy {kind}"
         folder.mkdir(parents=True)
@@ -125,15 +152,18 @@ def envoy_as(kind: str) -> Callable[[Started], Server]:
     return start
 
 
-def envoy_program() -> Path:
-    """
+def peer(name: str) -> Path:
+    """The folder of a peer's environment.
+
     Raises:
         MissingError: it is not there.
     """
     try:
-        return site_packages(require("envoy")) / "envoy" / "_bin" / "envoy"
-    except (BuildError, SkipTest) as error:
-        raise MissingError("python -m tests.peers.build envoy") from error
+        return require(name)
+    except BuildError as error:
+        raise MissingError(f"python -m tests.peers.build {name}") from error
+    except SkipTest as error:
+        raise MissingError(str(error)) from error
 
 
 NGINX = """
@@ -183,23 +213,3 @@ def nginx(protocol: str) -> Callable[[Started], Server]:
         return started.run(folder.name, [program, "-c", str(folder / "nginx.conf")], f"127.0.0.1:{port}")
 
     return start
-
-
-GATEWAY_NAME = "this gateway"
-REST_TO_REST = (
-    Side(GATEWAY_NAME, V2_REST, gateway("v2-rest", "v2-rest")),
-    Side("Envoy, HTTP proxy", V2_REST, envoy_as(envoy.PROXY)),
-    Side("nginx, HTTP proxy", V2_REST, nginx("v2-rest")),
-    Side("direct", V2_REST, direct("v2-rest")),
-)
-GRPC_TO_GRPC = (
-    Side(GATEWAY_NAME, V2_GRPC, gateway("v2-grpc", "v2-grpc")),
-    Side("Envoy, gRPC proxy", V2_GRPC, envoy_as(envoy.GRPC)),
-    Side("nginx, gRPC proxy", V2_GRPC, nginx("v2-grpc")),
-    Side("direct", V2_GRPC, direct("v2-grpc")),
-)
-REST_TO_GRPC = (
-    Side(GATEWAY_NAME, V2_REST, gateway("v2-rest", "v2-grpc")),
-    Side("Envoy, transcoder", TRANSCODED, envoy_as(envoy.TRANSCODER)),
-    Side("direct", V2_GRPC, direct("v2-grpc")),
-)

@@ -26,8 +26,8 @@ end
 done = function(summary, latency)
   local bad = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.status
     + summary.errors.timeout
-  io.write(string.format('\\n{"answered": %%d, "seconds": %%.6f, "bad": %%d}\\n', summary.requests,
-    summary.duration / 1e6, bad))
+  io.write(string.format('\\n{"answered": %%d, "seconds": %%.6f, "bad": %%d, "latencies": {"p50": %%d}}\\n',
+    summary.requests, summary.duration / 1e6, bad, latency:percentile(50)))
 end
 """
 
