@@ -43,7 +43,7 @@ class Rest(asyncio.Protocol):
         self._missing = -1  # bytes of the body; negative until the head is there
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         if self._missing < 0:
@@ -61,7 +61,7 @@ class Rest(asyncio.Protocol):
         if self._missing <= 0:
             body = b"".join(self._parts)
             self._parts, self._missing = [], -1
-            self._transport.write(answer(self._head, body))
+            self.transport.write(answer(self._head, body))
 
 
 def answer(head: bytes, body: bytes) -> bytes:

@@ -64,7 +64,8 @@ def _v2_rest(address: str, model: str, given: Numbers) -> bytes:
 
 def _read_v2_rest(body: bytes) -> Numbers:
     (output,) = json.loads(body)["outputs"]
-    return np.array(output["data"], np.float64 if output["datatype"] == "FP64" else np.float32).reshape(-1)
+    found: Numbers = np.array(output["data"], "<f8" if output["datatype"] == "FP64" else "<f4")
+    return found.reshape(-1)
 
 
 def _transcoded(address: str, model: str, given: Numbers) -> bytes:
@@ -94,7 +95,12 @@ def _read_v2_grpc(body: bytes) -> Numbers:
     """Behind gRPC's prefix."""
     reply = schema.ModelInferResponse.FromString(body[5:])
     (raw,), (output,) = reply.raw_output_contents, reply.outputs
-    return np.frombuffer(raw, "<f8" if output.datatype == "FP64" else "<f4")
+    return _of_bytes(raw, output.datatype)
+
+
+def _of_bytes(data: bytes, datatype: str) -> Numbers:
+    found: Numbers = np.frombuffer(data, "<f8" if datatype == "FP64" else "<f4")
+    return found
 
 
 def _datatype(given: Numbers) -> str:
@@ -116,7 +122,7 @@ def _read_v2_binary(body: bytes) -> Numbers:
     (output,) = document["outputs"]
     size = output["parameters"]["binary_data_size"]
     assert len(body) == end + size
-    return np.frombuffer(body[end:], "<f8" if output["datatype"] == "FP64" else "<f4")
+    return _of_bytes(body[end:], output["datatype"])
 
 
 def _of_wire(form: wire.Form) -> Form:

@@ -168,12 +168,11 @@ the first program of a table by that of the program in its line: below 1 the fir
 
 
 def page(results: Results) -> str:
-    """The Markdown page."""
-    parts = [
-        INTRODUCTION,
-        "## Targets\n",
-        _table(("work", "against", "at most", "ratio", ""), [a.cells() for a in aims(results.found)]),
-    ]
+    """The Markdown page; without a run it tells how one is made."""
+    if not results.found:
+        return f"{INTRODUCTION}\n## Figures\n\nNo run is recorded here yet.\n"
+    goals = [aim.cells() for aim in aims(results.found)]
+    parts = [INTRODUCTION, "## Targets\n", _table(("work", "against", "at most", "ratio", ""), goals)]
     parts += ["\n## Machine and versions\n", _table(("", ""), [[*pair] for pair in results.about.items()])]
     parts += ["\n## Figures\n"]
     pair = ""
