@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,12 +22,15 @@ from tests.benchmarks.contest.generator import Load, Result
 from tests.benchmarks.contest.process import Watched
 from tests.benchmarks.contest.sides import Gateway, MissingError, Side, Started
 from tests.benchmarks.servers import Server
+from tests.interop.processes import ProcessError
 from tests.peers.build import ROOT
 
 POOL = 16
 """Random payloads that are sent in turns."""
 POOL_BYTES = 2**24
 """Of large ones fewer, but two."""
+WRK_SIZE, WRK_IN_FLIGHT = 1_000, 16
+"""Of larger loads the requests that wrk leaves without a reply at its end, whose CPU is spent, are not few."""
 SHARE = 0.5
 """The rate of the latencies, by what the slowest side of the contest can answer."""
 LATENCIES = ("p50", "p99", "p99.9")
@@ -35,6 +38,9 @@ LATENCIES = ("p50", "p99", "p99.9")
 
 class WrongReplyError(Exception):
     """What is measured does not do its work."""
+
+
+FAILURES = (WrongReplyError, wrk.WrkError, ProcessError)
 
 
 @dataclass(frozen=True)
@@ -64,16 +70,16 @@ class Figures:
     """Bytes of resident memory, the most in any round."""
     waiting: float = 0.0
     """Microseconds: the median latency of calls without a pause, in which each waits for the one before."""
-    ratio: float = 1.0
-    """The CPU of the first side by the CPU of this one, the median of the rounds' ratios."""
-    waiting_ratio: float = 1.0
+    ratio: float | None = None
+    """The CPU of the first side by the CPU of this one, the median of the rounds' ratios; None if the first failed."""
+    waiting_ratio: float | None = None
     """The same of `waiting`."""
     stall: float | None = None
     """Seconds: the longest that the gateway's loop was kept from its turn by the gateway's work."""
     generator_busy: float = 0.0
     """The largest share of a core that the load generator took while latencies were measured."""
     missing: str = ""
-    """Why there are no figures: the program is not there, and this installs it; or how it failed."""
+    """Why there are no figures: `missing: ` and what installs the program, or `failed: ` and how."""
 
 
 class Generator:
@@ -147,7 +153,7 @@ class Turn:
     def flat_out(self, generator: Generator) -> None:
         """A turn in which each connection sends the next request when it has the reply."""
         self._watched.forget_peak()
-        if self._wrk and self._load.seconds >= 1:
+        if self._wrk:
             before = self._watched.cpu()
             result = wrk.run(self._wrk, self._load, self._folder)
         else:
@@ -170,30 +176,44 @@ class Turn:
 def measure(contest: Contest, plan: Plan, started: Started, load: Generator) -> dict[str, Figures]:
     """The figures of each side by its name.
 
-    Raises:
-        WrongReplyError: a side that is there does not give back the numbers that it was sent.
+    A side that is there but does not give back the numbers that it was sent, or fails under the load, has no figures.
     """
     figures: dict[str, Figures] = {}
-    turns = []
+    turns: list[Turn] = []
     for side in contest.sides:
         try:
             turns.append(_turn(contest, side, plan, started, load))
         except MissingError as error:
-            figures[side.name] = Figures(missing=str(error))
-    for number in range(plan.rounds):
-        for turn in _rotated(turns, number):
-            turn.flat_out(load)
-    rate = 0.0
-    if plan.latencies:
-        rate = SHARE * min(median(turn.per_second) for turn in turns)
+            figures[side.name] = Figures(missing=f"missing: {error}")
+        except FAILURES as error:
+            figures[side.name] = _failed(error)
+
+    def take(action: Callable[[Turn], None]) -> None:
+        """Every side's turn in every round; a side that fails has no more turns."""
         for number in range(plan.rounds):
             for turn in _rotated(turns, number):
-                turn.at_rate(load, rate)
+                try:
+                    action(turn)
+                except FAILURES as error:
+                    figures[turn.side.name] = _failed(error)
+                    turns.remove(turn)
+
+    take(lambda turn: turn.flat_out(load))
+    rate = 0.0
+    if plan.latencies and turns:
+        rate = SHARE * min(median(turn.per_second) for turn in turns)
+        take(lambda turn: turn.at_rate(load, rate))
     for turn in turns:
-        figures[turn.side.name] = _figures(turn, turns[0], rate)
-    if plan.latencies and isinstance(contest.sides[0].start, Gateway):
-        figures[contest.sides[0].name].stall = _stall(contest, contest.sides[0].start, plan, started, load)
+        first = turns[0] if turns[0].side is contest.sides[0] else None
+        figures[turn.side.name] = _figures(turn, first, rate)
+    gateway = contest.sides[0]
+    if plan.latencies and isinstance(gateway.start, Gateway) and not figures[gateway.name].missing:
+        figures[gateway.name].stall = _stall(contest, gateway.start, plan, started, load)
     return {side.name: figures[side.name] for side in contest.sides}
+
+
+def _failed(error: Exception) -> Figures:
+    return Figures(missing=f"failed: {str(error)[:300]}")
 
 
 def _stall(contest: Contest, gateway: Gateway, plan: Plan, started: Started, load: Generator) -> float:
@@ -217,7 +237,7 @@ def _rotated(turns: Sequence[Turn], number: int) -> Sequence[Turn]:
     return [*turns[begin:], *turns[:begin]]
 
 
-def _figures(turn: Turn, first: Turn, rate: float) -> Figures:
+def _figures(turn: Turn, first: Turn | None, rate: float) -> Figures:
     return Figures(
         cpu=median(turn.cpu),
         per_second=median(turn.per_second),
@@ -225,10 +245,15 @@ def _figures(turn: Turn, first: Turn, rate: float) -> Figures:
         latencies={name: median(each[name] for each in turn.latencies) for name in LATENCIES if turn.latencies},
         peak=turn.peak,
         waiting=median(turn.waiting),
-        ratio=median(ours / theirs for ours, theirs in zip(first.cpu, turn.cpu, strict=True)),
-        waiting_ratio=median(ours / theirs for ours, theirs in zip(first.waiting, turn.waiting, strict=True)),
+        ratio=_ratio(first.cpu, turn.cpu) if first else None,
+        waiting_ratio=_ratio(first.waiting, turn.waiting) if first else None,
         generator_busy=turn.busy,
     )
+
+
+def _ratio(first: Sequence[float], other: Sequence[float]) -> float:
+    """The median of the rounds' ratios."""
+    return median(ours / theirs for ours, theirs in zip(first, other, strict=True))
 
 
 def _turn(contest: Contest, side: Side, plan: Plan, started: Started, load: Generator) -> Turn:
@@ -236,7 +261,8 @@ def _turn(contest: Contest, side: Side, plan: Plan, started: Started, load: Gene
     files = requests(started.folder, side.form, server.address, contest.size)
     wanted = Load(server.address, files, contest.in_flight, plan.seconds, side.form.method, warm_up=WARM_UP)
     check(wanted, side.form, contest.size, started.folder, load)
-    program = wrk.program() if plan.use_wrk else None
+    fits = contest.size <= WRK_SIZE and contest.in_flight <= WRK_IN_FLIGHT and plan.seconds >= 1
+    program = wrk.program() if plan.use_wrk and fits else None
     if contest.size >= LARGE:
         wanted = replace(wanted, warm_up=contest.in_flight)
     return Turn(side, server, wanted, Watched(server.pid), started.folder, program)

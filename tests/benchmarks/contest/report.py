@@ -32,7 +32,7 @@ def block(contest: Contest, figures: Mapping[str, Figures]) -> str:
     """A contest as it is printed."""
     lines = [f"{contest.name}\n{'':36}" + "".join(f"{head:>11}" for head in COLUMNS)]
     for name, each in figures.items():
-        shown = f"  missing: {each.missing}" if each.missing else "".join(f"{cell:>11}" for cell in _cells(each))
+        shown = f"  {each.missing}" if each.missing else "".join(f"{cell:>11}" for cell in _cells(each))
         lines.append(f"{name:36}{shown}")
     return "\n".join(lines)
 
@@ -40,7 +40,7 @@ def block(contest: Contest, figures: Mapping[str, Figures]) -> str:
 def _cells(figures: Figures) -> list[str]:
     return [
         f"{figures.cpu:,.1f}",
-        f"{figures.ratio:.2f}",
+        INK if figures.ratio is None else f"{figures.ratio:.2f}",
         f"{figures.per_second:,.0f}",
         f"{figures.waiting:,.0f}",
         *(f"{figures.latencies[name]:,.0f}" if figures.latencies else INK for name in LATENCIES),
@@ -56,7 +56,7 @@ class Aim:
     contest: Contest
     target: Target
     ratio: float | None
-    """None if the side that it is against is missing."""
+    """None if the side that it is against, or the gateway, has no figures."""
 
     @property
     def verdict(self) -> str:
@@ -152,7 +152,8 @@ the first program of a table by that of the program in its line: below 1 the fir
 - **CPU us** is the CPU per request of the program's processes with all threads and children, user and system, while
   each connection (of gRPC each stream) sends the next request as soon as it has the reply. **req/s** and
   **waiting us**, the median latency, are of the same turns. The load comes from `wrk` where it speaks the protocol and
-  is installed, else from a generator in a process of its own.
+  is installed, up to 16 requests in flight and 1,000 numbers: at its end it leaves requests unanswered, whose CPU would
+  count for nothing. All else comes from a generator in a process of its own, which waits for all replies.
 - **p50, p99 and p99.9** are of turns in which requests are due at random times, at half the rate that the slowest
   program of the table can answer. They count from the time when a request was due, so that a program that stands still
   is charged for all that wait.
@@ -182,7 +183,7 @@ def page(results: Results) -> str:
             chart = chart_name(pair)
             parts += [f"### {pair}\n", f"![CPU per request: {pair}](images/{chart})\n"]
         shown = [
-            [name, f"missing: `{each.missing}`", *[""] * (len(COLUMNS) - 1)] if each.missing else [name, *_cells(each)]
+            [name, f"`{each.missing}`", *[""] * (len(COLUMNS) - 1)] if each.missing else [name, *_cells(each)]
             for name, each in figures.items()
         ]
         parts += [f"{contest.name}:\n", _table(("", *COLUMNS), shown), ""]

@@ -13,7 +13,7 @@ CONTEST = Contest(PAIRS[0].name, 10, 16, SIDES, (Target(ENVOY, 1.0), Target(NGIN
 FIGURES = {
     GATEWAY: Figures(cpu=150.0, per_second=1000.0, stall=0.004),
     ENVOY: Figures(cpu=50.0, ratio=3.0),
-    NGINX: Figures(missing="apt-get install nginx-light"),
+    NGINX: Figures(missing="missing: apt-get install nginx-light"),
     DIRECT: Figures(cpu=10.0, ratio=15.0, waiting_ratio=1.25),
 }
 EMPTIED = Reply("/path", "{}", 200, '{"outputs":[{"name":"input0"}]}')
@@ -29,7 +29,7 @@ def test_a_target_is_met_or_missed_by_its_own_figure() -> None:
 
 def test_a_missing_program_is_a_row_with_the_line_that_installs_it() -> None:
     assert f"{NGINX:36}  missing: apt-get install nginx-light" in block(CONTEST, FIGURES)
-    assert f"| {NGINX} | missing: `apt-get install nginx-light` |" in page(RESULTS)
+    assert f"| {NGINX} | `missing: apt-get install nginx-light` |" in page(RESULTS)
 
 
 def test_the_document_has_every_figure_and_verdict() -> None:
