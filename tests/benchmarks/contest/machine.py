@@ -28,7 +28,7 @@ def machine() -> dict[str, str]:
     nginx = shutil.which("nginx", path=PATH)
     found["nginx"] = _output(nginx, "-v").partition("/")[2] if nginx else "missing"
     program = wrk.program()
-    found["wrk"] = _output(program, "-v").partition("\n")[0] if program else "missing"
+    found["wrk"] = _output(program, "-v").partition(" [")[0] if program else "missing"
     for name in ("envoy", "mlserver", "kserve", "triton", "adapters"):
         peer = next(each for each in TABLE if each.name == name)
         found[name] = ", ".join(peer.requirements) if is_built(peer) else f"missing in {PEERS.name}"

@@ -183,6 +183,7 @@ http {{
   uwsgi_temp_path {folder}/uwsgi;
   scgi_temp_path {folder}/scgi;
   proxy_buffers 16 32k;
+  proxy_max_temp_file_size 0;
   upstream backend {{ server {backend}; keepalive 512; keepalive_requests 1000000000; }}
   server {{
     listen {port}{http2};

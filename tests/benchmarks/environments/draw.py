@@ -34,8 +34,9 @@ def draw(pair, rows, to) -> None:
     bars(axes[0][0], rows, lambda each: each["cpu"], "CPU per request, microseconds")
     if timed:
         bars(axes[0][1], timed, lambda each: each["latencies"].get("p99", 0), "p99 at the same rate, microseconds")
-    axes[0][0].legend(loc="lower right", fontsize=8)
-    figure.suptitle(pair)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper left", ncol=len(labels), fontsize=8, frameon=False)
+    figure.suptitle(pair, y=0.92, fontsize=12)
     figure.tight_layout()
     figure.savefig(to, dpi=110)
     plot.close(figure)
