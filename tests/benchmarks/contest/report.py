@@ -95,15 +95,16 @@ def targets(found: Found) -> str:
 
 
 def about_dialect(replies: Sequence[Reply]) -> str:
+    """As it is printed."""
+    lines = (f"  POST {each.path}\n    {each.request}\n    {each.status} {each.reply}" for each in replies)
+    return "\n".join([_verdict(replies), *lines])
+
+
+def _verdict(replies: Sequence[Reply]) -> str:
     if not replies:
         return "Envoy is missing, so that its transcoder's dialect is not shown."
-    first = (
-        "Envoy's transcoder speaks a JSON of its own. To a right V2 request"
-        f" {'it answers with success and without the numbers' if is_emptied(replies) else 'it answers otherwise'}:"
-    )
-    return "\n".join(
-        [first, *(f"  POST {each.path}\n    {each.request}\n    {each.status} {each.reply}" for each in replies)]
-    )
+    made = "it answers with success and without the numbers" if is_emptied(replies) else "it answers otherwise"
+    return f"Envoy's transcoder speaks a JSON of its own. To a right V2 request {made}:"
 
 
 def document(results: Results) -> str:
@@ -187,7 +188,9 @@ def page(results: Results) -> str:
             for name, each in figures.items()
         ]
         parts += [f"{contest.name}:\n", _table(("", *COLUMNS), shown), ""]
-    parts += ["## The transcoder's dialect\n", f"```text\n{about_dialect(results.replies)}\n```"]
+    shown = [[f"`{each.path}`", f"`{each.request}`", f"`{each.status} {each.reply}`"] for each in results.replies]
+    parts += ["## The transcoder's dialect\n", f"{_verdict(results.replies)}\n"]
+    parts += [_table(("path", "request", "reply"), shown)]
     return "\n".join(parts) + "\n"
 
 
