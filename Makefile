@@ -7,7 +7,7 @@ WORKERS := 2
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench charts matrix conformance metrics chart pages docs screenshots peers lock clean
+.PHONY: setup help run test test-fast coverage attack soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -52,8 +52,12 @@ format: setup  ## formats, and corrects what the linter can correct
 generate: setup  ## the code that is generated from the schemas in protos/
 	$(BIN)/python -m protos.generate
 
-bench: setup peers  ## benchmarks: the CPU time of the gateway compared with adapters and with direct calls
+bench: setup peers  ## the gateway beside other programs, into docs/benchmarks; then what each of its parts costs
+	$(BIN)/python -m tests.benchmarks.contest --to docs/benchmarks
 	$(BIN)/python -m tests.benchmarks
+
+bench-quick: setup peers  ## the targets alone, in two minutes
+	$(BIN)/python -m tests.benchmarks.contest --quick
 
 charts: setup peers  ## the chart of docs/performance.md, from a run of the benchmark
 	mkdir -p build

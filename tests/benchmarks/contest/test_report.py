@@ -1,0 +1,51 @@
+"""A report says which targets are met, and how a program that is missing is installed."""
+
+import json
+
+from tests.benchmarks.contest.contests import PAIRS, WALL, Contest, Target
+from tests.benchmarks.contest.dialect import Reply
+from tests.benchmarks.contest.measure import Figures
+from tests.benchmarks.contest.report import Results, block, document, page, targets
+
+SIDES = PAIRS[0].sides
+GATEWAY, ENVOY, NGINX, DIRECT = (side.name for side in SIDES)
+CONTEST = Contest(PAIRS[0].name, 10, 16, SIDES, (Target(ENVOY, 1.0), Target(NGINX, 2.0), Target(DIRECT, 1.5, WALL)))
+FIGURES = {
+    GATEWAY: Figures(cpu=150.0, per_second=1000.0, stall=0.004),
+    ENVOY: Figures(cpu=50.0, ratio=3.0),
+    NGINX: Figures(missing="missing: apt-get install nginx-light"),
+    DIRECT: Figures(cpu=10.0, ratio=15.0, waiting_ratio=1.25),
+}
+EMPTIED = Reply("/path", "{}", 200, '{"outputs":[{"name":"input0"}]}')
+RESULTS = Results({"processor": "some"}, [(CONTEST, FIGURES)], [EMPTIED] * 3)
+
+
+def test_a_target_is_met_or_missed_by_its_own_figure() -> None:
+    _, missed, missing, met = targets(RESULTS.found).splitlines()
+    assert missed.endswith("3.00  missed by 3.00 times")
+    assert missing.endswith("-  not measured")
+    assert met.endswith("1.25  met")
+
+
+def test_a_missing_program_is_a_row_with_the_line_that_installs_it() -> None:
+    assert f"{NGINX:36}  missing: apt-get install nginx-light" in block(CONTEST, FIGURES)
+    assert f"| {NGINX} | `missing: apt-get install nginx-light` |" in page(RESULTS)
+
+
+def test_the_document_has_every_figure_and_verdict() -> None:
+    found = json.loads(document(RESULTS))
+    (row,) = found["rows"]
+    assert row["sides"][ENVOY]["cpu"] == 50.0
+    assert [each["verdict"] for each in found["targets"]] == ["missed by 3.00 times", "not measured", "met"]
+
+
+def test_the_page_shows_that_the_transcoder_dropped_the_numbers() -> None:
+    assert "answers with success and without the numbers" in page(RESULTS)
+    kept = Reply("/path", "{}", 200, '{"outputs":[{"name":"input0","contents":{}}]}')
+    assert "answers otherwise" in page(Results({}, RESULTS.found, [kept] * 3))
+
+
+def test_every_pair_has_a_target_and_every_target_a_side() -> None:
+    for pair in PAIRS:
+        assert pair.targets, pair.name
+        assert {target.against for _, _, target in pair.targets} < {side.name for side in pair.sides}

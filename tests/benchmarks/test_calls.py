@@ -1,0 +1,47 @@
+"""A request takes no more function calls in the gateway than are recorded.
+
+Time depends on the machine and what else it does; a count does not, and it is what a request's cost is made of.
+"""
+
+import json
+
+import pytest
+
+from tests.benchmarks.calls import PAIRS, RECORD, measure, version
+
+MORE = 1.03
+"""How much more than recorded is let through."""
+ADVICE = (
+    "The figures are calls per request, recorded and now. Find what is new in the path of a request, or, if it is worth"
+    " its cost, record it: python -m tests.benchmarks.calls --write"
+)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, dict[str, int]]:
+    record = json.loads(RECORD.read_text())
+    if record["python"] != version():
+        pytest.skip(f"the counts are those of Python {record['python']}: other versions inline other calls")
+    pairs: dict[str, dict[str, int]] = record["pairs"]
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def counted(recorded: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return measure()
+
+
+def test_every_pair_is_recorded(recorded: dict[str, dict[str, int]]) -> None:
+    assert set(recorded) == {f"{facing} to {behind}" for facing, behind in PAIRS}
+
+
+@pytest.mark.parametrize("kind", ["python", "c"])
+def test_a_request_takes_no_more_calls_than_recorded(
+    kind: str, recorded: dict[str, dict[str, int]], counted: dict[str, dict[str, int]]
+) -> None:
+    grown = {
+        name: (recorded[name][kind], counts[kind])
+        for name, counts in counted.items()
+        if counts[kind] > MORE * recorded[name][kind]
+    }
+    assert not grown, ADVICE
