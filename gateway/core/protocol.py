@@ -220,6 +220,9 @@ class Framing:
     inflate: Callable[[Message, Limits], Message] | None = None
     """The message with its content decompressed, within the limits. Transports call it, in a thread if the content is
     large; codecs accept both forms. Raises as `decode_request` does."""
+    magic: bytes = b""
+    """The bytes that every message begins with. They tell the protocol from others at the same address; without them
+    the protocol needs an address of its own."""
 
 
 class Cutter(typing.Protocol):

@@ -147,6 +147,7 @@ GRPS_BRPC = Protocol(
             stopping=brpc_errors.stopping_error,
             is_compressed=compression.is_compressed,
             inflate=compression.inflate,
+            magic=frames.MAGIC,
         ),
         credential=frames.credential,
         context=brpc_context.read_headers,
