@@ -555,17 +555,24 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     # listeners
     (
-        "two protocols on one byte stream",
-        "listeners: [{name: a, bind: '[::1]:1', protocols: [packets, frames]}]\n",
-        ["1:51: a byte stream does not show whether it is packets or frames; use a listener for each protocol"],
+        "a byte stream whose first bytes tell nothing, beside another protocol",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
+        ["1:51: the first bytes of packets do not tell it from other protocols; use a listener for it alone"],
     ),
     (
-        "several transports",
-        "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
-        [
-            "1:51: the protocols of a listener must have one transport, got umbridge over http, packets over tcp; "
-            "use a listener for each transport"
-        ],
+        "two byte streams that begin with the same bytes",
+        "listeners: [{name: a, bind: '[::1]:1', protocols: [magical, more_magical]}]\n",
+        ["1:51: magical and more_magical begin with the same bytes; use a listener for each protocol"],
+    ),
+    (
+        "two byte streams on a unix socket",
+        "listeners: [{name: a, bind: 'unix:///run/a.sock', protocols: [magical, other_magic]}]\n",
+        ["1:28: a unix socket serves one protocol, got magical, other_magic at unix:///run/a.sock; use a listener for each"],
+    ),
+    (
+        "an address of byte streams for a protocol over HTTP beside one of them",
+        "listeners: [{name: a, bind: 'tcp://[::1]:1', protocols: [umbridge, magical]}]\n",
+        ["1:28: tcp:// is for protocols over TCP; expected HOST:PORT, got 'tcp://[::1]:1'"],
     ),
     (
         "path tie",
