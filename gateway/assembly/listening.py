@@ -1,7 +1,7 @@
 """Listeners: starting one at an address, and the error for an address that cannot be bound."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from gateway import registry

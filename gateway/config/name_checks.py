@@ -96,7 +96,7 @@ def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 text = f"{one} and {other} begin with the same bytes; use a listener for each protocol"
                 yield Finding(location, text)
         if listener.bind.path:
-            text = f"a unix socket serves one protocol, got {', '.join(streams)} at {VALUE}; use a listener for each"
+            text = f"a unix socket serves one protocol; use HOST:PORT, or a listener for each, got {VALUE}"
             yield Finding(("listeners", at, "bind"), text)
 
 

@@ -122,7 +122,7 @@ async def answered(port: int, data: bytes) -> str:
 
 async def until_open(listener: Listener, count: int) -> None:
     """Wait until so many connections are open: the gateway notices that a client has gone a little later."""
-    while listener.open_connections != count:
+    while listener.open_connections != count:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
