@@ -155,7 +155,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         if not received or transport.is_closing():
             return
         if isinstance(protocol, asyncio.BufferedProtocol):
-            protocol.get_buffer(len(received))[: len(received)] = received
+            memoryview(protocol.get_buffer(len(received)))[: len(received)] = received
             protocol.buffer_updated(len(received))
         else:
             typing.cast(asyncio.Protocol, protocol).data_received(bytes(received))

@@ -567,9 +567,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "two byte streams on a unix socket",
         "listeners: [{name: a, bind: 'unix:///run/a.sock', protocols: [magical, other_magic]}]\n",
-        [
-            "1:28: a unix socket serves one protocol, got magical, other_magic at unix:///run/a.sock; use a listener for each"
-        ],
+        ["1:28: a unix socket serves one protocol; use HOST:PORT, or a listener for each, got 'unix:///run/a.sock'"],
     ),
     (
         "an address of byte streams for a protocol over HTTP beside one of them",

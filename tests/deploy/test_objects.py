@@ -141,11 +141,12 @@ def test_ports_are_those_that_the_configuration_listens_on(release: Release) -> 
 @each_file
 def test_every_port_says_what_it_carries(release: Release) -> None:
     protocols = registry.protocols()
-    carried = [
-        {protocols[name].transport for name in each.protocols} for each in config(release).listeners if tcp(each.bind)
+    expected = [
+        app_protocol({protocols[name].transport for name in each.protocols})
+        for each in config(release).listeners
+        if tcp(each.bind)
     ]
-    found = [each.get("appProtocol") for each in release.service["spec"]["ports"]]
-    assert found == [app_protocol(each) for each in carried]
+    assert [each.get("appProtocol") for each in release.service["spec"]["ports"]] == expected
 
 
 def app_protocol(transports: set[str]) -> str | None:
