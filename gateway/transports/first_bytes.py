@@ -26,7 +26,8 @@ SCRATCH_BYTES = 64 * 2**10
 # RFC 9110 section 5.6.2: `tchar`, which methods consist of; and an empty line, which may come before.
 _HTTP1 = frozenset(b"!#$%&'*+-.^_`|~\r\n") | frozenset(range(0x30, 0x3A)) | frozenset(range(0x41, 0x5B))
 _HTTP1 |= frozenset(range(0x61, 0x7B))
-_SHOWN = 24
+_LONGEST = 24
+"""Bytes of the longest magic, which is HTTP/2's preface."""
 
 
 @frozen
@@ -53,7 +54,7 @@ def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
         for at, opening in enumerate(openings):
             if not opening.magic:
                 return at
-    raise DecodeError(f"it begins with {data[:_SHOWN]!r}, which is no protocol of this port")
+    raise DecodeError(f"it begins with {data[:_LONGEST]!r}, which is no protocol of this port")
 
 
 class Served(AcceptedConnection, typing.Protocol):
@@ -123,9 +124,9 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
             return
         received = self._context.scratch[: len(self._early) + nbytes]
         try:
-            at = recognised(bytes(received[:_SHOWN]), self._context.openings)
+            at = recognised(bytes(received[:_LONGEST]), self._context.openings)
         except DecodeError as error:
-            self._early = bytes(received[:_SHOWN])
+            self._early = bytes(received[:_LONGEST])
             self._refuse_unknown(str(error))
             return
         if at is not None:

@@ -21,7 +21,10 @@ from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.transport import Listener
 from gateway.reference.loading import find
 from gateway.registry import protocols
+from gateway.transports.grpc import Listener as GrpcListener
+from gateway.transports.http import Listener as HttpListener
 from gateway.transports.shared_listener import SharedListener
+from gateway.transports.tcp import Listener as TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.http2 import by_hand as http2
 from tests.paused_server import ask, port_of
@@ -283,6 +286,25 @@ async def test_a_reload_changes_the_protocols_of_each_transport_on_open_connecti
             for other in ("v2-rest, v2-grpc", "v2-rest, v2-grpc, grps-brpc", more, "v2-rest"):
                 with pytest.raises(ReloadError, match="at the same address while the gateway runs"):
                     await gateway.reload(config(before.replace("[v2-rest, v2-grpc, mip", f"[{other}")))
+
+
+async def test_a_port_of_one_byte_stream_does_not_become_a_shared_one_by_a_reload() -> None:
+    async with running(shared_text(names="mip")) as gateway:
+        with pytest.raises(
+            ReloadError, match="its protocol cannot change from mip to mip, grps-brpc at the same address"
+        ):
+            await gateway.reload(config(shared_text(names="mip, grps-brpc")))
+
+
+async def test_a_port_of_one_transport_looks_at_no_first_bytes() -> None:
+    """Its listener is the transport's own, and so is each connection from the beginning."""
+    for names, kind in (
+        ("v2-rest, umbridge", HttpListener),
+        ("v2-grpc, grps-grpc", GrpcListener),
+        ("mip", TcpListener),
+    ):
+        async with running(shared_text(names=names)) as gateway:
+            assert type(gateway.listeners["all"]) is kind
 
 
 async def test_health_and_reflection_of_grpc() -> None:

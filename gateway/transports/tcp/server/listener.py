@@ -77,9 +77,8 @@ class TcpListener(BaseListener):
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
         """A byte stream does not name its protocol, so open connections cannot change to another one."""
-        [(protocol, _)] = protocols
-        own = self._context.protocol.name
-        return "" if protocol.name == own else f"its protocol cannot change from {own} to {protocol.name}"
+        wanted, own = ", ".join(protocol.name for protocol, _ in protocols), self._context.protocol.name
+        return "" if wanted == own else f"its protocol cannot change from {own} to {wanted}"
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
