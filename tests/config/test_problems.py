@@ -560,21 +560,6 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ["1:51: the first bytes of packets do not tell it from other protocols; use a listener for it alone"],
     ),
     (
-        "two byte streams that begin with the same bytes",
-        "listeners: [{name: a, bind: '[::1]:1', protocols: [magical, more_magical]}]\n",
-        ["1:51: magical and more_magical begin with the same bytes; use a listener for each protocol"],
-    ),
-    (
-        "two byte streams on a unix socket",
-        "listeners: [{name: a, bind: 'unix:///run/a.sock', protocols: [magical, other_magic]}]\n",
-        ["1:28: a unix socket serves one protocol; use HOST:PORT, or a listener for each, got 'unix:///run/a.sock'"],
-    ),
-    (
-        "an address of byte streams for a protocol over HTTP beside one of them",
-        "listeners: [{name: a, bind: 'tcp://[::1]:1', protocols: [umbridge, magical]}]\n",
-        ["1:28: tcp:// is for protocols over TCP; expected HOST:PORT, got 'tcp://[::1]:1'"],
-    ),
-    (
         "path tie",
         "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, points]}]\n",
         ["1:51: umbridge and points both serve POST /Evaluate; give one of them a prefix"],

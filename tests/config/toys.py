@@ -26,8 +26,6 @@ def _never(*arguments: object) -> NoReturn:
 
 HTTP = HttpForm()
 TCP = StreamForm(Framing(0, len))
-MAGICS = {"magical": b"MA", "more_magical": b"MAGIC", "other_magic": b"\0"}
-"""Byte streams and the bytes that their messages begin with."""
 
 
 def toy(name: str, carrier: Carrier = HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None) -> Protocol:
@@ -50,7 +48,6 @@ PROTOCOLS = (
         batches={"split": Traits(), "whole": Traits()},
     ),
     toy("frames", TCP),
-    *(toy(name, StreamForm(Framing(0, len, magic=magic))) for name, magic in MAGICS.items()),
     replace(
         toy(
             "messages",
