@@ -119,7 +119,7 @@ class Gateway:
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
         def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
-            return connect(address, protocol, limits, ip, self._certificates.client(tls, alpn(protocol)))
+            return connect(address, protocol, limits, ip, self._certificates.client(tls, *alpn(protocol)))
 
         return connect_over_tls
 
@@ -181,7 +181,7 @@ class Gateway:
     def _settings(self, config: ListenerConfig) -> ListenerSettings:
         tls = None
         if config.tls is not None:
-            tls = self._certificates.server(config.tls, alpn(self._protocols[config.protocols[0]]))
+            tls = self._certificates.server(config.tls, alpn(*(self._protocols[name] for name in config.protocols)))
         return ListenerSettings(config.name, config.limits, config.model, tls)
 
     def _port_context(self, name: str) -> ssl.SSLContext | None:

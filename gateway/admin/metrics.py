@@ -66,6 +66,12 @@ CONNECTIONS_REFUSED = Family(
     ("listener",),
     "Connections that were refused because of a limit or because the gateway was overloaded.",
 )
+CONNECTIONS_UNRECOGNISED = Family(
+    "gateway_connections_unrecognised_total",
+    "counter",
+    ("listener",),
+    "Connections to an address of several transports that began like none of its protocols.",
+)
 CALLS = Family(
     "gateway_backend_calls_in_flight", "gauge", ("backend",), "Calls that were sent to endpoints and not answered yet."
 )
@@ -155,7 +161,7 @@ TRACES_DROPPED = Family(
 
 FAMILIES = (
     *request_metrics.FAMILIES,
-    IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED,
+    IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
@@ -240,6 +246,7 @@ def _listeners(listeners: list[tuple[str, Listener]]) -> Iterator[Metric]:
     yield _values(CONNECTIONS, [((name,), each.open_connections) for name, each in listeners])
     yield _value(CONNECTIONS_LIMIT, PROCESS_CONNECTIONS.limit)
     yield _values(CONNECTIONS_REFUSED, [((name,), each.refused_connections) for name, each in listeners])
+    yield _values(CONNECTIONS_UNRECOGNISED, [((name,), each.unrecognised_connections) for name, each in listeners])
 
 
 def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:

@@ -89,28 +89,32 @@ class Certificates:
         self._clock = clock
         self._materials: dict[Hashable, Material] = {}
 
-    def server(self, settings: ListenerTlsConfig, alpn: str, place: str = "") -> Callable[[], ssl.SSLContext]:
-        """The context of a listener's next handshake. `place` names the listener until `take_over` does.
+    def server(
+        self, settings: ListenerTlsConfig, alpn: tuple[str, ...], place: str = ""
+    ) -> Callable[[], ssl.SSLContext]:
+        """The context of a listener's next handshake. Of `alpn` the first one that the client offers is agreed on.
+        `place` names the listener until `take_over` does.
 
         Raises:
             CertificateError: a file cannot be used.
         """
-        make = partial(server_context, settings.files, settings.client, (alpn,) if alpn else ())
+        make = partial(server_context, settings.files, settings.client, alpn)
         material = self._material((settings, alpn), settings.files, make)
         material.used_by = material.used_by or ((place,) if place else ())
         return material.context
 
-    def client(self, settings: BackendTlsConfig, alpn: str) -> ClientTls:
+    def client(self, settings: BackendTlsConfig, alpn: str = "") -> ClientTls:
         """TLS towards the endpoints of a backend. Raises as `server`."""
-        make = partial(client_context, settings.files, verify=settings.verify, alpn=(alpn,) if alpn else ())
-        context = self._material((settings, alpn), settings.files, make).context
+        names = (alpn,) if alpn else ()
+        make = partial(client_context, settings.files, verify=settings.verify, alpn=names)
+        context = self._material((settings, names), settings.files, make).context
         return ClientTls(context, settings.server_name or "")
 
     def prepare(self, config: Config) -> None:
         """Read what `config` names and the configuration before did not. Raises as `server`."""
         for _, settings, alpn in _places(config):
             if isinstance(settings, BackendTlsConfig):
-                self.client(settings, alpn)
+                self.client(settings, *alpn)
             else:
                 self.server(settings, alpn)
 
@@ -158,24 +162,25 @@ class Certificates:
         return self._materials[key]
 
 
-def alpn(protocol: Protocol) -> str:
-    """The protocol that both sides announce over TLS, by the transport; empty if there is none."""
-    name: str = registry.transport(protocol.transport).ALPN
-    return name
+def alpn(*protocols: Protocol) -> tuple[str, ...]:
+    """What both sides announce over TLS, by the transports of the protocols. HTTP/1.1 comes before HTTP/2: most clients
+    of HTTP offer both, and those of gRPC only HTTP/2."""
+    names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
+    return tuple(sorted(names - {""}, reverse=True))  # http/1.1, h2
 
 
-def port_alpn() -> str:
+def port_alpn() -> tuple[str, ...]:
     """As `alpn`, of the health port and the status API."""
-    name: str = registry.transport("http").ALPN
-    return name
+    return (registry.transport("http").ALPN,)
 
 
-def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, str]]:
+def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
     """Where TLS is used: the place in the configuration, its settings, and its ALPN."""
     protocols = registry.protocols()
     for listener in config.listeners:
         if listener.tls is not None:
-            yield f"listener {listener.name!r}", listener.tls, alpn(protocols[listener.protocols[0]])
+            own = (protocols[name] for name in listener.protocols)
+            yield f"listener {listener.name!r}", listener.tls, alpn(*own)
     for reference in config.reference:
         if reference.tls is not None:
             yield f"reference {reference.protocol!r}", reference.tls, alpn(protocols[reference.protocol])

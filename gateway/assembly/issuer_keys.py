@@ -161,7 +161,7 @@ class IssuerKeys:
         return bytes(reply.body)
 
     async def _tls(self, path: str) -> ClientTls:
-        alpn = (port_alpn(),)
+        alpn = port_alpn()
         context = await asyncio.to_thread(client_context, TlsFiles(authorities=path), alpn=alpn)
         return ClientTls(lambda: context)
 

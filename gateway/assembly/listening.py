@@ -7,9 +7,13 @@ from contextlib import contextmanager
 from gateway import registry
 from gateway.core.address import Address
 from gateway.core.exchange import answer
+from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Exchanges, Listener, Select
+from gateway.transports.listener_connections import ListenerConnections
+from gateway.transports.shared_listener import SharedListener, parts
+from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class BindError(Exception):
@@ -19,12 +23,31 @@ class BindError(Exception):
 async def listen(
     settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
 ) -> Listener:
-    """Start a Listener for protocols of one transport. `rows` has each protocol with the path prefix it is served
-    below."""
-    transport = registry.transport(rows[0][0].transport)
-    listener: Listener = transport.Listener(settings, rows, exchanges)
+    """Start a Listener. `rows` has each protocol with the path prefix it is served below; those of several transports
+    share the address."""
+    listener: Listener
+    if len(parts(rows)) == 1:
+        listener = registry.transport(rows[0][0].transport).Listener(settings, rows, exchanges)
+    else:
+        listener = shared(settings, rows, exchanges)
     await listener.start(address)
     return listener
+
+
+def shared(
+    settings: ListenerSettings,
+    rows: Sequence[tuple[Protocol, str]],
+    exchanges: Exchanges,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
+) -> SharedListener:
+    """A Listener for protocols of several transports, not started."""
+    connections, inner = ListenerConnections.of(settings), replace(settings, tls=None)
+    options = {"timeouts": timeouts, "connections": connections}
+    listeners = {
+        name: registry.transport(own[0][0].transport).Listener(inner, own, exchanges, **options)
+        for name, own in parts(rows).items()
+    }
+    return SharedListener(settings, rows, listeners, connections, timeouts=timeouts)
 
 
 def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:

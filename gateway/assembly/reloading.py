@@ -36,15 +36,19 @@ def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) 
         before = next((name for name, at in places.items() if at == _place(each) and name not in taken), None)
         if before is not None:
             found[each.name] = before
-    transports = {each.name: protocols[each.protocols[0]].transport for each in running.listeners}
+    transports = {each.name: _transports(each, protocols) for each in running.listeners}
     for each in config.listeners:
         if (before := found.get(each.name)) is None:
             continue
-        wanted = protocols[each.protocols[0]].transport
+        wanted = _transports(each, protocols)
         if wanted != transports[before]:
             text = f"its transport cannot change from {transports[before]} to {wanted}"
             raise ReloadError(f"listener {each.name!r}: {text} at the same address while the gateway runs")
     return found
+
+
+def _transports(config: ListenerConfig, protocols: Mapping[str, Protocol]) -> str:
+    return ", ".join(sorted({protocols[name].transport for name in config.protocols}))
 
 
 def _place(config: ListenerConfig) -> tuple[str, int, str]:

@@ -30,12 +30,11 @@ def openapi(
 
 
 def _rows(config: Config, listener: ListenerConfig) -> tuple[tuple[Protocol, str], ...]:
-    return paths.rows(listener, config.routes, config.backends, registry.protocols())
+    return paths.over_http(paths.rows(listener, config.routes, config.backends, registry.protocols()))
 
 
 def _chosen(config: Config, name: str) -> ListenerConfig:
-    protocols = registry.protocols()
-    over_http = [each for each in config.listeners if protocols[each.protocols[0]].transport == "http"]
+    over_http = [each for each in config.listeners if _rows(config, each)]
     found = [each for each in over_http if name in ("", each.name)]
     names = ", ".join(each.name for each in over_http) or "none"
     if not found:

@@ -209,10 +209,11 @@ class ListenerConfig(Keys):
     name: Name
     """The listener's name in routes, logs and metrics."""
     bind: Bind
-    """`HOST:PORT`; with port 0 the system chooses one. For protocols over TCP also `tcp://HOST:PORT` and
-    `unix:///PATH`."""
+    """`HOST:PORT`; with port 0 the system chooses one. For protocols on byte streams alone also `tcp://HOST:PORT`, and
+    for one of them `unix:///PATH`."""
     protocols: SomeNames
-    """The protocols that are served, all of one transport. Requests to unknown paths get an error of the first one."""
+    """The protocols that are served. Those of several transports (HTTP, gRPC, byte streams) are told apart by the first
+    bytes of each connection. HTTP requests to unknown paths get an error of the first protocol over HTTP."""
     model: Name = ""
     """The model for requests that do not name one."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
@@ -577,7 +578,7 @@ class Config(Keys):
     _warned: dict[Location, Problem] = PrivateAttr(default_factory=dict)
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
-    """Addresses that accept clients. Several protocols of one transport can share one."""
+    """Addresses that accept clients. Several protocols can share one."""
     limits: ProcessLimitsConfig = ProcessLimitsConfig()
     """Bounds on all clients together."""
     admin: AdminConfig | None = None

@@ -15,6 +15,7 @@ from gateway.config.paths import open_paths, path_ties
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.tls_checks import tls_findings
 from gateway.core.address import Address
+from gateway.core.protocol import StreamForm
 
 _SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -77,23 +78,26 @@ def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(("listeners", second, "name"), f"listeners[{first}] is also called {VALUE}")
 
 
-def _transports(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Protocols at one address that cannot be told apart by the first bytes of a connection."""
     for at, listener in parts.listeners.items():
-        carried = {name: catalog.protocols[name].transport for name in listener.protocols if name in catalog.protocols}
-        if len(set(carried.values())) > 1:
-            pairs = ", ".join(f"{name} over {transport}" for name, transport in carried.items())
-            yield Finding(
-                ("listeners", at, "protocols"),
-                f"the protocols of a listener must have one transport, got {pairs}; use a listener for each transport",
-            )
-
-
-def _byte_streams(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for at, listener in parts.listeners.items():
-        spoken = [name for name in listener.protocols if name in catalog.protocols]
-        if len(spoken) > 1 and all(catalog.protocols[name].transport == "tcp" for name in spoken):
-            text = f"a byte stream does not show whether it is {' or '.join(spoken)}; use a listener for each protocol"
-            yield Finding(("listeners", at, "protocols"), text)
+        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
+        streams = {each.name: each.carrier for each in spoken if isinstance(each.carrier, StreamForm)}
+        if not streams or len({each.name for each in spoken}) == 1:
+            continue
+        location: Location = ("listeners", at, "protocols")
+        for name, form in streams.items():
+            if not form.framing.magic:
+                text = f"the first bytes of {name} do not tell it from other protocols; use a listener for it alone"
+                yield Finding(location, text)
+        for (one, first), (other, second) in combinations(streams.items(), 2):
+            magics = sorted((first.framing.magic, second.framing.magic))
+            if magics[0] and magics[1].startswith(magics[0]):
+                text = f"{one} and {other} begin with the same bytes; use a listener for each protocol"
+                yield Finding(location, text)
+        if listener.bind.path:
+            text = f"a unix socket serves one protocol; use HOST:PORT, or a listener for each, got {VALUE}"
+            yield Finding(("listeners", at, "bind"), text)
 
 
 def _bind_schemes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -253,8 +257,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _prefixes,
     _faces,
     _listener_names,
-    _transports,
-    _byte_streams,
+    _shared_addresses,
     _bind_schemes,
     _clashes,
     _admin_bind,

@@ -12,7 +12,7 @@ from gateway.config.problems import Finding, listed
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core import patterns
 from gateway.core.patterns import PathTable, Tie
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import HttpForm, Protocol
 
 
 def rows(
@@ -21,14 +21,23 @@ def rows(
     backends: Mapping[str, BackendConfig],
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
-    """The rows of the listener's PathTable. Protocols that are not in `protocols` are left out."""
+    """The rows of the listener: those of its PathTable (`over_http`), then its other protocols. Protocols that are not
+    in `protocols` are left out."""
     own = [
         (_facing(protocols[name], listener), listener.prefix.get(name, ""))
         for name in listener.protocols
         if name in protocols
     ]
     here = [route for route in routes if route.match.path and route.match.listener in (None, listener.name)]
-    return patterns.rows(own, listener.model, _matched(here), _passed(here, backends), pages=listener.metrics_page)
+    table = over_http(own)
+    others = tuple(row for row in own if row not in table)
+    paths = patterns.rows(table, listener.model, _matched(here), _passed(here, backends), pages=listener.metrics_page)
+    return (*paths, *others)
+
+
+def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
+    """Those of `rows` that a PathTable is for."""
+    return tuple(row for row in rows if isinstance(row[0].carrier, HttpForm))
 
 
 def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
@@ -54,8 +63,9 @@ def _passed(routes: Iterable[RouteConfig], backends: Mapping[str, BackendConfig]
 def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Paths that two protocols of a listener serve."""
     for at, listener in parts.listeners.items():
-        if {protocol.transport for protocol in _spoken(listener, catalog)} == {"http"}:
-            for tie in PathTable(rows(listener, parts.routes.values(), parts.backends, catalog.protocols)).ties:
+        table = over_http(rows(listener, parts.routes.values(), parts.backends, catalog.protocols))
+        if table:
+            for tie in PathTable(table).ties:
                 routed = list(_tie_of_routes(parts, listener, tie))
                 text = f"{tie.first} and {tie.second} both serve {tie.pattern}; give one of them a prefix"
                 yield from routed or [Finding(("listeners", at, "protocols"), text)]
@@ -75,7 +85,7 @@ def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator
 def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """Paths with `*` that no protocol of a listener has, while the listener has several protocols."""
     for listener in parts.listeners.values():
-        spoken = _spoken(listener, catalog)
+        spoken = [each for each in _spoken(listener, catalog) if isinstance(each.carrier, HttpForm)]
         takers = [protocol.name for protocol in spoken if protocol.http.any_path]
         for at, match in _matches(parts, listener):
             beginning = (match.path or "").removesuffix("*")

@@ -223,7 +223,8 @@ class Framing:
     """The message with its content decompressed, within the limits. Transports call it, in a thread if the content is
     large; codecs accept both forms. Raises as `decode_request` does."""
     magic: bytes = b""
-    """The bytes that every header begins with, if there are such."""
+    """The bytes that every message begins with. They tell the protocol from others at the same address; without them
+    the protocol needs an address of its own."""
 
 
 class Cutter(typing.Protocol):

@@ -134,6 +134,10 @@ class Listener(typing.Protocol):
         """The number of connections refused because too many were open."""
 
     @property
+    def unrecognised_connections(self) -> int:
+        """The number of connections to an address of several transports whose first bytes were those of none."""
+
+    @property
     def open_connections(self) -> int:
         """The number of connections that are served. May be read from any thread."""
 

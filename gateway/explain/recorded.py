@@ -120,14 +120,11 @@ def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str,
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
         raise RecordingError(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
-    found = [
-        each
-        for each in named
-        if (protocol in each.protocols if protocol else protocols[each.protocols[0]].transport == "http")
-    ]
+    wanted = {protocol} if protocol else {name for name, each in protocols.items() if each.transport == "http"}
+    found = [each for each in named if wanted.intersection(each.protocols)]
     if not found:
-        wanted = protocol or "a protocol over HTTP; `--protocol` names another one"
-        raise RecordingError(f"{f'listener {name!r}' if name else 'no listener'} accepts {wanted}")
+        what = protocol or "a protocol over HTTP; `--protocol` names another one"
+        raise RecordingError(f"{f'listener {name!r}' if name else 'no listener'} accepts {what}")
     return found
 
 
@@ -186,7 +183,7 @@ def _http(
 def _at(
     listener: ListenerConfig, head_bytes: bytes, body: bytes, config: Config, protocols: Mapping[str, Protocol]
 ) -> Arrival:
-    table = PathTable(paths.rows(listener, config.routes, config.backends, protocols))
+    table = PathTable(paths.over_http(paths.rows(listener, config.routes, config.backends, protocols)))
     reader = HeadReader(listener.limits.headers)
     message = Message()
     try:

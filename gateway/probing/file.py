@@ -44,7 +44,7 @@ def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...
 
 def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
     """The text of the file."""
-    lines = ["listeners:                  # where clients connect; protocols of one transport can share an address"]
+    lines = ["listeners:                  # where clients connect; several protocols can share an address"]
     for each in listeners:
         protocols = ", ".join(each.protocols)
         lines.append(f"  - {{name: {each.name}, bind: {quoted(each.bind)}, protocols: [{protocols}]}}")

@@ -15,6 +15,11 @@ class BaseListener:
         return self._connections.refused
 
     @property
+    def unrecognised_connections(self) -> int:
+        """As in every Listener."""
+        return self._connections.unrecognised
+
+    @property
     def open_connections(self) -> int:
         """As in every Listener."""
         return self._connections.accepted

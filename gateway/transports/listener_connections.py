@@ -145,6 +145,8 @@ class ListenerConnections:
     ) -> None:
         self.refused = 0
         """How many connections were refused or dropped since the start."""
+        self.unrecognised = 0
+        """How many connections to a shared address spoke none of its protocols."""
         self.ending = False
         """Whether replies announce that their connection will close."""
         self.draining = False
@@ -197,7 +199,10 @@ class ListenerConnections:
 
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
         """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide what happens to it. The
-        caller calls `discard` once it is closed, whatever was decided."""
+        caller calls `discard` once it is closed, whatever was decided. For a connection that was handed over, it was
+        decided before."""
+        if connection in self._open:
+            return self._admitted(connection)
         shared, client = self._shared_limit, ""
         if shared.clients.limit is not None or self._clients.limit is not None:
             client = client_of(peer)
@@ -213,6 +218,19 @@ class ListenerConnections:
         self.refused += 1
         shared.being_refused += 1
         return Admission.REFUSED if shared.being_refused <= shared.max_being_refused else Admission.DROPPED
+
+    def hand_over(self, before: AcceptedConnection, after: AcceptedConnection) -> None:
+        """From now on `after` is the connection that `before` was. What was decided about it holds."""
+        self._open[after] = self._open.pop(before)
+        if before in self._accepted:
+            self._accepted[after] = self._accepted.pop(before)
+
+    def _admitted(self, connection: AcceptedConnection) -> Admission:
+        if self._open[connection] is not None:
+            return Admission.REFUSED
+        if self.draining:
+            connection.drain()
+        return Admission.ACCEPTED
 
     def why_refused(self, connection: AcceptedConnection) -> GatewayError:
         """The error for the client of a refused connection."""
@@ -246,6 +264,11 @@ class ListenerConnections:
     def log_mistake(self, kind: str, peer: str, why: str) -> None:
         """Log what a client did wrong with TLS: one line a minute for each `kind`."""
         self._limited_log.write(kind, logging.WARNING, "listener %r: TLS with %s failed: %s", self._name, peer, why)
+
+    def log_unrecognised(self, peer: str, why: str) -> None:
+        """Log that a client of a shared address speaks none of its protocols: one line a minute."""
+        text = "listener %r refuses a connection of %s: %s"
+        self._limited_log.write("unrecognised", logging.WARNING, text, self._name, peer or "a unix socket", why)
 
     def discard(self, connection: AcceptedConnection) -> None:
         """Forget a connection that is closed."""

@@ -235,6 +235,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return self.identity
         return (self._tls or self._raw).get_extra_info(name, default)
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Let another protocol take over. Its `connection_made` is the caller's business."""
+        self._protocol = protocol
+        self._takes_bytes = not isinstance(protocol, asyncio.BufferedProtocol)
+
     def get_protocol(self) -> asyncio.BaseProtocol:
         """The protocol that is served."""
         protocol: asyncio.BaseProtocol = self._protocol

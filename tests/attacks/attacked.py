@@ -26,6 +26,7 @@ listeners:
   - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: identity}
   - {name: mip_dead, bind: "tcp://127.0.0.1:0", protocols: [mip], model: dead}
   - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+  - {name: shared, bind: "127.0.0.1:0", protocols: [v2-rest, v2-grpc, mip, grps-brpc], model: identity}
 health: {bind: "127.0.0.1:0"}
 admin: {bind: "127.0.0.1:0"}
 """

@@ -147,10 +147,11 @@ def test_clients_that_send_next_to_nothing_are_closed(gateway: Attacked, figure:
         "http": b"POST /v2/models/identity/infer HTTP/1.1\r\nHost: a\r\nX: ",
         "mip": b"\0",
         "brpc": b"P",
+        "shared": b"P",
         "health": b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: ",
         "admin": b"GET /status HTTP/1.1\r\nHost: a\r\nX: ",
     }
-    rest = {"mip": b"\2", "brpc": b"RPC\0"}
+    rest = {"mip": b"\2", "brpc": b"RPC\0", "shared": http2.PREFACE[1:]}
     with ExitStack() as stack:
         open_since = {}
         for name, octets in begun.items():

@@ -34,3 +34,16 @@ def test_what_is_no_request_is_told() -> None:
     result = gateway("explain", *DEMO, "-", given=b"nothing")
     assert result.exit_code == 1
     assert result.stderr.startswith("-: no request found: expected an HTTP request")
+
+
+def test_a_shared_port_explains_each_of_its_transports(tmp_path: Path) -> None:
+    demo = (ROOT / "config/gateway.yaml").read_text()
+    file = tmp_path / "gateway.yaml"
+    file.write_text(
+        demo.replace("[v2-grpc, grps-grpc]", "[mip, v2-grpc, umbridge]").replace("[v2-rest, v1-rest, umbridge,", "[")
+    )
+    result = gateway("explain", "--config", str(file), "-", given=RECORDED)
+    assert result.stdout.startswith("umbridge over http at listener 'grpc'\n  pattern POST /Evaluate\n")
+    packet = bytes.fromhex("0002000000000012010000010000000200000006") + b"[1, 2]"
+    result = gateway("explain", "--config", str(file), "--listener", "grpc", "--protocol", "mip", "-", given=packet)
+    assert result.stdout.startswith("mip over tcp at listener 'grpc'\n")

@@ -35,3 +35,14 @@ def test_a_listener_must_be_one_over_http(tmp_path: Path) -> None:
     done = gateway("openapi", "--config", str(file))
     assert done.exit_code == 1
     assert "choose one with --listener: http, other" in done.stderr
+
+
+def test_of_a_shared_port_it_has_the_paths_over_http(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(CONFIG.replace("MORE", "").replace("[umbridge]", "[v2-grpc, umbridge, mip]"))
+    done = gateway("openapi", "--config", str(file))
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["tags"] == [{"name": "umbridge"}]
+    assert "/Evaluate" in found["paths"]
+    assert not [path for path in found["paths"] if "GRPC" in path or "grpc" in path]

@@ -575,17 +575,9 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     # listeners
     (
-        "two protocols on one byte stream",
-        "listeners: [{name: a, bind: '[::1]:1', protocols: [packets, frames]}]\n",
-        ["1:51: a byte stream does not show whether it is packets or frames; use a listener for each protocol"],
-    ),
-    (
-        "several transports",
+        "a byte stream whose first bytes tell nothing, beside another protocol",
         "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
-        [
-            "1:51: the protocols of a listener must have one transport, got umbridge over http, packets over tcp; "
-            "use a listener for each transport"
-        ],
+        ["1:51: the first bytes of packets do not tell it from other protocols; use a listener for it alone"],
     ),
     (
         "path tie",

@@ -13,6 +13,7 @@ from gateway.admin.openapi.document import document
 from gateway.admin.openapi.models import ModelsOfClients, why_not
 from gateway.admin.openapi.urls import listener_url
 from gateway.config.keys import Config, ListenerConfig
+from gateway.config.paths import over_http
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.openapi import DescribedModel
 from gateway.core.protocol import Protocol
@@ -65,9 +66,13 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
         """The listeners that speak HTTP. Those of other wires have no document."""
         return Documents(
             documents=[
-                DocumentOfListener(listener=each.name, protocols=list(each.protocols), url=_url(gateway, each, request))
+                DocumentOfListener(
+                    listener=each.name,
+                    protocols=list(dict.fromkeys(protocol.name for protocol, _ in rows)),
+                    url=_url(gateway, each, request),
+                )
                 for each in gateway.config.listeners
-                if is_http(gateway.rows(each))
+                if (rows := over_http(gateway.rows(each)))
             ]
         )
 
@@ -86,9 +91,9 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
         """Every HTTP path that the listener serves. With `model` the schemas have the model's inputs and outputs, as
         its server tells them now or within the last minute, with examples."""
         config = next((each for each in gateway.config.listeners if each.name == listener), None)
-        rows = () if config is None else gateway.rows(config)
-        if config is None or not is_http(rows):
-            known = ", ".join(each.name for each in gateway.config.listeners if is_http(gateway.rows(each)))
+        rows = () if config is None else over_http(gateway.rows(config))
+        if config is None or not rows:
+            known = ", ".join(each.name for each in gateway.config.listeners if over_http(gateway.rows(each)))
             raise HTTPException(404, f"there is no listener {listener[:100]!r} over HTTP; those are {known or 'none'}")
         described = await _described(gateway, models, config, rows, model, version) if model else {}
         url = _url(gateway, config, request)
@@ -102,11 +107,6 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
     502: {"description": "The model's server failed, or its answer makes no sense."},
     504: {"description": "The model's server did not answer in time."},
 }
-
-
-def is_http(rows: Sequence[tuple[Protocol, str]]) -> bool:
-    """Whether a listener with these rows speaks HTTP."""
-    return bool(rows) and all(protocol.transport == "http" for protocol, _ in rows)
 
 
 def _url(gateway: DescribedGateway, config: ListenerConfig, request: Request) -> str:

@@ -53,7 +53,9 @@ def document(
     responses = _Responses()
     paths: dict[str, JsonObject] = {}
     names: set[str] = set()
+    spoken: set[str] = set()
     for protocol, prefix in rows:
+        spoken.add(protocol.name)
         known = models.get(protocol.name)
         for pattern in protocol.patterns:
             made = _operation(protocol, pattern, _model_of(protocol, pattern, known, listener), responses)
@@ -71,7 +73,7 @@ def document(
             "description": _about(listener, models),
         },
         "servers": [{"url": url or "/", "description": f"Listener {listener.name}"}],
-        "tags": [{"name": name} for name in listener.protocols],
+        "tags": [{"name": name} for name in listener.protocols if name in spoken],
         "paths": {path: methods for path, methods in paths.items() if methods},
         "components": {name: each for name, each in components.items() if each},
         **({"security": _security(listener, schemes)} if schemes else {}),

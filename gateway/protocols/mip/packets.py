@@ -30,7 +30,7 @@ def remaining_size(header: Buffer) -> int:
     return size
 
 
-FRAMING = Framing(HEADER.size, remaining_size)
+FRAMING = Framing(HEADER.size, remaining_size, magic=bytes((VERSION,)))
 
 
 def encode_packet(kind: int, subtype: int, payload: Iterable[Buffer] = ()) -> Message:

@@ -3,7 +3,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 
 `gateway.facts` is the only entry: JSON of
   text       what the ConfigMap holds; empty with existingConfigMap
-  listeners  of {name, portName, port, transport, protocols, model, prefix}, without those on unix sockets
+  listeners  of {name, portName, port, transport, protocols, model, prefix, tls}, without those on unix sockets
   healthPort, healthTls
   preStop, grace   seconds
   endpoints  of {backend, endpoint}
@@ -122,14 +122,25 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- $port -}}
 {{- end -}}
 
-{{/* http, grpc or tcp: what the protocols of a listener travel on. Takes {listener, protocols}. */}}
+{{/*
+http, grpc or tcp: what the protocols of a listener travel on. For several transports at one address all of them, in this order, as in
+http,grpc. Takes {listener, protocols}.
+*/}}
 {{- define "gateway.transport" -}}
 {{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
-{{- $protocol := first .protocols | toString -}}
+{{- $spoken := list -}}
+{{- range .protocols -}}
+{{- $protocol := toString . -}}
 {{- if not (hasKey $transports $protocol) -}}
-{{- fail (printf "listener '%v': the chart knows no protocol '%s'; expected one of %s" .listener $protocol (keys $transports | sortAlpha | join ", ")) -}}
+{{- fail (printf "listener '%v': the chart knows no protocol '%s'; expected one of %s" $.listener $protocol (keys $transports | sortAlpha | join ", ")) -}}
 {{- end -}}
-{{- get $transports $protocol -}}
+{{- $spoken = append $spoken (get $transports $protocol) -}}
+{{- end -}}
+{{- $found := list -}}
+{{- range list "http" "grpc" "tcp" -}}
+{{- if has . $spoken -}}{{- $found = append $found . -}}{{- end -}}
+{{- end -}}
+{{- join "," $found -}}
 {{- end -}}
 
 {{/* Listeners with the names that their ports have: their own, where Kubernetes takes it for a port. Takes {listeners}. */}}
@@ -151,7 +162,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- define "gateway.listener" -}}
 {{- $found := dict -}}
 {{- range .listeners -}}
-{{- if and (not $found) (eq .transport $.transport) (or (not $.listener) (eq .name $.listener)) -}}
+{{- if and (not $found) (has $.transport (splitList "," .transport)) (or (not $.listener) (eq .name $.listener)) -}}
 {{- $found = . -}}
 {{- end -}}
 {{- end -}}

@@ -18,7 +18,7 @@ listeners of another model. UM-Bridge has no names of inputs: `gateway call` kno
 {{- $otherModel := and (eq $protocol "mip") (ne ($listener.model | default "" | toString) $request.model) -}}
 {{- if and $asked (not $prefixed) (not $otherModel) -}}
 {{- $host := printf "%s:%d" (include "gateway.fullname" $) (get $.Values.service.ports $listener.name | default $listener.port | int) -}}
-{{- $address := ternary (printf "http://%s" $host) $host (eq $listener.transport "http") -}}
+{{- $address := ternary (printf "http://%s" $host) $host (eq (include "gateway.transport" (dict "listener" $listener.name "protocols" (list $protocol))) "http") -}}
 {{- $file := printf "%d.json" $number -}}
 {{- $inputs := $request.inputs -}}
 {{- if eq $protocol "umbridge" -}}

@@ -10,8 +10,11 @@ from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
+from gateway.http2.frames import PREFACE
 from gateway.transports.base_listener import BaseListener
+from gateway.transports.first_bytes import Opening
 from gateway.transports.grpc import schema
+from gateway.transports.grpc.address import ALPN
 from gateway.transports.grpc.server.bounded_connection import BoundedConnection
 from gateway.transports.grpc.server.calls import Method, StartRecord
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
@@ -29,8 +32,11 @@ class GrpcListener(BaseListener):
     """Accepts clients of `protocols` at one address, beside gRPC's health and reflection services. Messages over
     `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is known.
 
-    The paths of gRPC are fixed by its schemas, so a protocol's `prefix` has no effect here.
+    The paths of gRPC are fixed by its schemas, so a protocol's `prefix` has no effect here. As a part of a shared
+    listener it has that one's `connections`.
     """
+
+    opening = Opening(PREFACE, ALPN)
 
     address: str
     """`host:port`, once started."""
@@ -42,8 +48,9 @@ class GrpcListener(BaseListener):
         exchanges: Exchanges,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        connections: ListenerConnections | None = None,
     ) -> None:
-        super().__init__(ListenerConnections.of(settings))
+        super().__init__(ListenerConnections.of(settings) if connections is None else connections)
         self._ending = asyncio.Event()
         self._site = Site(
             settings.limits,
@@ -57,7 +64,7 @@ class GrpcListener(BaseListener):
             _spoken(protocols),
         )
         self._class = self._connection_class(settings)
-        self._accept = accepting(settings, self._serve, self._connections, timeouts)
+        self._accept = accepting(settings, self.serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -92,7 +99,7 @@ class GrpcListener(BaseListener):
             spoken=_spoken(protocols),
         )
         self._class = self._connection_class(settings)
-        self._accept = accepting(settings, self._serve, self._connections, site.timeouts)
+        self._accept = accepting(settings, self.serve, self._connections, site.timeouts)
         connections = self._connections.renew(settings)
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
 
@@ -116,7 +123,8 @@ class GrpcListener(BaseListener):
     def _connection(self) -> asyncio.BaseProtocol:
         return self._accept()
 
-    def _serve(self) -> GrpcServerConnection:
+    def serve(self) -> GrpcServerConnection:
+        """The connection of a new client, after the TLS handshake."""
         return self._class(self._site)
 
 

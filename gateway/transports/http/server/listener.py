@@ -9,6 +9,8 @@ from gateway.core.patterns import PathTable
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
+from gateway.transports.first_bytes import Opening
+from gateway.transports.http.address import ALPN
 from gateway.transports.http.server.bounded_connection import BoundedConnection
 from gateway.transports.http.server.connection import HttpContext, ServerConnection
 from gateway.transports.http.server.head_cache import HeadCache
@@ -20,7 +22,10 @@ from gateway.transports.tls import accepting
 
 class HttpListener(BaseListener):
     """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
-    those of other listeners with the same limit included."""
+    those of other listeners with the same limit included. As a part of a shared listener it has that one's
+    `connections`."""
+
+    opening = Opening(alpn=ALPN)
 
     address: str
     """`host:port`, once started."""
@@ -33,11 +38,13 @@ class HttpListener(BaseListener):
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         connection_limit: ConnectionLimit = PROCESS_CONNECTIONS,
+        connections: ListenerConnections | None = None,
     ) -> None:
-        super().__init__(ListenerConnections.of(settings, connection_limit))
+        own = ListenerConnections.of(settings, connection_limit) if connections is None else connections
+        super().__init__(own)
         self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
         self._connection = self._connection_class(settings)
-        self._accept = accepting(settings, self._serve, self._connections, timeouts)
+        self._accept = accepting(settings, self.serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
 
     async def start(self, address: Address) -> None:
@@ -65,7 +72,7 @@ class HttpListener(BaseListener):
         timeouts = self._context.timeouts
         self._context = context = _context(settings, protocols, exchanges, timeouts, self._connections)
         self._connection = self._connection_class(settings)
-        self._accept = accepting(settings, self._serve, self._connections, timeouts)
+        self._accept = accepting(settings, self.serve, self._connections, timeouts)
         connections = self._connections.renew(settings)
         tasks = (each.renew(context) for each in connections if isinstance(each, ServerConnection))
         return [task for task in tasks if task is not None]
@@ -87,7 +94,8 @@ class HttpListener(BaseListener):
     def _make_connection(self) -> asyncio.BaseProtocol:
         return self._accept()
 
-    def _serve(self) -> ServerConnection:
+    def serve(self) -> ServerConnection:
+        """The connection of a new client, after the TLS handshake."""
         return self._connection(self._context)
 
 

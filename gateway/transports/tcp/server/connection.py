@@ -89,6 +89,11 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """When the connection ends if nothing is in flight by then; finite while the listener drains."""
 
     @property
+    def protocol(self) -> str:
+        """The name of the protocol that is served."""
+        return self._context.protocol.name
+
+    @property
     def unanswered(self) -> int:
         """Requests in flight or waiting, and one that is arriving or whose reply is unread."""
         partly = self._reader.header or (self._phase is Phase.FLUSHING and not self._tasks)

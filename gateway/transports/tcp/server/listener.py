@@ -8,6 +8,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
+from gateway.transports.first_bytes import Opening
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
 from gateway.transports.tcp.packets import SCRATCH_BYTES
@@ -23,7 +24,7 @@ MAX_IN_FLIGHT = 256
 
 class TcpListener(BaseListener):
     """Serves one protocol, which has a Framing, at one address. It cannot serve several: a byte stream does not name
-    its protocol.
+    its protocol. As a part of a shared listener it has that one's `connections`.
 
     Raises:
         ValueError: several protocols, or one without a Framing.
@@ -39,11 +40,13 @@ class TcpListener(BaseListener):
         exchanges: Exchanges,
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        connections: ListenerConnections | None = None,
     ) -> None:
         [(protocol, _)] = protocols
         if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
-        super().__init__(ListenerConnections.of(settings))
+        super().__init__(ListenerConnections.of(settings) if connections is None else connections)
+        self.opening = Opening(protocol.carrier.framing.magic)
         self._context = TcpContext(
             settings.limits,
             timeouts,
@@ -57,7 +60,7 @@ class TcpListener(BaseListener):
             exchanges.admit,
         )
         self._connection = self._connection_class(settings)
-        self._accept = accepting(settings, self._serve, self._connections, timeouts)
+        self._accept = accepting(settings, self.serve, self._connections, timeouts)
         self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None
 
@@ -74,9 +77,8 @@ class TcpListener(BaseListener):
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
         """A byte stream does not name its protocol, so open connections cannot change to another one."""
-        [(protocol, _)] = protocols
-        own = self._context.protocol.name
-        return "" if protocol.name == own else f"its protocol cannot change from {own} to {protocol.name}"
+        wanted, own = ", ".join(protocol.name for protocol, _ in protocols), self._context.protocol.name
+        return "" if wanted == own else f"its protocol cannot change from {own} to {wanted}"
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
@@ -93,9 +95,10 @@ class TcpListener(BaseListener):
             admit=exchanges.admit,
         )
         self._connection = self._connection_class(settings)
-        self._accept = accepting(settings, self._serve, self._connections, context.timeouts)
+        self._accept = accepting(settings, self.serve, self._connections, context.timeouts)
         connections = self._connections.renew(settings)
-        return [task for each in connections if isinstance(each, ServerConnection) for task in each.renew(context)]
+        own = [each for each in connections if isinstance(each, ServerConnection) and each.protocol == protocol.name]
+        return [task for each in own for task in each.renew(context)]
 
     def _connection_class(self, settings: ListenerSettings) -> type[ServerConnection]:
         return BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
@@ -129,5 +132,6 @@ class TcpListener(BaseListener):
     def _make_connection(self) -> asyncio.BaseProtocol:
         return self._accept()
 
-    def _serve(self) -> ServerConnection:
+    def serve(self) -> ServerConnection:
+        """The connection of a new client, after the TLS handshake."""
         return self._connection(self._context)

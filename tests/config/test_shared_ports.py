@@ -1,0 +1,59 @@
+"""Which protocols a listener may have together, by the bytes that their connections begin with."""
+
+import pytest
+
+from gateway.config import ConfigError, loads
+from gateway.core.frozen import replace
+from gateway.core.protocol import Framing, GrpcForm, StreamForm
+from tests.config.toys import CATALOG, toy
+
+PROTOCOLS = (
+    toy("calls", GrpcForm()),
+    toy("magical", StreamForm(Framing(0, len, magic=b"MA"))),
+    toy("more_magical", StreamForm(Framing(0, len, magic=b"MAGIC"))),
+    toy("other_magic", StreamForm(Framing(0, len, magic=b"\0"))),
+)
+WITH_MAGIC = replace(CATALOG, protocols={**CATALOG.protocols, **{each.name: each for each in PROTOCOLS}})
+
+
+@pytest.mark.parametrize(
+    ("bind", "protocols", "expected"),
+    [
+        ("'[::1]:1'", "umbridge, calls", ""),
+        ("'[::1]:1'", "calls, magical, other_magic, umbridge", ""),
+        ("'tcp://[::1]:1'", "magical, other_magic", ""),
+        ("'unix:///run/a.sock'", "magical", ""),
+        ("'[::1]:1'", "packets", ""),
+        (
+            "'[::1]:1'",
+            "umbridge, packets",
+            "1:51: the first bytes of packets do not tell it from other protocols; use a listener for it alone",
+        ),
+        (
+            "'[::1]:1'",
+            "magical, umbridge, more_magical",
+            "1:51: magical and more_magical begin with the same bytes; use a listener for each protocol",
+        ),
+        (
+            "'unix:///run/a.sock'",
+            "magical, other_magic",
+            "1:29: a unix socket serves one protocol; use HOST:PORT, or a listener for each, got 'unix:///run/a.sock'",
+        ),
+        (
+            "'tcp://[::1]:1'",
+            "umbridge, magical",
+            "1:29: tcp:// is for protocols over TCP; expected HOST:PORT, got 'tcp://[::1]:1'",
+        ),
+        ("'[::1]:1'", "umbridge, calls, points", "1:51: umbridge and points both serve POST /Evaluate"),
+    ],
+)
+def test_protocols_share_a_port_if_their_first_bytes_tell_them_apart(bind: str, protocols: str, expected: str) -> None:
+    text = f"listeners: [{{name: a, bind: {bind}, protocols: [{protocols}]}}]\n"
+    try:
+        loads(text, "g.yaml", WITH_MAGIC, {})
+        found = ""
+    except ConfigError as error:
+        found = str(error).removeprefix("g.yaml:")
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected), found
+    assert "\n" not in found
