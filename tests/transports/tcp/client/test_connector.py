@@ -420,7 +420,8 @@ async def fails(address: str, text: str = "one", **settings: object) -> Transpor
         (b"", Status.UNAVAILABLE, "the connection was closed without a reply"),
         (packet("abc")[:5], Status.UNAVAILABLE, "the connection was closed in the middle of a reply"),
         (packet("abc")[:11], Status.UNAVAILABLE, "the connection was closed in the middle of a reply"),
-        (b"HTTP/1.1 400", Status.INTERNAL, "reply: magic b'H', expected b'T'"),
+        (b"SSH-2.0-OpenSSH", Status.INTERNAL, "reply: magic b'S', expected b'T'"),
+        (b"HTTP/1.1 400", Status.INTERNAL, "reply: the first bytes are not of this protocol; it seems to be an HTTP"),
         (HEADER.pack(b"T", 0, 0xFFFFFFFF), Status.INTERNAL, "reply: a message of 4294967295 bytes is larger than"),
     ],
 )
