@@ -56,7 +56,15 @@ def test_the_schema_is_json_and_lists_installed_protocols() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("serve",), ("check", "--config", "no/such/file.yaml"), ("check", "--config", "/"), ("call", "-"), ("sevre",)],
+    [
+        ("serve",),
+        ("check",),
+        ("check", "one.yaml", "--config", "other.yaml"),
+        ("check", "--config", "no/such/file.yaml"),
+        ("check", "--config", "/"),
+        ("call", "-"),
+        ("sevre",),
+    ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     result = gateway(*arguments)
