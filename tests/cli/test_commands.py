@@ -89,6 +89,11 @@ def test_the_list_of_commands_says_what_their_own_help_says(command: str) -> Non
     assert COMMANDS[command].rstrip(".").partition(",")[0] in own
 
 
+def test_the_list_of_commands_shows_each_text_whole() -> None:
+    printed = " ".join(gateway("--help").output.split())
+    assert [name for name, text in COMMANDS.items() if f"{name} {text}" not in printed] == []
+
+
 def test_a_mistyped_command_is_guessed() -> None:
     assert "No such command 'chek'. Did you mean 'check'" in gateway("chek").output
 
