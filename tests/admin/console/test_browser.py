@@ -477,6 +477,48 @@ def test_the_playground_is_used_by_the_keyboard_alone(context: BrowserContext, g
     expect(page.get_by_role("tabpanel", name="v2-grpc")).to_contain_text("field 1: 6 bytes")
 
 
+NUMBER_STOPS = """() => {
+    const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")];
+    const stops = all.filter((each) => each.tabIndex >= 0 && !each.disabled && each.checkVisibility());
+    stops.forEach((each, at) => { each.dataset.stop = at; });
+    stops[0].focus();
+    return stops.length;
+}"""
+"""Numbers what the key Tab should stop at, in the order of the page, and goes to the first."""
+STOP = """() => {
+    const found = document.activeElement, style = getComputedStyle(found);
+    const isShown = style.outlineStyle !== "none" || style.boxShadow !== "none";
+    return [found.dataset.stop ?? "", isShown, `${found.tagName} ${found.textContent}`];
+}"""
+
+
+@pytest.mark.parametrize("button", ["Send", "Explain", "Snippets"])
+def test_the_key_tab_walks_through_the_whole_playground(context: BrowserContext, gateway: Looked, button: str) -> None:
+    """Every control is reached, in the order of the page, and shows that it has the focus; the last leads out."""
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/playground?model=double")
+    expect(page.get_by_label("Values")).to_be_visible()
+    for each in page.locator("main details").all():
+        each.evaluate("(found) => { found.open = true; }")
+    page.get_by_role("button", name=button, exact=True).click()
+    tab = "Reply" if button == "Send" else button
+    expect(page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+    expect(page.get_by_role("button", name="Send")).to_be_enabled()
+    count = page.evaluate(NUMBER_STOPS)
+    assert count > 30
+    walked, hidden = [0], []
+    for _ in range(2 * count):
+        page.keyboard.press("Tab")
+        stop, is_shown, what = page.evaluate(STOP)
+        if what.startswith("BODY"):
+            break
+        if stop:  # else a region that scrolls: Chromium itself stops at these
+            walked.append(int(stop))
+            hidden += [] if is_shown else [what]
+    assert walked == list(range(count))
+    assert hidden == []
+
+
 def test_the_playground_shows_hostile_names_as_text_and_the_way(context: BrowserContext, gateway: Looked) -> None:
     page = context.new_page()
     page.goto(f"{gateway.admin}/console/#/playground")
