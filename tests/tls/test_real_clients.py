@@ -65,6 +65,11 @@ async def test_grpcio(authority: Authority, files: Files) -> None:
                 with pytest.raises(grpc.aio.AioRpcError) as failed:
                     await channel.unary_unary(schema.MODEL_INFER)(request.SerializeToString(), timeout=20)
                 assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+        async with grpc.aio.insecure_channel(target) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await channel.unary_unary(schema.MODEL_INFER)(request.SerializeToString(), timeout=20)
+            assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "HTTP status 400" in str(failed.value.details())  # at once: the text of GOAWAY it would not show
 
 
 TRITON = """
