@@ -20,7 +20,7 @@ from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, d
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
 from gateway.protocols.v2.tensors import widen
 
 # --- inference requests ---
@@ -162,11 +162,11 @@ def encode_request(request: Request, target: Target) -> Message:
 def _decode_infer(reply: Message, limits: Limits) -> Response:
     """An inference response. Its binary outputs are views on the reply's body."""
     header, binary = split_body(reply)
-    document = read_inference(header, limits.json_values)
+    document, outputs = read_document(header, "output", binary, limits.json_values, limits.message)
     parameters = read_parameters(document.get("parameters"), "the response", reply=True)
     parameters.pop("binary_data_output", None)  # KServe's models repeat it from the request, where the gateway set it
     return Response(
-        read_tensors(document, "output", binary, limits.message),
+        outputs,
         read_string(document, "model_name"),
         read_string(document, "model_version"),
         document["id"] if isinstance(document.get("id"), str) else None,

@@ -18,7 +18,7 @@ from gateway.protocols.v2.rest import events, extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
 
 _WHAT = "the request"
 
@@ -45,8 +45,8 @@ class BinaryOutputMessage(Message):
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
     header, binary = split_body(message)
-    document = read_inference(header, listener.limits.json_values)
-    inputs = read_tensors(document, "input", binary, listener.limits.message)
+    limits = listener.limits
+    document, inputs = read_document(header, "input", binary, limits.json_values, limits.message)
     parameters = read_parameters(document.get("parameters"), _WHAT)
     refuse_shared_memory(parameters, _WHAT)
     binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False

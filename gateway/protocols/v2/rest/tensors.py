@@ -22,6 +22,7 @@ from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.usual import read_usual
 from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_datatype, read_shape, widen
 
 _DATA = {"data": ArrayForm.ARRAY}
@@ -33,6 +34,17 @@ WITHOUT_JSON = frozenset(WIDER)
 _BASE64 = "base64"
 _SMALL = 64 * 2**10
 """Bytes of a BYTES tensor up to which its elements are made one list."""
+
+
+def read_document(
+    header: Buffer, role: str, binary: BinaryTensors, values: int, limit: int
+) -> tuple[JsonObject, tuple[Tensor, ...]]:
+    """The JSON object of an inference request or response, and its tensors: `read_inference`, then `read_tensors`."""
+    usual = read_usual(header, f"{role}s", binary, values, limit)
+    if usual is not None:
+        return usual
+    document = read_inference(header, values)
+    return document, read_tensors(document, role, binary, limit)
 
 
 def read_inference(header: Buffer, values: int) -> JsonObject:
