@@ -9,7 +9,7 @@ from typing import TypeAlias
 from gateway import json
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import extended, frozen, replace
-from gateway.core.operations import Operation
+from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
@@ -53,7 +53,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     outputs, binary_data = _read_outputs(document)
     deadline = take_deadline(parameters, message, _WHAT)
     return Request(
-        Operation.INFER,
+        INFER,
         message.captures["model"],
         message.captures.get("version", ""),
         read_id(document),
@@ -111,12 +111,12 @@ def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
         request = _decode_infer(message, listener)
     else:
         request = generate.decode_request(message, listener)
-    return replace(request, operation=Operation.STREAM) if wants_stream(message) else request
+    return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
 def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer_stream`."""
-    return replace(_decode_infer(message, listener), operation=Operation.STREAM)
+    return replace(_decode_infer(message, listener), operation=STREAM)
 
 
 # --- all requests, by path ---
@@ -255,8 +255,8 @@ def _response_document(response: Response, request: Request, outputs: list[JsonO
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {
-    Operation.INFER: _encode_infer,
-    Operation.STREAM: _encode_stream,
+    INFER: _encode_infer,
+    STREAM: _encode_stream,
     Operation.LIVE: metadata.encode_health,
     Operation.READY: metadata.encode_health,
     Operation.MODEL_READY: metadata.encode_health,
