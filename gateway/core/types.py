@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
@@ -111,6 +111,19 @@ class Message:
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
+# Python takes twice as long for a constructor that is called with keywords: it makes a dict of them.
+
+
+def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Message:
+    """The message of a reply."""
+    return Message("", "", headers, parts, status)
+
+
+def call(method: str, parts: tuple[Buffer, ...]) -> Message:
+    """The message of a call of a gRPC method."""
+    return Message("", method, NO_HEADERS, parts, 0, "", method)
+
+
 def bytes_of(message: Message) -> int:
     """The bytes of its body."""
     parts = message.parts
@@ -125,6 +138,15 @@ class ReplyMessage(Message):
     is shared with other exchanges."""
 
     close: Callable[[], None] | None = None
+
+
+def reply_message(
+    headers: Headers, parts: tuple[Buffer, ...], status: int, close: Callable[[], None] | None
+) -> ReplyMessage:
+    """An endpoint's reply, made without keywords, as `reply`."""
+    return ReplyMessage(
+        "", "", headers, parts, status, "", "", {}, "", 0.0, None, "", None, None, None, close
+    )  # fmt: skip
 
 
 @frozen
@@ -151,7 +173,7 @@ class Tensor:
     @property
     def array(self) -> "np.ndarray[Any, Any]":
         """A numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops NULs)."""
-        if self.datatype is Datatype.BYTES:
+        if self.datatype is BYTES:
             elements = bytes_elements.unpack(self.data)
             flat = np.empty(len(elements), object)
             flat[:] = elements
@@ -172,7 +194,7 @@ def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None =
         TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is neither text nor bytes.
     """
     datatype = datatype or datatype_of(array.dtype)
-    if datatype is Datatype.BYTES:
+    if datatype is BYTES:
         elements = map(_to_bytes, array.reshape(-1).tolist())
         return Tensor(name, datatype, array.shape, bytes_elements.pack(elements))
     raw = np.ascontiguousarray(array, datatype.dtype)
@@ -190,14 +212,14 @@ def _to_bytes(element: object) -> bytes:
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
     """The V2 datatype of a numpy dtype of either byte order. Raises TypeError if there is none."""
     if dtype.kind in "SUO":
-        return Datatype.BYTES
+        return BYTES
     name = _NUMPY_NAMES.get(dtype.name)
     if name is None:
         raise TypeError(f"numpy dtype {dtype} has no datatype; expected one of {', '.join(_NUMPY_NAMES)} or strings")
     return name
 
 
-_NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values() if datatype is not Datatype.BYTES}
+_NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values() if datatype is not BYTES}
 
 
 @frozen

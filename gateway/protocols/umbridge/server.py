@@ -5,9 +5,9 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate
+from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
 from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
@@ -75,7 +75,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     model = _model(body)
     try:
         inputs = () if part else (*_inputs(operation, body), *_derivative_tensors(operation, body))
-        return Request(operation, model, inputs=inputs, parameters=_parameters(part, body, listener), part=part)
+        return Request(operation, model, "", None, inputs, (), _parameters(part, body, listener), part)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
 
@@ -97,7 +97,7 @@ def _model(body: dict[str, Json]) -> str:
 
 def _inputs(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
     # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
-    vectors = required(body, "input", "request") if operation is Operation.INFER else body.get("input", ())
+    vectors = required(body, "input", "request") if operation is INFER else body.get("input", ())
     return (decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors))
 
 
@@ -132,7 +132,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]
-    return Message(headers=JSON_HEADERS, parts=encode_body(answer, translate.nan or NAN), status=200)
+    return reply(JSON_HEADERS, encode_body(answer, translate.nan or NAN), 200)
 
 
 def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:
@@ -153,7 +153,7 @@ def _encode_no_shared_memory(answer: Answer, nan: str) -> tuple[bytes, ...]:
 
 
 _BODY_ENCODERS: dict[tuple[Operation, str], Callable[[Answer, str], tuple[bytes, ...]]] = {
-    (Operation.INFER, ""): _encode_outputs,
+    (INFER, ""): _encode_outputs,
     **{(operation, ""): _encode_derivative for operation in DERIVATIVES},
     (Operation.METADATA, INPUT_SIZES): metadata.encode_input_sizes,
     (Operation.METADATA, OUTPUT_SIZES): metadata.encode_output_sizes,

@@ -6,7 +6,17 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Message, Parameters, Request, RequestedOutput, Response, Translate
+from gateway.core.types import (
+    NO_HEADERS,
+    Answer,
+    Message,
+    Parameters,
+    Request,
+    RequestedOutput,
+    Response,
+    Translate,
+    reply,
+)
 from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
@@ -139,7 +149,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
     """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
     assert isinstance(answer, Response)
-    return Message(parts=_write_response(answer, request, answer.parameters))
+    return reply(NO_HEADERS, _write_response(answer, request, answer.parameters))
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -9,16 +9,16 @@ from typing import TypeAlias
 from gateway import json
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import extended, frozen, replace
-from gateway.core.operations import Operation
+from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate
+from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate, reply
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import events, extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
 
 _WHAT = "the request"
 
@@ -45,23 +45,24 @@ class BinaryOutputMessage(Message):
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
     header, binary = split_body(message)
-    document = read_inference(header, listener.limits.json_values)
-    inputs = read_tensors(document, "input", binary, listener.limits.message)
+    limits = listener.limits
+    document, inputs = read_document(header, "input", binary, limits.json_values, limits.message)
     parameters = read_parameters(document.get("parameters"), _WHAT)
     refuse_shared_memory(parameters, _WHAT)
     binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
     outputs, binary_data = _read_outputs(document)
     deadline = take_deadline(parameters, message, _WHAT)
     return Request(
-        Operation.INFER,
+        INFER,
         message.captures["model"],
         message.captures.get("version", ""),
         read_id(document),
         inputs,
         outputs,
         without_consumed(parameters, message),
-        deadline=deadline,
-        origin=_origin(message, binary_data_output, binary_data),
+        "",
+        deadline,
+        _origin(message, binary_data_output, binary_data),
     )
 
 
@@ -111,12 +112,12 @@ def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
         request = _decode_infer(message, listener)
     else:
         request = generate.decode_request(message, listener)
-    return replace(request, operation=Operation.STREAM) if wants_stream(message) else request
+    return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
 def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer_stream`."""
-    return replace(_decode_infer(message, listener), operation=Operation.STREAM)
+    return replace(_decode_infer(message, listener), operation=STREAM)
 
 
 # --- all requests, by path ---
@@ -220,8 +221,8 @@ def _encode_response(answer: Answer, request: Request, origin: Message | None, t
     document = json.write_parts(_response_document(answer, request, outputs))
     if not tensors:
         # like Triton, without the header if every binary tensor is empty
-        return Message(headers=JSON_HEADERS, parts=document, status=200)
-    return Message(headers=binary_headers(sum(map(len, document))), parts=(*document, *tensors), status=200)
+        return reply(JSON_HEADERS, document, 200)
+    return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
 
 
 def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Outputs:
@@ -255,8 +256,8 @@ def _response_document(response: Response, request: Request, outputs: list[JsonO
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {
-    Operation.INFER: _encode_infer,
-    Operation.STREAM: _encode_stream,
+    INFER: _encode_infer,
+    STREAM: _encode_stream,
     Operation.LIVE: metadata.encode_health,
     Operation.READY: metadata.encode_health,
     Operation.MODEL_READY: metadata.encode_health,
