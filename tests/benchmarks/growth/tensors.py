@@ -1,0 +1,126 @@
+"""The peak memory of one large tensor, by its size: on each wire form of clients with one binary form behind, and the
+other way round; and the largest payload that is promised, 256 MiB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gateway.core.datatypes import Datatype
+from gateway.core.types import Tensor
+from tests.attacks.attacked import MIB, reference
+from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, message, post
+from tests.benchmarks.contest.process import Watched
+from tests.interop.processes import Gateway, free_port, start_gateway
+
+SIZE = 64 * MIB
+LARGEST = 256 * MIB - MIB
+AIM = 2.5
+"""Times the tensor, above what the gateway has when idle."""
+
+FACES = {"http": "v2-rest, graphpipe", "grpc": "v2-grpc, grps-grpc", "mip": "mip", "brpc": "grps-brpc"}
+BEHIND = ("v2-grpc", "v2-rest", "graphpipe", "grps-grpc", "grps-brpc", "mip")
+
+
+@dataclass(frozen=True)
+class Peak:
+    row: str
+    size: int
+    """Bytes of the tensor."""
+    taken: int
+    """Bytes of resident memory, at most, above those before."""
+
+    def shown(self) -> str:
+        return f"{self.row:52}{self.size / MIB:8.0f}{self.taken / MIB:8.0f}{self.taken / self.size:9.2f}"
+
+
+def heading() -> str:
+    return f"{f'peak memory of a tensor; aim {AIM} times':52}{'MiB':>8}{'peak':>8}{'times':>9}"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How clients send a tensor of octets, and have it back."""
+
+    name: str
+    listener: str
+    connect: Callable[[tuple[str, int]], Connection]
+    request: Callable[[str, bytes], bytes]
+    """Of a model."""
+
+
+def _octets(data: bytes, content_type: str = "") -> Tensor:
+    return Tensor("x", Datatype.UINT8, (1, len(data)), data, content_type=content_type)
+
+
+def _v2_binary(model: str, data: bytes) -> bytes:
+    given = {"name": "x", "datatype": "UINT8", "shape": [1, len(data)], "parameters": {"binary_data_size": len(data)}}
+    head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
+    return post(f"/v2/models/{model}/infer", head + data, f"Inference-Header-Content-Length: {len(head)}")
+
+
+WAYS = (
+    Way("v2-rest, binary", "http", Http, _v2_binary),
+    Way("v2-grpc", "grpc", Grpc, lambda model, data: message("v2-grpc", model, _octets(data))),
+    Way("graphpipe", "http", Http, lambda model, data: post(f"/graphpipe/{model}", message("graphpipe", model, _octets(data)))),
+    Way("grps-brpc", "brpc", Brpc, lambda model, data: message("grps-brpc", model, _octets(data))),
+    Way("mip, npy", "mip", Mip, lambda model, data: message("mip", model, _octets(data, "npy"))),
+)
+
+
+def measure(folder: Path, wanted: str = "") -> Iterator[Peak]:
+    """Raises AssertionError if the tensor does not come back."""
+    data = np.random.default_rng(1).bytes(SIZE)
+    rows = [(way, "v2-grpc", data) for way in WAYS] + [(WAYS[0], behind, data) for behind in BEHIND[1:]]
+    rows.append((WAYS[0], "v2-grpc", np.random.default_rng(1).bytes(LARGEST)))
+    with ExitStack() as stack:
+        servers: dict[str, str] = {}
+        for way, behind, sent in rows:
+            row = f"{way.name} to {behind}"
+            if wanted not in row:
+                continue
+            if behind not in servers:
+                servers[behind] = stack.enter_context(reference(folder / behind, behind, "identity"))
+            yield _measured(row, way, behind, servers[behind], sent, folder / row.replace(" ", "-"))
+
+
+def _configuration(behind: str, server: str, addresses: dict[str, str]) -> str:
+    limits = f"limits: {{message: {LARGEST + MIB}}}"
+    endpoint = f"tcp://{server}" if behind in ("mip", "grps-brpc") else server
+    lines = [f"limits: {{memory: {2**33}}}", "listeners:"]
+    for name, protocols in FACES.items():
+        bind = f"tcp://{addresses[name]}" if name in ("mip", "brpc") else addresses[name]
+        model = ", model: identity" if name == "mip" else ""
+        lines.append(f'  - {{name: {name}, bind: "{bind}", protocols: [{protocols}]{model}, {limits}}}')
+    more = ", flavor: triton" if behind == "v2-rest" else ""
+    lines.append(f'backends: {{server: {{protocol: {behind}, endpoints: ["{endpoint}"]{more}, {limits}}}}}')
+    signature = "{inputs: [{name: x, datatype: UINT8, shape: [-1, -1]}], outputs: [{name: x, datatype: UINT8, shape: [-1, -1]}]}"
+    lines.append(f'routes: [{{match: {{model: "*"}}, backend: server, signature: {signature}}}]')
+    return "\n".join(lines) + "\n"
+
+
+def _measured(row: str, way: Way, behind: str, server: str, data: bytes, folder: Path) -> Peak:
+    addresses = {name: f"127.0.0.1:{free_port()}" for name in FACES}
+    gateway = start_gateway(_configuration(behind, server, addresses), folder)
+    try:
+        watched = Watched(gateway.process.pid)
+        _exchange(way, addresses, b"\0" * 16)
+        watched.forget_peak()
+        before = watched.peak()
+        _exchange(way, addresses, data)
+        return Peak(row, len(data), watched.peak() - before)
+    finally:
+        gateway.stop()
+
+
+def _exchange(way: Way, addresses: dict[str, str], data: bytes) -> None:
+    host, port = addresses[way.listener].split(":")
+    with way.connect((host, int(port))) as connection:
+        reply = connection.call(way.request("identity", data))
+    assert data[-4096:] in reply[-8192:], f"{way.name}: the tensor did not come back: {reply[:300]!r}"
+    assert len(reply) >= len(data)
