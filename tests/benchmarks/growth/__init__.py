@@ -1,1 +1,1 @@
-"""Does the gateway stay as it is when what it carries grows? Routes, backends, connections, and the size of messages."""
+"""Whether the gateway stays as it is when routes, backends, connections and the size of messages grow."""

@@ -19,6 +19,7 @@ from tests.benchmarks.contest.process import Watched
 from tests.benchmarks.growth.holder import held
 from tests.benchmarks.servers import Server
 from tests.interop.processes import Process, clean_environment, free_port, start_gateway
+from tests.peers.build import ROOT
 
 ROUTES, BACKENDS, IDLE, MANY = 1000, 200, 10_000, 256
 COST_AIM = 1.05
@@ -80,6 +81,17 @@ def configuration(address: str, server: str, routes: int, backends: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def wide_server(folder: Path, stack: ExitStack) -> str:
+    """A model server at every address of loopback; the one that is returned is the first."""
+    port = free_port()
+    bind = f"0.0.0.0:{port}"
+    command = [sys.executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--bind", bind]
+    process = Process([*command, "--model", "identity"], folder, clean_environment(PYTHONPATH=str(ROOT)))
+    stack.callback(process.stop)
+    process.wait_until(lambda: "\nready" in process.stdout(), 60)
+    return f"127.0.0.1:{port}"
+
+
 class Bench:
     """The gateways and the model server behind them, started when they are first asked for."""
 
@@ -87,13 +99,7 @@ class Bench:
         self._folder = folder
         self._stack = stack
         folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
-        bind = f"0.0.0.0:{port}"  # each backend has an address of its own
-        command = [sys.executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--bind", bind]
-        process = Process([*command, "--model", "identity"], folder / "reference", clean_environment())
-        stack.callback(process.stop)
-        process.wait_until(lambda: "\nready" in process.stdout(), 60)
-        self._server = f"127.0.0.1:{port}"
+        self._server = wide_server(folder / "reference", stack)
         self._load: Generator = stack.enter_context(generator())
 
     def gateway(self, name: str, routes: int = 1, backends: int = 1) -> Server:
