@@ -122,8 +122,8 @@ def _nested(width: int) -> bytes:
     return _v2("FP64", (rows, width), data)
 
 
-def _repeated(datatype: str, element: bytes) -> bytes:
-    count = (SIZE - 200) // (len(element) + 1)
+def _repeated(datatype: str, element: bytes, size: int = SIZE - 200) -> bytes:
+    count = size // (len(element) + 1)
     return _v2(datatype, (count,), b"[%b%b]" % ((element + b",") * (count - 1), element))
 
 
@@ -172,7 +172,7 @@ ROWS = (
     Row("V2, floats, gzip", _gzipped),
     Row("V2, integers of one digit", lambda: _repeated("INT8", b"7")),
     Row("V2, booleans", lambda: _repeated("BOOL", b"true")),
-    Row("V2, short strings", lambda: _repeated("BYTES", b'"%b"' % (b"a" * 100))),
+    Row("V2, short strings", lambda: _repeated("BYTES", b'"abcdef"', SIZE * 5 // 6)),
     Row("V2, one string", lambda: _v2("BYTES", (1,), b'["%b"]' % (b"a" * (SIZE - 200)))),
     Row("V2, floats, to JSON", lambda: _flat("rest")),
     Row("V2, binary to JSON, 3 million doubles", lambda: _numbers(3_000_000)),

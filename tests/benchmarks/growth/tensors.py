@@ -68,7 +68,7 @@ class Grpc:
 
 @dataclass(frozen=True)
 class Way:
-    """How clients send a tensor of octets, and have it back."""
+    """How clients send a tensor of FP32, and have it back."""
 
     name: str
     listener: str
@@ -77,26 +77,31 @@ class Way:
     """Of a model."""
 
 
-def _octets(data: bytes, content_type: str = "") -> Tensor:
-    return Tensor("x", Datatype.UINT8, (1, len(data)), data, content_type=content_type)
+def _numbers(data: bytes, content_type: str = "") -> Tensor:
+    return Tensor("x", Datatype.FP32, (1, len(data) // 4), data, content_type=content_type)
 
 
 def _v2_binary(model: str, data: bytes) -> bytes:
-    given = {"name": "x", "datatype": "UINT8", "shape": [1, len(data)], "parameters": {"binary_data_size": len(data)}}
+    given = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": [1, len(data) // 4],
+        "parameters": {"binary_data_size": len(data)},
+    }
     head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
     return post(f"/v2/models/{model}/infer", head + data, f"Inference-Header-Content-Length: {len(head)}")
 
 
 def _graphpipe(model: str, data: bytes) -> bytes:
-    return post(f"/graphpipe/{model}", message("graphpipe", model, _octets(data)))
+    return post(f"/graphpipe/{model}", message("graphpipe", model, _numbers(data)))
 
 
 WAYS = (
     Way("v2-rest, binary", "http", Http, _v2_binary),
-    Way("v2-grpc", "grpc", Grpc, lambda model, data: message("v2-grpc", model, _octets(data))),
+    Way("v2-grpc", "grpc", Grpc, lambda model, data: message("v2-grpc", model, _numbers(data))),
     Way("graphpipe", "http", Http, _graphpipe),
-    Way("grps-brpc", "brpc", Brpc, lambda model, data: message("grps-brpc", model, _octets(data))),
-    Way("mip, npy", "mip", Mip, lambda model, data: message("mip", model, _octets(data, "npy"))),
+    Way("grps-brpc", "brpc", Brpc, lambda model, data: message("grps-brpc", model, _numbers(data))),
+    Way("mip, npy", "mip", Mip, lambda model, data: message("mip", model, _numbers(data, "npy"))),
 )
 
 
@@ -152,7 +157,7 @@ def _configuration(behind: str, server: str, addresses: dict[str, str]) -> str:
         lines.append(f'  - {{name: {name}, bind: "{bind}", protocols: [{protocols}]{model}, {limits}}}')
     more = ", flavor: triton" if behind == "v2-rest" else ""
     lines.append(f'backends: {{server: {{protocol: {behind}, endpoints: ["{endpoint}"]{more}, {limits}}}}}')
-    tensors = "[{name: x, datatype: UINT8, shape: [-1, -1]}]"
+    tensors = "[{name: x, datatype: FP32, shape: [-1, -1]}]"
     signature = f"{{inputs: {tensors}, outputs: {tensors}}}"
     lines.append(f'routes: [{{match: {{model: "*"}}, backend: server, signature: {signature}}}]')
     return "\n".join(lines) + "\n"
