@@ -52,9 +52,10 @@ format: setup  ## formats, and corrects what the linter can correct
 generate: setup  ## the code that is generated from the schemas in protos/
 	$(BIN)/python -m protos.generate
 
-bench: setup peers  ## the gateway beside other programs, into docs/benchmarks; then what each of its parts costs
+bench: setup peers  ## the gateway beside other programs, into docs/benchmarks; then what each of its parts costs, and what grows
 	$(BIN)/python -m tests.benchmarks.contest --to docs/benchmarks
 	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks.growth
 
 bench-quick: setup peers  ## the targets alone, in two minutes
 	$(BIN)/python -m tests.benchmarks.contest --quick

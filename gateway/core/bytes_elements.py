@@ -28,6 +28,12 @@ def pack(elements: Iterable[bytes]) -> bytes:
     return bytes(packed)
 
 
+def packed_pieces(element: Iterable[bytes]) -> bytes:
+    """The raw form of one element that is given in pieces."""
+    pieces = tuple(element)
+    return b"".join((_LENGTH.pack(sum(map(len, pieces))), *pieces))
+
+
 def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
     """All elements of a raw form.
 

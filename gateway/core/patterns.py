@@ -19,7 +19,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol
 
 # Clients choose the paths, so the cache is bounded in number and in size of its entries.
-_REMEMBERED_PATHS = 1024
+_REMEMBERED_PATHS = 4096
 _REMEMBERED_LENGTH = 256
 
 # Dot segments have a meaning of their own (RFC 3986 section 3.3): as a model's name they would change the path that a

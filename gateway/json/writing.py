@@ -100,7 +100,8 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
     before = b"["
     for strings in lists:
         if strings:
-            yield before + orjson.dumps(strings)[1:-1]
+            # one copy by one call: other threads have their turn between calls
+            yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
             before = b","
     yield b"]" if before == b"," else b"[]"
 

@@ -9,7 +9,7 @@ from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.request_head import END_OF_HEAD, HeadReader, RequestHead
 
 # Clients choose the heads, so the cache is bounded in number and in size (bytes).
-_MAX_HEADS = 512
+_MAX_HEADS = 4096
 _MAX_SIZE = 1024
 
 CachedHead = tuple[RequestHead, Dispatch, int]
