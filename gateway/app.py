@@ -18,7 +18,7 @@ from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
 from gateway.admin.server import AdminServer
-from gateway.assembly.assembly import Assembly, Connect
+from gateway.assembly.assembly import Assembly, Connect, RequestsInFlight
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
 from gateway.assembly.connecting import connect, parse_address
@@ -26,6 +26,7 @@ from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.guard import Guard
 from gateway.assembly.listening import binding, listen
 from gateway.assembly.observing import Observing
+from gateway.assembly.part import WHOLE, Part
 from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
@@ -71,6 +72,7 @@ class Gateway:
 
     `reload_file` is what `POST /reload` of the status API calls; without it there is no such call. `find_warnings` has
     the warnings that the console shows about a configuration. `tap` sees the requests and replies of all listeners.
+    `part` says what this process does where a gateway has several.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class Gateway:
         reload_file: status.Reload | None = None,
         find_warnings: FindWarnings = lambda config: (),
         tap: Tap | None = None,
+        part: Part = WHOLE,
     ) -> None:
         self.config = config
+        self._part = part
         self.ready = False
         self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
@@ -114,7 +118,7 @@ class Gateway:
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
-            lambda: self.ready, self._endpoints, previous, self._connect_over_tls,
+            lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
         )  # fmt: skip
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
@@ -146,7 +150,7 @@ class Gateway:
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
         self._metrics.renew(config)
         self.observing.renew(config, self._metrics.reader(config))
-        for reference in config.reference:
+        for reference in config.reference if self._part.has_references else ():
             listener = await serve_reference(reference, self._clock, self._certificates)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
@@ -155,13 +159,17 @@ class Gateway:
         self._take_over(self._assembly)
         self._certificates.take_over(config)
         all_rows = self._rows(config)
-        for each in config.listeners:
+        for each in self._served(config):
             self.listeners[each.name], self._serving[each.name] = await self._listen(
                 each, all_rows[each.name], self._assembly
             )
-        for name in PORTS:
+        for name in PORTS if self._part.has_ports else ():
             if getattr(config, name) is not None:
                 self.ports[name] = await self._start_port(name, config, self._assembly)
+
+    def _served(self, config: Config) -> tuple[ListenerConfig, ...]:
+        """The listeners that this process binds."""
+        return config.listeners if self._part.serves else ()
 
     def _take_over(self, assembly: Assembly) -> None:
         assembly.start()
@@ -217,9 +225,9 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self._metrics.page(config)
-            count, asked = self.observing.flush, assembly.asked_for_metrics
+            count, asked = self._part.gather or self.observing.flush, assembly.asked_for_metrics
             bind = config.health.bind
-            server = HealthServer(lambda: self.ready, ready, metrics=page, count=count, asked=asked, tls=tls)
+            server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -235,6 +243,9 @@ class Gateway:
             await server.start(bind)
         log.info("%s answers at %s", name, server.address)
         return server
+
+    def _is_accepting(self) -> bool:
+        return self.ready and self._part.is_ready()
 
     def _backends_ready(self, config: Config) -> Ready | None:
         """What `/readyz` asks of the backends; None if it asks nothing."""
@@ -265,7 +276,8 @@ class Gateway:
             return (*found, *not_applied(self.config, config))
 
     async def _change_to(self, config: Config) -> None:
-        all_rows, stays = self._rows(config), staying(self.config, config, self._protocols)
+        all_rows = self._rows(config)
+        stays = staying(self.config, config, self._protocols) if self._part.serves else {}
         for name, before in stays.items():
             if why := self.listeners[before].why_not_renewed(all_rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
@@ -281,10 +293,10 @@ class Gateway:
         try:
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
-            for each in config.listeners:
+            for each in self._served(config):
                 if each.name not in stays:
                     started[each.name] = await self._listen(each, all_rows[each.name], assembly)
-            for name in PORTS:
+            for name in PORTS if self._part.has_ports else ():
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
                     ports[name] = await self._start_port(name, config, assembly)
             if not self.ready:
@@ -323,7 +335,7 @@ class Gateway:
         self._metrics.renew(config)
         is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []
-        for each in config.listeners:
+        for each in self._served(config):
             if each.name in started:
                 self.listeners[each.name], self._serving[each.name] = started[each.name]
                 if not is_traced_anew:
@@ -397,6 +409,11 @@ class Gateway:
     def backends(self) -> Mapping[str, Backend]:
         """The backends of the configuration in use."""
         return self._assembly.backends
+
+    @property
+    def requests_in_flight(self) -> RequestsInFlight:
+        """What keeps the configuration in use alive after a reload, until the last of these has ended."""
+        return self._assembly.streams
 
     @property
     def backend_sides(self) -> Mapping[str, BackendSide]:

@@ -10,6 +10,7 @@ from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.guard import Access, Guard
+from gateway.assembly.part import WHOLE, Part
 from gateway.assembly.routes import (
     Answering,
     conditions,
@@ -110,8 +111,10 @@ class Assembly:
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
         connect_over_tls: ConnectOverTls | None = None,
+        part: Part = WHOLE,
     ) -> None:
         self.config = config
+        self._part = part
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
         self._previous = previous
@@ -226,7 +229,7 @@ class Assembly:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
             self._adopt_policy_states(previous)
-        for prober in self.probers:
+        for prober in self.probers if self._part.probes else ():
             prober.start()
 
     def _adopt_policy_states(self, previous: "Assembly") -> None:
@@ -280,7 +283,7 @@ class Assembly:
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
         weights = self._weights[name]
-        return Backend(
+        return self._part.backend(
             target,
             protocol,
             endpoints,
@@ -314,7 +317,7 @@ class Assembly:
 
             def made() -> Endpoint:
                 connector = connect(found.address, protocol, limits, found.ip)
-                return Endpoint(str(found), connector, self._clock, _ejection(config))
+                return self._part.endpoint(str(found), connector, self._clock, _ejection(config))
 
             shared = self._shared.use(key, limits, made)
             self.endpoints[key] = shared.endpoint

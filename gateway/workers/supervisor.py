@@ -1,0 +1,293 @@
+"""The supervisor of a gateway with several workers: starts them, restarts those that end, and speaks for all of them."""
+
+import asyncio
+import logging
+import pickle
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gateway.assembly.part import Part
+from gateway.assembly.reloading import ReloadError
+from gateway.config.keys import Config
+from gateway.core.tasks import spawn
+from gateway.workers.addresses import Addresses
+from gateway.workers.channel import Channel, ChannelClosedError
+from gateway.workers.leases import RelayedEndpoint
+from gateway.workers.limited import share
+from gateway.workers.owner import Leases, endpoint_of
+
+if TYPE_CHECKING:
+    from gateway.admin.status import LoadError
+    from gateway.app import Gateway
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
+"""Seconds before a worker that has ended is started again; twice as long each time that it did not run for as long as
+LONGEST_PAUSE."""
+
+
+class WorkerError(Exception):
+    """A worker cannot start; the text says why."""
+
+
+class WorkerProcess:
+    """One worker as the supervisor sees it: its process, its channel and the slots that it holds."""
+
+    def __init__(self, supervisor: "Supervisor", number: int) -> None:
+        self.number = number
+        self.is_ready = False
+        self.restarts = 0
+        self.addresses: Mapping[str, str] = {}
+        self.references: Sequence[str] = ()
+        self.leases = Leases(lambda: supervisor.gateway)
+        self._supervisor = supervisor
+        self._process: asyncio.subprocess.Process | None = None
+        self.channel: Channel
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return 0 if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process and let it serve the configuration in use.
+
+        Raises:
+            WorkerError: it cannot serve it, or has ended.
+        """
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        leases = self.leases = Leases(lambda: self._supervisor.gateway)
+        handlers = {
+            "take": leases.take,
+            "give_back": leases.give_back,
+            "learned": partial(self._supervisor.learned, self),
+            "is_backend_ready": self._supervisor.is_backend_ready,
+        }
+        self.channel = channel = Channel(handlers, leases.end)
+        with theirs:
+            # A session of its own: Ctrl-C at a terminal goes to the supervisor only, which passes it on.
+            command = (sys.executable, "-m", "gateway.workers", str(theirs.fileno()))
+            self._process = await asyncio.create_subprocess_exec(
+                *command, pass_fds=(theirs.fileno(),), start_new_session=True
+            )
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+        config, is_first = self._supervisor.config, self.number == 1
+        try:
+            error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first)
+        except ChannelClosedError:
+            raise WorkerError(f"worker {self.number} has ended while it started") from None
+        if error:
+            raise WorkerError(error)
+        self.is_ready = True
+        if self._supervisor.config is not config:  # a reload came while it started
+            await channel.ask("reload", pickle.dumps(self._supervisor.config))
+
+    async def ended(self) -> int:
+        """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
+        assert self._process is not None
+        status = await self._process.wait()
+        self.is_ready = False
+        self.channel.close()
+        return status
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+class Supervisor:
+    """A gateway of several processes. It has the methods of a Gateway that commands call.
+
+    `gateway` is the supervisor's own part: it owns the backends' state and has the health port and the status API.
+    """
+
+    def __init__(self, config: Config, count: int) -> None:
+        self._count = count
+        self._addresses = Addresses()
+        self.config = self._shared(config)
+        """What the workers serve."""
+        self.gateway: Gateway
+        self.workers = [WorkerProcess(self, number) for number in range(1, count + 1)]
+        self._watches: list[asyncio.Task[None]] = []
+        self._is_ending = False
+        self._reloading = asyncio.Lock()
+
+    @property
+    def part(self) -> Part:
+        """What the supervisor's own Gateway does."""
+        return Part(
+            serves=False,
+            has_references=False,
+            endpoint=partial(RelayedEndpoint, self._tell_all),
+            is_ready=lambda: any(each.is_ready for each in self.workers),
+        )
+
+    async def start(self) -> None:
+        """Start the gateway and all workers.
+
+        Raises:
+            BindError: an address cannot be bound.
+            WorkerError: a worker cannot start.
+        """
+        await self.gateway.start()
+        try:
+            await asyncio.gather(*(each.start() for each in self.workers))
+        except BaseException:
+            self._is_ending = True
+            for each in self.workers:
+                each.kill()
+            await self.gateway.drain(0)
+            raise
+        self._watches = [spawn(self._watch(each)) for each in self.workers]
+
+    def announce_end(self) -> None:
+        """As Gateway's."""
+        self._is_ending = True
+        self.gateway.announce_end()
+        for each in self._running():
+            each.channel.tell("announce_end")
+
+    async def drain(self, seconds: float) -> int:
+        """As Gateway's: all workers are drained at once, then their processes end."""
+        self._is_ending = True
+        self.gateway.announce_end()
+        given_up = await asyncio.gather(*(_drained(each, seconds) for each in self._running()))
+        for each in self.workers:
+            if each.is_ready:
+                each.channel.tell("exit")
+            else:
+                each.kill()
+        await asyncio.gather(*(each.ended() for each in self.workers if each.pid))
+        await self.gateway.drain(0)
+        self._addresses.release()
+        return sum(given_up)
+
+    async def reload(self, config: Config) -> tuple[str, ...]:
+        """As Gateway's. The supervisor changes first, then one worker; if that cannot, the supervisor changes back.
+        Then all others do, which have the same code and the same configuration; one that cannot is restarted.
+
+        Raises:
+            BindError: an address cannot be bound.
+            ReloadError: the change needs a restart, or the gateway is stopping.
+        """
+        async with self._reloading:
+            before, new = self.gateway.config, config.model_copy(update={"workers": self.config.workers})
+            shared = self._shared(new)
+            found = await self.gateway.reload(self._own(shared, config))
+            first, *others = self._running() or [None]
+            if first is not None and (why := await _reloaded(first, shared)):
+                await self.gateway.reload(before)
+                self._addresses.release_unused(self.config)
+                raise ReloadError(why)
+            self.config = shared
+            for worker, error in zip(others, await asyncio.gather(*(_reloaded(each, shared) for each in others))):
+                if error:
+                    log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
+                    worker.kill()
+            self._addresses.release_unused(shared)
+            return found
+
+    def reopen_logs(self) -> None:
+        """As Gateway's."""
+        self.gateway.reopen_logs()
+        for each in self._running():
+            each.channel.tell("reopen_logs")
+
+    @property
+    def last_reload_error(self) -> "LoadError | None":
+        """As Gateway's."""
+        return self.gateway.last_reload_error
+
+    @last_reload_error.setter
+    def last_reload_error(self, error: "LoadError | None") -> None:
+        self.gateway.last_reload_error = error
+
+    async def is_backend_ready(self, name: str) -> bool:
+        """Whether a backend is ready."""
+        found = self.gateway.backends.get(name)
+        return found is not None and await found.is_ready()
+
+    def learned(self, source: WorkerProcess, *news: Any) -> None:
+        """Note what a worker has learned of an endpoint, and tell the others."""
+        backend, address, event, arguments, named = news
+        endpoint = endpoint_of(self.gateway, backend, address)
+        if endpoint is not None:
+            endpoint.learn(event, arguments, named)
+        for each in self._running():
+            if each is not source:
+                each.channel.tell("learn", *news)
+
+    def _tell_all(self, *news: Any) -> None:
+        for each in self._running():
+            each.channel.tell("learn", *news)
+
+    def _shared(self, config: Config) -> Config:
+        return share(self._addresses.shared(config), self._count)
+
+    def _own(self, shared: Config, config: Config) -> Config:
+        """The configuration of the supervisor's own part."""
+        return config.model_copy(update={"listeners": shared.listeners, "reference": shared.reference})
+
+    def own(self, config: Config) -> Config:
+        """`config` with the addresses that the workers bind."""
+        return self._own(self.config, config)
+
+    def _running(self) -> list[WorkerProcess]:
+        return [each for each in self.workers if each.is_ready]
+
+    async def _watch(self, worker: WorkerProcess) -> None:
+        """Start the worker again whenever it ends."""
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+        began = loop.time()
+        while True:
+            pid, status = worker.pid, await worker.ended()
+            if self._is_ending:
+                return
+            if loop.time() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            log.error("worker %d (process %d) has ended %s; it is started again", worker.number, pid, how)
+            await asyncio.sleep(pause)
+            pause, began = min(2 * pause, LONGEST_PAUSE), loop.time()
+            worker.restarts += 1
+            if self._is_ending:
+                return
+            try:
+                await worker.start()
+            except (WorkerError, ChannelClosedError) as error:
+                log.error("worker %d cannot start: %s", worker.number, error)
+                worker.kill()
+            else:
+                self._inform(worker)
+                log.info("worker %d runs again (process %d)", worker.number, worker.pid)
+
+    def _inform(self, worker: WorkerProcess) -> None:
+        """Tell a worker that has just started what the others know."""
+        for name, backend in self.gateway.backends.items():
+            for each in backend.endpoints:
+                if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
+                    worker.channel.tell("learn", str(name), each.address, *news)
+
+
+async def _drained(worker: WorkerProcess, seconds: float) -> int:
+    try:
+        return int(await worker.channel.ask("drain", seconds))
+    except ChannelClosedError:
+        return 0
+
+
+async def _reloaded(worker: WorkerProcess, config: Config) -> str:
+    """Why the worker cannot be changed to `config`; empty if it was, or has ended and will start with it."""
+    try:
+        return str(await worker.channel.ask("reload", pickle.dumps(config)))
+    except ChannelClosedError:
+        return ""
+    except Exception as error:
+        return str(error)
