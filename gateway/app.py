@@ -17,7 +17,7 @@ from gateway.admin.metrics import Metrics
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
-from gateway.admin.server import AdminServer
+from gateway.admin.server import AdminServer, gathering
 from gateway.assembly.assembly import Assembly, Connect, RequestsInFlight
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
@@ -113,7 +113,7 @@ class Gateway:
         self._limits = ProcessLimits()
         self._memory_task: asyncio.Task[None] | None = None
         self._certificates_task: asyncio.Task[None] | None = None
-        self._metrics = Metrics(self)
+        self.metrics = Metrics(self, part)
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         return Assembly(
@@ -148,8 +148,8 @@ class Gateway:
         memory.set_allocator()
         self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
-        self._metrics.renew(config)
-        self.observing.renew(config, self._metrics.reader(config))
+        self.metrics.renew(config)
+        self.observing.renew(config, self.metrics.reader(config))
         for reference in config.reference if self._part.has_references else ():
             listener = await serve_reference(reference, self._clock, self._certificates)
             self.references.append(listener)
@@ -224,7 +224,7 @@ class Gateway:
         tls = partial(self._port_context, name)
         if name == "health":
             assert config.health is not None
-            ready, page = self._backends_ready(config), self._metrics.page(config)
+            ready, page = self._backends_ready(config), self.metrics.page(config)
             count, asked = self._part.gather or self.observing.flush, assembly.asked_for_metrics
             bind = config.health.bind
             server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
@@ -237,7 +237,9 @@ class Gateway:
             add_documents(application, self, self._clock)
             add_documents_page(application)
             describe_errors(application, self)
-            check = AccessCheck(application, assembly.asked_by_admin)
+            gather = self._part.gather
+            shown = application if gather is None else gathering(application, gather)
+            check = AccessCheck(shown, assembly.asked_by_admin)
             bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
             await server.start(bind)
@@ -287,7 +289,7 @@ class Gateway:
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        self.observing.renew(config, self._metrics.reader(config))
+        self.observing.renew(config, self.metrics.reader(config))
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
         try:
@@ -332,7 +334,7 @@ class Gateway:
         self._certificates.take_over(config)
         self._limits.apply(config.limits)
         self.observing.flush()
-        self._metrics.renew(config)
+        self.metrics.renew(config)
         is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []
         for each in self._served(config):
@@ -349,7 +351,7 @@ class Gateway:
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
-            health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
+            health.backends_ready, health.metrics = self._backends_ready(config), self.metrics.page(config)
             health.asked = assembly.asked_for_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
@@ -389,7 +391,7 @@ class Gateway:
             if background is not None:
                 background.cancel()
         self._limits.stop()
-        self._metrics.stop()
+        self.metrics.stop()
         return sum(given_up)
 
     async def _is_ready_for_clients(self) -> bool:
@@ -448,7 +450,14 @@ class Gateway:
     @property
     def shedding(self) -> Shedding | None:
         """What refuses work while the gateway is overloaded, if anything does."""
-        return self._limits.shedding
+        return self._limits.shedding if self._part.shedding is None else self._part.shedding()
+
+    @property
+    def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, name and state of each policy that keeps one."""
+        if self._part.policies is not None:
+            return self._part.policies()
+        return [(place, name, state.status()) for place, name, state in self._assembly.policy_states]
 
     @property
     def traces(self) -> TraceCounts:
@@ -488,8 +497,8 @@ class Gateway:
                 for name, backend in self._assembly.backends.items()
             },
             policies=[
-                status.PolicyStatus(place=place, policy=name, state=dict(state.status()))
-                for place, name, state in self._assembly.policy_states
+                status.PolicyStatus(place=place, policy=name, state=dict(state))
+                for place, name, state in self.policy_states
             ],
             last_errors=list(counters.last_errors()),
             tracing=None

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 from gateway.config.catalog import Catalog
+from gateway.config.document import Location
 from gateway.config.keys import Config
+from gateway.config.policies import Policies
 from gateway.config.problems import Finding
 
 
@@ -30,12 +32,14 @@ def _not_shared(config: Config) -> Iterator[Finding]:
     for name, backend in config.backends.items():
         if backend.discovery is not None:
             yield _finding("backends", name, "discovery", what="discovered endpoints")
-    places = [(("backends", name), each.policies) for name, each in config.backends.items()]
+    places: list[tuple[Location, Policies]] = [
+        (("backends", name), each.policies) for name, each in config.backends.items()
+    ]
     places += [(("routes", at), each.policies) for at, each in enumerate(config.routes)]
-    for place, policies in places:
+    for location, policies in places:
         for at, policy in enumerate(policies):
             if getattr(policy.settings, "not_shared", False):
-                yield _finding(*place, "policies", at, policy.name, what=f"the state of a policy {policy.name}")
+                yield _finding(*location, "policies", at, policy.name, what=f"the state of a policy {policy.name}")
 
 
 def _finding(*location: str | int, what: str) -> Finding:

@@ -1,14 +1,11 @@
 """The addresses that workers share: each is reserved by the supervisor, and bound by every worker with SO_REUSEPORT."""
 
 import socket
-from typing import TypeVar
 
 from gateway.assembly.listening import binding
-from gateway.config.keys import Config, ListenerConfig, ReferenceConfig
+from gateway.config.keys import Config
 from gateway.core.address import Address
 from gateway.core.frozen import replace
-
-K = TypeVar("K", ListenerConfig, ReferenceConfig)
 
 
 class Addresses:
@@ -20,7 +17,8 @@ class Addresses:
     """
 
     def __init__(self) -> None:
-        self._reserved: dict[Address, tuple[Address, list[socket.socket]]] = {}
+        self._reserved: dict[tuple[Address, str], tuple[Address, list[socket.socket]]] = {}
+        """By the configured address; with port 0 also by what has it, which keeps its port."""
 
     def shared(self, config: Config) -> Config:
         """`config` for workers: with addresses that are reserved, and without port 0.
@@ -28,16 +26,22 @@ class Addresses:
         Raises:
             BindError: an address cannot be bound.
         """
-        listeners = tuple(self._bound(each, f"listener {each.name!r}") for each in config.listeners)
-        references = tuple(self._bound(each, f"reference {each.protocol!r}") for each in config.reference)
+        listeners = tuple(
+            each.model_copy(update={"bind": self._reserve(each.bind, f"listener {each.name!r}")})
+            for each in config.listeners
+        )
+        references = tuple(
+            one.model_copy(update={"bind": self._reserve(one.bind, f"reference {one.protocol!r}")})
+            for one in config.reference
+        )
         return config.model_copy(update={"listeners": listeners, "reference": references})
 
     def release_unused(self, config: Config) -> None:
         """Release the addresses that `config`, one for workers, does not have."""
-        used = {each.bind for each in (*config.listeners, *config.reference)}
-        for address, (bound, sockets) in list(self._reserved.items()):
+        used = {each.bind for each in config.listeners} | {each.bind for each in config.reference}
+        for key, (bound, sockets) in list(self._reserved.items()):
             if bound not in used:
-                del self._reserved[address]
+                del self._reserved[key]
                 for each in sockets:
                     each.close()
 
@@ -48,16 +52,14 @@ class Addresses:
                 each.close()
         self._reserved.clear()
 
-    def _bound(self, config: K, what: str) -> K:
-        return config.model_copy(update={"bind": self._reserve(config.bind, what)})
-
     def _reserve(self, address: Address, what: str) -> Address:
         if address.path or address.shared:
             return address
-        if address not in self._reserved or not address.port:
+        key = address, "" if address.port else what
+        if key not in self._reserved:
             with binding(what, address):
-                self._reserved[address] = _reserved(address)
-        return self._reserved[address][0]
+                self._reserved[key] = _reserved(address)
+        return self._reserved[key][0]
 
 
 def _reserved(address: Address) -> tuple[Address, list[socket.socket]]:

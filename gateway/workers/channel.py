@@ -105,7 +105,7 @@ class Channel(asyncio.Protocol):
         self._transport.write(len(frame).to_bytes(4, "big") + frame)
 
     def _handle(self, kind: str, number: int, values: Any) -> None:
-        if kind == REPLY or kind == ERROR:
+        if kind in (REPLY, ERROR):
             self._replied(kind, number, values)
         elif kind == CANCEL:
             if (task := self._running.get(values[0])) is not None:

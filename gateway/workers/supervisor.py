@@ -1,23 +1,28 @@
-"""The supervisor of a gateway with several workers: starts them, restarts those that end, and speaks for all of them."""
+"""The supervisor of a gateway with several workers: starts them, restarts those that end, and speaks for all."""
 
 import asyncio
 import logging
+import os
 import pickle
 import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.assembly.part import Part
 from gateway.assembly.reloading import ReloadError
 from gateway.config.keys import Config
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
 from gateway.core.tasks import spawn
+from gateway.core.transport import Listener
 from gateway.workers.addresses import Addresses
-from gateway.workers.channel import Channel, ChannelClosedError
+from gateway.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.workers.leases import RelayedEndpoint
-from gateway.workers.limited import share
+from gateway.workers.limited import leased_backends, share
 from gateway.workers.owner import Leases, endpoint_of
+from gateway.workers.reports import Processes, SharedListener, Totals
 
 if TYPE_CHECKING:
     from gateway.admin.status import LoadError
@@ -25,6 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+GATHER_SECONDS = 0.5
+"""How long workers have to tell what they have counted, before it is told without them."""
+GATHER_INTERVAL = 1.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 """Seconds before a worker that has ended is started again; twice as long each time that it did not run for as long as
@@ -63,7 +71,7 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         leases = self.leases = Leases(lambda: self._supervisor.gateway)
-        handlers = {
+        handlers: Handlers = {
             "take": leases.take,
             "give_back": leases.give_back,
             "learned": partial(self._supervisor.learned, self),
@@ -118,6 +126,8 @@ class Supervisor:
         self._watches: list[asyncio.Task[None]] = []
         self._is_ending = False
         self._reloading = asyncio.Lock()
+        self._leased = leased_backends(config)
+        self._totals = Totals(lambda: self.gateway, lambda name: name in self._leased)
 
     @property
     def part(self) -> Part:
@@ -127,7 +137,39 @@ class Supervisor:
             has_references=False,
             endpoint=partial(RelayedEndpoint, self._tell_all),
             is_ready=lambda: any(each.is_ready for each in self.workers),
+            gather=self.gather,
+            load=self._totals.load,
+            workers=lambda: (len(self._running()), sum(each.restarts for each in self.workers)),
+            process=Processes(lambda: [os.getpid(), *(each.pid for each in self._running())]),
+            policies=self._totals.policies,
+            shedding=self._totals.shedding,
         )
+
+    async def gather(self) -> None:
+        """Fetch what the workers have counted. One that does not answer in GATHER_SECONDS is late: its report is added
+        when it comes."""
+        if running := self._running():
+            await asyncio.wait([spawn(self._fetch(each)) for each in running], timeout=GATHER_SECONDS)
+
+    async def _fetch(self, worker: WorkerProcess) -> None:
+        try:
+            self._totals.add(worker.number, pickle.loads(await worker.channel.ask("report")))
+        except ChannelClosedError:
+            return
+
+    async def _gather_again(self) -> NoReturn:
+        """Gather at an interval, so that little of what a worker has counted is lost if it is killed."""
+        while True:
+            await asyncio.sleep(GATHER_INTERVAL)
+            await self.gather()
+
+    def _renew_listeners(self) -> None:
+        """Have a SharedListener for each listener of the configuration in use."""
+        listeners = self.gateway.listeners
+        self.gateway.listeners = {
+            each.name: listeners.get(each.name) or SharedListener(str(replace(each.bind, scheme="")))
+            for each in self.config.listeners
+        }
 
     async def start(self) -> None:
         """Start the gateway and all workers.
@@ -137,6 +179,7 @@ class Supervisor:
             WorkerError: a worker cannot start.
         """
         await self.gateway.start()
+        self._renew_listeners()
         try:
             await asyncio.gather(*(each.start() for each in self.workers))
         except BaseException:
@@ -146,6 +189,7 @@ class Supervisor:
             await self.gateway.drain(0)
             raise
         self._watches = [spawn(self._watch(each)) for each in self.workers]
+        self._watches.append(spawn(self._gather_again()))
 
     def announce_end(self) -> None:
         """As Gateway's."""
@@ -180,19 +224,36 @@ class Supervisor:
         async with self._reloading:
             before, new = self.gateway.config, config.model_copy(update={"workers": self.config.workers})
             shared = self._shared(new)
-            found = await self.gateway.reload(self._own(shared, config))
-            first, *others = self._running() or [None]
-            if first is not None and (why := await _reloaded(first, shared)):
-                await self.gateway.reload(before)
+            kept, leased = self.gateway.listeners, leased_backends(config)
+            self._leased |= leased  # while both configurations are in use
+            found = await self._change(self._own(shared, config), kept)
+            running = self._running()
+            if running and (why := await _reloaded(running[0], shared)):
+                await self._change(before, kept)
+                self._leased = leased_backends(before)
                 self._addresses.release_unused(self.config)
                 raise ReloadError(why)
             self.config = shared
-            for worker, error in zip(others, await asyncio.gather(*(_reloaded(each, shared) for each in others))):
+            others = running[1:]
+            errors = await asyncio.gather(*(_reloaded(each, shared) for each in others))
+            for worker, error in zip(others, errors, strict=True):
                 if error:
                     log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
                     worker.kill()
             self._addresses.release_unused(shared)
+            self._leased = leased
+            self._renew_listeners()
             return found
+
+    async def _change(self, config: Config, listeners: dict[str, Listener]) -> tuple[str, ...]:
+        """Change the supervisor's own part. The calls that it counts only for others to see end nothing."""
+        for name, backend in self.gateway.backends.items():
+            if name not in self._leased:
+                for each in backend.endpoints:
+                    each.in_flight = 0
+        found = await self.gateway.reload(config)
+        self.gateway.listeners = listeners
+        return found
 
     def reopen_logs(self) -> None:
         """As Gateway's."""
@@ -248,6 +309,7 @@ class Supervisor:
         began = loop.time()
         while True:
             pid, status = worker.pid, await worker.ended()
+            self._totals.forget(worker.number)
             if self._is_ending:
                 return
             if loop.time() - began > LONGEST_PAUSE:
@@ -256,18 +318,20 @@ class Supervisor:
             log.error("worker %d (process %d) has ended %s; it is started again", worker.number, pid, how)
             await asyncio.sleep(pause)
             pause, began = min(2 * pause, LONGEST_PAUSE), loop.time()
-            worker.restarts += 1
-            if self._is_ending:
-                return
-            try:
-                await worker.start()
-            except (WorkerError, ChannelClosedError) as error:
-                log.error("worker %d cannot start: %s", worker.number, error)
-                worker.kill()
-            else:
-                self._inform(worker)
-                log.info("worker %d runs again (process %d)", worker.number, worker.pid)
+            await self._restart(worker)
 
+    async def _restart(self, worker: WorkerProcess) -> None:
+        if self._is_ending:
+            return
+        worker.restarts += 1
+        try:
+            await worker.start()
+        except (WorkerError, ChannelClosedError) as error:
+            log.error("worker %d cannot start: %s", worker.number, error)
+            worker.kill()
+        else:
+            self._inform(worker)
+            log.info("worker %d runs again (process %d)", worker.number, worker.pid)
     def _inform(self, worker: WorkerProcess) -> None:
         """Tell a worker that has just started what the others know."""
         for name, backend in self.gateway.backends.items():
@@ -289,5 +353,5 @@ async def _reloaded(worker: WorkerProcess, config: Config) -> str:
         return str(await worker.channel.ask("reload", pickle.dumps(config)))
     except ChannelClosedError:
         return ""
-    except Exception as error:
-        return str(error)
+    except GatewayError as error:
+        return error.message

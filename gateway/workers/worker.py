@@ -18,9 +18,10 @@ from gateway.cli.options import run
 from gateway.config.keys import Config
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
-from gateway.workers.channel import Channel
+from gateway.workers.channel import Channel, Handlers
 from gateway.workers.leases import LeasedBackend, RelayedEndpoint
 from gateway.workers.limited import leased_backends
+from gateway.workers.reports import Reporter
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -42,13 +43,15 @@ class Worker:
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
+        self._reporter: Reporter
         self._leased: frozenset[str] = frozenset()
         self._drain: asyncio.Task[int] | None = None
-        handlers = {
+        handlers: Handlers = {
             "start": self._start,
             "reload": self._reload,
             "reopen_logs": self._reopen_logs,
             "learn": self._learn,
+            "report": self._report,
             "announce_end": self._announce_end,
             "drain": self._drained,
             "exit": _exit,
@@ -87,6 +90,7 @@ class Worker:
             await gateway.start()
         except (BindError, ValueError) as error:
             return str(error), {}, []
+        self._reporter = Reporter(gateway)
         addresses = {name: each.address for name, each in gateway.listeners.items()}
         return "", addresses, [each.address for each in gateway.references]
 
@@ -113,6 +117,9 @@ class Worker:
         for each in () if found is None else found.endpoints:
             if each.address == address and isinstance(each, RelayedEndpoint):
                 each.learn(event, arguments, named)
+
+    def _report(self) -> bytes:
+        return pickle.dumps(self._reporter.report())
 
     def _announce_end(self) -> None:
         self.gateway.announce_end()

@@ -16,9 +16,13 @@ class Served:
 
     def __init__(self, process: "subprocess.Popen[str]", lines: list[str]) -> None:
         self.process = process
-        self.ports = {
-            found[1]: int(found[2]) for line in lines if (found := re.match(r"(\S+(?: \S+)?) +\S+?:(\d+) ", line))
-        }
+        found = (re.match(r"(\S+(?: \S+)?) +\S+?:(\d+) ", line) for line in lines)
+        self.ports = {each[1]: int(each[2]) for each in found if each}
+
+    async def until_workers(self, number: int) -> None:
+        """Wait until so many workers run."""
+        while len(self.workers) != number:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
 
     @property
     def workers(self) -> set[int]:
@@ -39,6 +43,12 @@ def _children(pid: int) -> Iterator[int]:
             yield from map(int, thread.read_text().split())
 
 
+async def ended(processes: set[int]) -> None:
+    """Wait until these have ended."""
+    while any(map(_command, processes)):  # noqa: ASYNC110 - they are no children of this process
+        await asyncio.sleep(0.02)
+
+
 @asynccontextmanager
 async def serving(text: str, folder: Path) -> AsyncIterator[Served]:
     """A gateway with this configuration; it is killed at the end, and its workers end with it."""
@@ -56,7 +66,7 @@ async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
     """Status and body of the reply to a POST on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body))
+        writer.write(b"POST %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), port, len(body), body))
         head, _, rest = (await message(reader)).partition(b"\r\n\r\n")
         return int(head.split()[1]), rest
     finally:
@@ -67,7 +77,7 @@ async def get(port: int, path: str) -> tuple[int, bytes]:
     """The same for a GET."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % path.encode())
+        writer.write(b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n\r\n" % (path.encode(), port))
         head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
         return int(head.split()[1]), rest
     finally:

@@ -8,10 +8,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from gateway.core.tasks import spawn
 from tests.interop import processes
 from tests.interop.processes import free_port
 from tests.workers.counted import Counted, counted
-from tests.workers.served import Served, post, serving
+from tests.workers.served import Served, ended, post, serving
 
 CONFIG = """
 workers: 4
@@ -68,7 +69,7 @@ async def test_the_slot_of_a_killed_worker_comes_back_and_only_its_connections_f
         before = gateway.workers
         server.holding.clear()
         server.arrived.clear()
-        calls = [asyncio.create_task(client(port, number)) for number in range(CLIENTS)]
+        calls = [spawn(client(port, number)) for number in range(CLIENTS)]
         await server.arrived.wait()
         # Whichever worker holds the slot, killing all but one of them ends its call.
         _, *killed = sorted(before)
@@ -79,8 +80,7 @@ async def test_the_slot_of_a_killed_worker_comes_back_and_only_its_connections_f
         failed = [each for each in found if each is not None]
         assert all(isinstance(each, ConnectionError | asyncio.IncompleteReadError) for each in failed), failed
         assert 0 < len(failed) < CLIENTS
-        while len(gateway.workers) < 4:
-            await asyncio.sleep(0.05)
+        await gateway.until_workers(4)
         assert not set(killed) & gateway.workers
         await asyncio.gather(*(client(port, number) for number in range(CLIENTS)))
 
@@ -90,7 +90,6 @@ async def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     async with counted(free_port()) as server, serving(config(server.port, free_port()), tmp_path) as gateway:
         workers, port = gateway.workers, gateway.ports["listener http"]
         gateway.process.kill()
-        while any(Path(f"/proc/{pid}").exists() for pid in workers):
-            await asyncio.sleep(0.02)
+        await ended(workers)
         with pytest.raises(ConnectionRefusedError):
             await post(port, "/Evaluate", b"{}")
