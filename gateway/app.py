@@ -116,10 +116,13 @@ class Gateway:
         self.metrics = Metrics(self, part)
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        return Assembly(
+        assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
         )  # fmt: skip
+        if self._part.prepare is not None:
+            self._part.prepare(assembly)
+        return assembly
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
         def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:

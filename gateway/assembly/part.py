@@ -36,6 +36,8 @@ class Part:
     """It probes the endpoints of backends."""
     backend: Callable[..., Backend] = Backend
     endpoint: Callable[..., Endpoint] = Endpoint
+    prepare: Callable[[Any], None] | None = None
+    """Called with each Assembly that is made."""
     is_ready: Callable[[], bool] = _always
     """Whether the other parts are ready."""
     gather: Callable[[], Awaitable[None]] | None = None

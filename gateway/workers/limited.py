@@ -1,17 +1,32 @@
 """What several workers share of a configuration."""
 
+import math
 import os
+from pathlib import Path
 
 from gateway import registry
 from gateway.config.keys import Config
 from gateway.transports import memory
+
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""The limit of CPU time of a container, in version 2 of cgroups."""
 
 
 def number_of_workers(config: Config) -> int:
     """How many processes serve clients."""
     if config.workers != "auto":
         return config.workers
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(cores, _quota(CPU_MAX))))
+
+
+def _quota(path: Path) -> float:
+    """The cores that the process' cgroup may use on average, as a container with a limit has it."""
+    try:
+        quota, period = path.read_text("ascii").split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):  # there is none, or `max`
+        return math.inf
 
 
 def leased_backends(config: Config) -> frozenset[str]:

@@ -22,6 +22,7 @@ from gateway.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.workers.leases import RelayedEndpoint
 from gateway.workers.limited import leased_backends, share
 from gateway.workers.owner import Leases, endpoint_of
+from gateway.workers.rate_limits import RateLimits
 from gateway.workers.reports import Processes, SharedListener, Totals
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class WorkerProcess:
             "give_back": leases.give_back,
             "learned": partial(self._supervisor.learned, self),
             "is_backend_ready": self._supervisor.is_backend_ready,
+            "take_request": self._supervisor.rate_limits.take,
         }
         self.channel = channel = Channel(handlers, leases.end)
         with theirs:
@@ -127,6 +129,7 @@ class Supervisor:
         self._is_ending = False
         self._reloading = asyncio.Lock()
         self._leased = leased_backends(config)
+        self.rate_limits = RateLimits()
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._leased)
 
     @property
@@ -135,6 +138,7 @@ class Supervisor:
         return Part(
             serves=False,
             has_references=False,
+            prepare=self.rate_limits.prepare,
             endpoint=partial(RelayedEndpoint, self._tell_all),
             is_ready=lambda: any(each.is_ready for each in self.workers),
             gather=self.gather,
@@ -332,6 +336,7 @@ class Supervisor:
         else:
             self._inform(worker)
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
+
     def _inform(self, worker: WorkerProcess) -> None:
         """Tell a worker that has just started what the others know."""
         for name, backend in self.gateway.backends.items():

@@ -21,6 +21,7 @@ from gateway.transports.listener_connections import raise_descriptor_limit
 from gateway.workers.channel import Channel, Handlers
 from gateway.workers.leases import LeasedBackend, RelayedEndpoint
 from gateway.workers.limited import leased_backends
+from gateway.workers.rate_limits import share_rate_limits
 from gateway.workers.reports import Reporter
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Worker:
             has_references=first,
             has_ports=False,
             probes=False,
+            prepare=partial(share_rate_limits, self._channel),
             backend=partial(LeasedBackend, self._channel, lambda name: name in self._leased),
             endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
         )

@@ -66,7 +66,10 @@ async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
     """Status and body of the reply to a POST on a connection of its own."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        writer.write(b"POST %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), port, len(body), body))
+        writer.write(
+            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: %d\r\n\r\n%b"
+            % (path.encode(), port, len(body), body)
+        )
         head, _, rest = (await message(reader)).partition(b"\r\n\r\n")
         return int(head.split()[1]), rest
     finally:
