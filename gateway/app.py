@@ -415,6 +415,10 @@ class Gateway:
         """The backends of the configuration in use."""
         return self._assembly.backends
 
+    def switch(self, listener: str, *, is_online: bool) -> None:
+        """Take a listener online or offline, as another process of this gateway did."""
+        self._assembly.listener_readiness.switch(listener, is_online=is_online)
+
     @property
     def requests_in_flight(self) -> RequestsInFlight:
         """What keeps the configuration in use alive after a reload, until the last of these has ended."""

@@ -177,9 +177,9 @@ class Assembly:
         routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
-        self._listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
+        self.listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
-        own = server_operations(info, self._listener_readiness, self.statistics, asks_backends=asks_backends)
+        own = server_operations(info, self.listener_readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
@@ -223,7 +223,7 @@ class Assembly:
         self.access.begin()  # before the previous one stops: the keys that both use are kept up to date throughout
         if previous is not None:
             previous.stop()
-            self._listener_readiness.adopt(previous._listener_readiness)
+            self.listener_readiness.adopt(previous.listener_readiness)
             for name, backend in self.backends.items():
                 if name in previous.backends:
                     backend.replace(previous.backends[name])

@@ -19,8 +19,6 @@ def _not_shared(config: Config) -> Iterator[Finding]:
         place = ("listeners", at)
         if listener.bind.path:
             yield _finding(*place, "bind", what="the address of a unix socket")
-        if listener.allow_offline:
-            yield _finding(*place, "allow_offline", what="whether a listener is offline")
         if listener.metrics_page:
             yield _finding(*place, "metrics_page", what="a listener's metrics page")
         for key in ("connections", "connections_per_client"):

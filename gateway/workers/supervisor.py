@@ -77,6 +77,7 @@ class WorkerProcess:
             "give_back": leases.give_back,
             "learned": partial(self._supervisor.learned, self),
             "is_backend_ready": self._supervisor.is_backend_ready,
+            "switched": partial(self._supervisor.switched, self),
             "take_request": self._supervisor.rate_limits.take,
         }
         self.channel = channel = Channel(handlers, leases.end)
@@ -130,6 +131,8 @@ class Supervisor:
         self._reloading = asyncio.Lock()
         self._leased = leased_backends(config)
         self.rate_limits = RateLimits()
+        self._offline: set[str] = set()
+        """The listeners that a client has taken offline."""
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._leased)
 
     @property
@@ -289,6 +292,13 @@ class Supervisor:
             if each is not source:
                 each.channel.tell("learn", *news)
 
+    def switched(self, source: WorkerProcess, listener: str, is_online: bool) -> None:
+        """Note that a client of a worker has taken a listener offline or online, and tell the others."""
+        (self._offline.discard if is_online else self._offline.add)(listener)
+        for each in self._running():
+            if each is not source:
+                each.channel.tell("switch", listener, is_online)
+
     def _tell_all(self, *news: Any) -> None:
         for each in self._running():
             each.channel.tell("learn", *news)
@@ -343,6 +353,9 @@ class Supervisor:
             for each in backend.endpoints:
                 if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
                     worker.channel.tell("learn", str(name), each.address, *news)
+        for listener in self.config.listeners:
+            if listener.allow_offline and listener.name in self._offline:
+                worker.channel.tell("switch", str(listener.name), False)
 
 
 async def _drained(worker: WorkerProcess, seconds: float) -> int:

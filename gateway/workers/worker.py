@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gateway.assembly.assembly import Assembly
 from gateway.assembly.listening import BindError
 from gateway.assembly.part import Part
 from gateway.assembly.reloading import ReloadError
@@ -52,6 +53,7 @@ class Worker:
             "reload": self._reload,
             "reopen_logs": self._reopen_logs,
             "learn": self._learn,
+            "switch": self._switch,
             "report": self._report,
             "announce_end": self._announce_end,
             "drain": self._drained,
@@ -83,7 +85,7 @@ class Worker:
             has_references=first,
             has_ports=False,
             probes=False,
-            prepare=partial(share_rate_limits, self._channel),
+            prepare=self._prepare,
             backend=partial(LeasedBackend, self._channel, lambda name: name in self._leased),
             endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
         )
@@ -107,6 +109,14 @@ class Worker:
             return str(error)
         log_to_stderr(config.log)
         return ""
+
+    def _prepare(self, assembly: Assembly) -> None:
+        share_rate_limits(self._channel, assembly)
+        assembly.listener_readiness.on_switch = partial(self._channel.tell, "switched")
+
+    def _switch(self, listener: str, is_online: bool) -> None:
+        """A client of another worker has taken a listener offline or online."""
+        self.gateway.switch(listener, is_online=is_online)
 
     def _reopen_logs(self) -> None:
         self.gateway.reopen_logs()

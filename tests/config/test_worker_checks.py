@@ -27,7 +27,7 @@ def load(workers: str, **parts: str) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        {"LISTENER": ", allow_offline: true"},
+        {"LISTENER": ", metrics_page: true"},
         {"LISTENER": ", limits: {connections: 10}"},
         {"LISTENER": ", limits: {connections_per_client: 10}"},
         {"LIMITS": "limits: {connections_per_client: 10}"},

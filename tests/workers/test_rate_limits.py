@@ -3,8 +3,9 @@
 import asyncio
 from pathlib import Path
 
+from tests.interop.processes import free_port
 from tests.workers.served import serving
-from tests.workers.test_serving import CONFIG, free_port, infer
+from tests.workers.test_serving import CONFIG, infer
 
 POLICIES = "policies: [{rate_limit: {requests: 10, seconds: 1000}}]"
 
