@@ -26,7 +26,7 @@ from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.guard import Guard
 from gateway.assembly.listening import binding, listen
 from gateway.assembly.observing import Observing
-from gateway.assembly.part import WHOLE, Part
+from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
@@ -81,7 +81,7 @@ class Gateway:
         reload_file: status.Reload | None = None,
         find_warnings: FindWarnings = lambda config: (),
         tap: Tap | None = None,
-        part: Part = WHOLE,
+        part: GatewayPart = WHOLE,
     ) -> None:
         self.config = config
         self._part = part

@@ -18,7 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.admin.loop_lag import LoopLag
-from gateway.assembly.part import WHOLE, Part, ProcessLoad
+from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards
 from gateway.core.transport import Listener
@@ -355,7 +355,7 @@ class _Only(Collector):
 class Metrics:
     """The metrics of a gateway over all its configurations. `renew` applies one; `stop` ends the measurements."""
 
-    def __init__(self, running: Running, part: Part = WHOLE) -> None:
+    def __init__(self, running: Running, part: GatewayPart = WHOLE) -> None:
         self.lag = LoopLag()
         self.requests = RequestMetrics(ModelLabels(0), (1.0,))
         state = StateMetrics(running, part.load or self._load, part.workers)

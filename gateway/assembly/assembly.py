@@ -10,7 +10,7 @@ from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.guard import Access, Guard
-from gateway.assembly.part import WHOLE, Part
+from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.routes import (
     Answering,
     conditions,
@@ -111,7 +111,7 @@ class Assembly:
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
         connect_over_tls: ConnectOverTls | None = None,
-        part: Part = WHOLE,
+        part: GatewayPart = WHOLE,
     ) -> None:
         self.config = config
         self._part = part

@@ -22,7 +22,7 @@ def _always() -> bool:
 
 
 @frozen
-class Part:
+class GatewayPart:
     """What a process does of a gateway's work. `backend` and `endpoint` make its Backends and Endpoints, with the
     arguments of these classes."""
 
@@ -54,5 +54,5 @@ class Part:
     """What the other parts refuse, as a Shedding; None: this process does."""
 
 
-WHOLE = Part()
+WHOLE = GatewayPart()
 """The only process of a gateway."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.app import Gateway
 
 
-class Leases:
+class HeldSlots:
     """The slots that one worker holds."""
 
     def __init__(self, gateway: "Callable[[], Gateway]") -> None:

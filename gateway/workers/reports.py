@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Report:
+class WorkerReport:
     """What a worker tells. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
 
     `grown`: refused and unrecognised connections by listener, and `shed`, `sent`, `dropped`. `connections`, `requests`:
@@ -51,7 +51,7 @@ class Reporter:
         self._gateway = gateway
         self._told: Counter[tuple[str, str]] = Counter()
 
-    def report(self) -> Report:
+    def report(self) -> WorkerReport:
         """The report now."""
         gateway = self._gateway
         counters, listeners, shedding = gateway.counters, list(gateway.listeners.items()), gateway.shedding
@@ -61,7 +61,7 @@ class Reporter:
         now["shed", ""] = 0 if shedding is None else shedding.refused
         grown, self._told = now - self._told, now
         backends = gateway.backends.items()
-        return Report(
+        return WorkerReport(
             grown,
             counters.take(),
             gateway.metrics.requests.take(),
@@ -74,7 +74,7 @@ class Reporter:
         )
 
 
-class SharedListener:
+class ListenerOfWorkers:
     """A listener as the supervisor knows it: all workers have bound it, and the counts are those of all of them."""
 
     def __init__(self, address: str) -> None:
@@ -121,11 +121,11 @@ class Totals:
     def __init__(self, gateway: "Callable[[], Gateway]", is_leased: Callable[[str], bool]) -> None:
         self._gateway = gateway
         self._is_leased = is_leased
-        self._last: dict[int, Report] = {}
+        self._last: dict[int, WorkerReport] = {}
         """The last report of each worker that runs, by its number."""
         self._shedding = SheddingOfAll()
 
-    def add(self, worker: int, report: Report) -> None:
+    def add(self, worker: int, report: WorkerReport) -> None:
         """Take the report of a worker."""
         gateway = self._gateway()
         gateway.observing.counters.add(report.counters)
@@ -138,7 +138,7 @@ class Totals:
                 gateway.traces.sent += number
             elif what == "dropped":
                 gateway.traces.dropped += number
-            elif isinstance(listener, SharedListener):
+            elif isinstance(listener, ListenerOfWorkers):
                 counter = f"{what}_connections"
                 setattr(listener, counter, getattr(listener, counter) + number)
         self._last[worker] = report
@@ -169,7 +169,7 @@ class Totals:
     def _add_up(self) -> None:
         gateway, reports = self._gateway(), list(self._last.values())
         for name, listener in gateway.listeners.items():
-            if isinstance(listener, SharedListener):
+            if isinstance(listener, ListenerOfWorkers):
                 listener.open_connections = sum(each.connections.get(name, 0) for each in reports)
                 listener.unanswered_requests = sum(each.requests.get(name, 0) for each in reports)
         for name, backend in gateway.backends.items():

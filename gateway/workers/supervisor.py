@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gateway.assembly.part import Part
+from gateway.assembly.part import GatewayPart
 from gateway.assembly.reloading import ReloadError
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
@@ -21,9 +21,9 @@ from gateway.workers.addresses import Addresses
 from gateway.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.workers.leases import RelayedEndpoint
 from gateway.workers.limited import leased_backends, share
-from gateway.workers.owner import Leases, endpoint_of
+from gateway.workers.owner import HeldSlots, endpoint_of
 from gateway.workers.rate_limits import RateLimits
-from gateway.workers.reports import Processes, SharedListener, Totals
+from gateway.workers.reports import ListenerOfWorkers, Processes, Totals
 
 if TYPE_CHECKING:
     from gateway.admin.status import LoadError
@@ -53,7 +53,7 @@ class WorkerProcess:
         self.restarts = 0
         self.addresses: Mapping[str, str] = {}
         self.references: Sequence[str] = ()
-        self.leases = Leases(lambda: supervisor.gateway)
+        self.leases = HeldSlots(lambda: supervisor.gateway)
         self._supervisor = supervisor
         self._process: asyncio.subprocess.Process | None = None
         self.channel: Channel
@@ -71,7 +71,7 @@ class WorkerProcess:
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        leases = self.leases = Leases(lambda: self._supervisor.gateway)
+        leases = self.leases = HeldSlots(lambda: self._supervisor.gateway)
         handlers: Handlers = {
             "take": leases.take,
             "give_back": leases.give_back,
@@ -136,9 +136,9 @@ class Supervisor:
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._leased)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> GatewayPart:
         """What the supervisor's own Gateway does."""
-        return Part(
+        return GatewayPart(
             serves=False,
             has_references=False,
             prepare=self.rate_limits.prepare,
@@ -171,10 +171,10 @@ class Supervisor:
             await self.gather()
 
     def _renew_listeners(self) -> None:
-        """Have a SharedListener for each listener of the configuration in use."""
+        """Have a ListenerOfWorkers for each listener of the configuration in use."""
         listeners = self.gateway.listeners
         self.gateway.listeners = {
-            each.name: listeners.get(each.name) or SharedListener(str(replace(each.bind, scheme="")))
+            each.name: listeners.get(each.name) or ListenerOfWorkers(str(replace(each.bind, scheme="")))
             for each in self.config.listeners
         }
 

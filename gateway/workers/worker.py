@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.listening import BindError
-from gateway.assembly.part import Part
+from gateway.assembly.part import GatewayPart
 from gateway.assembly.reloading import ReloadError
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import run
@@ -81,7 +81,7 @@ class Worker:
         config: Config = pickle.loads(written)
         log_to_stderr(config.log)
         self._leased = leased_backends(config)
-        part = Part(
+        part = GatewayPart(
             has_references=first,
             has_ports=False,
             probes=False,
