@@ -160,7 +160,7 @@ TRACES_DROPPED = Family(
     "Sampled requests whose spans were lost: too many waited, or the collector did not take them.",
 )
 
-WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients, with `workers` of more than 1.")
+WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
 WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
 )
@@ -242,10 +242,9 @@ class StateMetrics(Collector):
         yield _value(SHED, 0 if shedding is None else shedding.refused)
         yield _value(TRACES_SENT, self._running.traces.sent)
         yield _value(TRACES_DROPPED, self._running.traces.dropped)
-        if self._workers is not None:
-            running, restarts = self._workers()
-            yield _value(WORKERS, running)
-            yield _value(WORKER_RESTARTS, restarts)
+        running, restarts = (1, 0) if self._workers is None else self._workers()
+        yield _value(WORKERS, running)
+        yield _value(WORKER_RESTARTS, restarts)
 
     def _configuration(self) -> Iterator[Metric]:
         running = self._running

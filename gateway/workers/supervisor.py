@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from gateway.admin.health import STALLED_SECONDS
 from gateway.assembly.part import GatewayPart
 from gateway.assembly.reloading import ReloadError
 from gateway.config.keys import Config
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.5
 """How long workers have to tell what they have counted, before it is told without them."""
 GATHER_INTERVAL = 1.0
+SECONDS_TO_CLOSE = 10.0
+"""How long a worker that has drained may take to close everything; then it is killed."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 """Seconds before a worker that has ended is started again; twice as long each time that it did not run for as long as
@@ -95,9 +98,10 @@ class WorkerProcess:
             raise WorkerError(f"worker {self.number} has ended while it started") from None
         if error:
             raise WorkerError(error)
-        self.is_ready = True
-        if self._supervisor.config is not config:  # a reload came while it started
-            await channel.ask("reload", pickle.dumps(self._supervisor.config))
+        async with self._supervisor.reloading:
+            if self._supervisor.config is not config:  # a reload came while it started
+                await channel.ask("reload", pickle.dumps(self._supervisor.config))
+            self.is_ready = True
 
     async def ended(self) -> int:
         """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
@@ -128,7 +132,7 @@ class Supervisor:
         self.workers = [WorkerProcess(self, number) for number in range(1, count + 1)]
         self._watches: list[asyncio.Task[None]] = []
         self._is_ending = False
-        self._reloading = asyncio.Lock()
+        self.reloading = asyncio.Lock()
         self._leased = leased_backends(config)
         self.rate_limits = RateLimits()
         self._offline: set[str] = set()
@@ -160,9 +164,13 @@ class Supervisor:
 
     async def _fetch(self, worker: WorkerProcess) -> None:
         try:
-            self._totals.add(worker.number, pickle.loads(await worker.channel.ask("report")))
+            async with asyncio.timeout(STALLED_SECONDS):
+                self._totals.add(worker.number, pickle.loads(await worker.channel.ask("report")))
         except ChannelClosedError:
             return
+        except TimeoutError:
+            log.error("worker %d is killed: its event loop is blocked for %g s", worker.number, STALLED_SECONDS)
+            worker.kill()
 
     async def _gather_again(self) -> NoReturn:
         """Gather at an interval, so that little of what a worker has counted is lost if it is killed."""
@@ -228,8 +236,9 @@ class Supervisor:
             BindError: an address cannot be bound.
             ReloadError: the change needs a restart, or the gateway is stopping.
         """
-        async with self._reloading:
-            before, new = self.gateway.config, config.model_copy(update={"workers": self.config.workers})
+        async with self.reloading:
+            kept_keys = {"workers": self.config.workers, "reference": self.config.reference}
+            before, new = self.gateway.config, config.model_copy(update=kept_keys)
             shared = self._shared(new)
             kept, leased = self.gateway.listeners, leased_backends(config)
             self._leased |= leased  # while both configurations are in use
@@ -308,7 +317,7 @@ class Supervisor:
 
     def _own(self, shared: Config, config: Config) -> Config:
         """The configuration of the supervisor's own part."""
-        return config.model_copy(update={"listeners": shared.listeners, "reference": shared.reference})
+        return config.model_copy(update={"listeners": shared.listeners})
 
     def own(self, config: Config) -> Config:
         """`config` with the addresses that the workers bind."""
@@ -360,8 +369,12 @@ class Supervisor:
 
 async def _drained(worker: WorkerProcess, seconds: float) -> int:
     try:
-        return int(await worker.channel.ask("drain", seconds))
+        async with asyncio.timeout(seconds + SECONDS_TO_CLOSE):
+            return int(await worker.channel.ask("drain", seconds))
     except ChannelClosedError:
+        return 0
+    except TimeoutError:
+        worker.kill()
         return 0
 
 

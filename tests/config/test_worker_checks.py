@@ -10,7 +10,7 @@ workers: WORKERS
 LIMITS
 listeners: [{name: http, bind: "BIND", protocols: [grps-rest] LISTENER}]
 backends:
-  lab: {protocol: v2-rest, endpoints: ["127.0.0.1:9000"] BACKEND}
+  lab: {protocol: v2-rest, endpoints: ["localhost:9000"] BACKEND}
   other: {protocol: v2-rest, endpoints: ["127.0.0.1:9001"]}
 routes: [{match: {model: "*"}, backend: lab ROUTE}]
 """
