@@ -29,7 +29,7 @@ def _quota(path: Path) -> float:
         return math.inf
 
 
-def leased_backends(config: Config) -> frozenset[str]:
+def limited_backends(config: Config) -> frozenset[str]:
     """The names of the backends whose slots are limited, and of those that share an endpoint with one."""
     protocols = registry.protocols()
     places = {}

@@ -1,7 +1,7 @@
 """Backends whose state holds for all workers: the supervisor's side.
 
 The supervisor's Backends send no calls. They choose endpoints, count slots and keep queues, as they do in a gateway of
-one process; a slot is taken when a worker gets a lease, and given back when the worker says so or ends.
+one process; a slot is taken when a worker gets it, and given back when the worker says so or ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from gateway.core.operations import Operation
 from gateway.core.types import Request, Tries
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.workers.leases import RelayedEndpoint
+from gateway.workers.slots import RelayedEndpoint
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -41,7 +41,7 @@ class HeldSlots:
         avoided: tuple[Sequence[str], bool] | None,
         is_kept: bool,
     ) -> Any:
-        """The lease for a call, or an awaitable of it: its number, the address of the endpoint, and the place in the
+        """The slot for a call, or an awaitable of it: its number, the address of the endpoint, and the place in the
         queue that the call had (0 if it did not wait). Without `is_kept` the slot is given back at once: only the
         endpoint was asked for, and the number is 0.
 
@@ -60,11 +60,11 @@ class HeldSlots:
         if not is_kept:
             endpoint.give_back()
             return 0, endpoint.address, 0
-        return self._leased(backend, endpoint, 0)
+        return self._handed_out(backend, endpoint, 0)
 
-    def give_back(self, lease: int, answered: bool) -> None:
+    def give_back(self, slot: int, answered: bool) -> None:
         """Give a slot back. `answered`: the call was answered."""
-        endpoint, backend, began = self._held.pop(lease)
+        endpoint, backend, began = self._held.pop(slot)
         if answered:
             backend.note_slot_time(monotonic() - began)
         endpoint.give_back()
@@ -84,9 +84,9 @@ class HeldSlots:
             endpoint = await backend.next_slot(request)
         finally:
             waiting.ended()
-        return self._leased(backend, endpoint, place)
+        return self._handed_out(backend, endpoint, place)
 
-    def _leased(self, backend: Backend, endpoint: Endpoint, place: int) -> tuple[int, str, int]:
+    def _handed_out(self, backend: Backend, endpoint: Endpoint, place: int) -> tuple[int, str, int]:
         self._last += 1
         self._held[self._last] = endpoint, backend, monotonic()
         return self._last, endpoint.address, place

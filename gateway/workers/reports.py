@@ -118,9 +118,9 @@ class SheddingOfAll:
 class Totals:
     """The supervisor's side: adds up the reports of its workers for its own part of the gateway."""
 
-    def __init__(self, gateway: "Callable[[], Gateway]", is_leased: Callable[[str], bool]) -> None:
+    def __init__(self, gateway: "Callable[[], Gateway]", is_limited: Callable[[str], bool]) -> None:
         self._gateway = gateway
-        self._is_leased = is_leased
+        self._is_limited = is_limited
         self._last: dict[int, WorkerReport] = {}
         """The last report of each worker that runs, by its number."""
         self._shedding = SheddingOfAll()
@@ -173,7 +173,7 @@ class Totals:
                 listener.open_connections = sum(each.connections.get(name, 0) for each in reports)
                 listener.unanswered_requests = sum(each.requests.get(name, 0) for each in reports)
         for name, backend in gateway.backends.items():
-            if not self._is_leased(name):  # else the supervisor counts them itself
+            if not self._is_limited(name):  # else the supervisor counts them itself
                 for one in backend.endpoints:
                     one.in_flight = sum(each.calls.get((str(name), one.address), 0) for each in reports)
         shedding = self._shedding

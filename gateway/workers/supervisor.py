@@ -20,11 +20,11 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.workers.addresses import Addresses
 from gateway.workers.channel import Channel, ChannelClosedError, Handlers
-from gateway.workers.leases import RelayedEndpoint
-from gateway.workers.limited import leased_backends, share
+from gateway.workers.limited import limited_backends, share
 from gateway.workers.owner import HeldSlots, endpoint_of
 from gateway.workers.rate_limits import RateLimits
 from gateway.workers.reports import ListenerOfWorkers, Processes, Totals
+from gateway.workers.slots import RelayedEndpoint
 
 if TYPE_CHECKING:
     from gateway.admin.status import LoadError
@@ -56,7 +56,7 @@ class WorkerProcess:
         self.restarts = 0
         self.addresses: Mapping[str, str] = {}
         self.references: Sequence[str] = ()
-        self.leases = HeldSlots(lambda: supervisor.gateway)
+        self.slots = HeldSlots(lambda: supervisor.gateway)
         self._supervisor = supervisor
         self._process: asyncio.subprocess.Process | None = None
         self.channel: Channel
@@ -74,16 +74,16 @@ class WorkerProcess:
         """
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        leases = self.leases = HeldSlots(lambda: self._supervisor.gateway)
+        slots = self.slots = HeldSlots(lambda: self._supervisor.gateway)
         handlers: Handlers = {
-            "take": leases.take,
-            "give_back": leases.give_back,
+            "take": slots.take,
+            "give_back": slots.give_back,
             "learned": partial(self._supervisor.learned, self),
             "is_backend_ready": self._supervisor.is_backend_ready,
             "switched": partial(self._supervisor.switched, self),
             "take_request": self._supervisor.rate_limits.take,
         }
-        self.channel = channel = Channel(handlers, leases.end)
+        self.channel = channel = Channel(handlers, slots.end)
         with theirs:
             # A session of its own: Ctrl-C at a terminal goes to the supervisor only, which passes it on.
             command = (sys.executable, "-m", "gateway.workers", str(theirs.fileno()))
@@ -133,11 +133,11 @@ class Supervisor:
         self._watches: list[asyncio.Task[None]] = []
         self._is_ending = False
         self.reloading = asyncio.Lock()
-        self._leased = leased_backends(config)
+        self._limited = limited_backends(config)
         self.rate_limits = RateLimits()
         self._offline: set[str] = set()
         """The listeners that a client has taken offline."""
-        self._totals = Totals(lambda: self.gateway, lambda name: name in self._leased)
+        self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
 
     @property
     def part(self) -> GatewayPart:
@@ -240,13 +240,13 @@ class Supervisor:
             kept_keys = {"workers": self.config.workers, "reference": self.config.reference}
             before, new = self.gateway.config, config.model_copy(update=kept_keys)
             shared = self._shared(new)
-            kept, leased = self.gateway.listeners, leased_backends(config)
-            self._leased |= leased  # while both configurations are in use
+            kept, limited = self.gateway.listeners, limited_backends(config)
+            self._limited |= limited  # while both configurations are in use
             found = await self._change(self._own(shared, config), kept)
             running = self._running()
             if running and (why := await _reloaded(running[0], shared)):
                 await self._change(before, kept)
-                self._leased = leased_backends(before)
+                self._limited = limited_backends(before)
                 self._addresses.release_unused(self.config)
                 raise ReloadError(why)
             self.config = shared
@@ -257,14 +257,14 @@ class Supervisor:
                     log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
                     worker.kill()
             self._addresses.release_unused(shared)
-            self._leased = leased
+            self._limited = limited
             self._renew_listeners()
             return found
 
     async def _change(self, config: Config, listeners: dict[str, Listener]) -> tuple[str, ...]:
         """Change the supervisor's own part. The calls that it counts only for others to see end nothing."""
         for name, backend in self.gateway.backends.items():
-            if name not in self._leased:
+            if name not in self._limited:
                 for each in backend.endpoints:
                     each.in_flight = 0
         found = await self.gateway.reload(config)

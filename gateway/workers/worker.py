@@ -20,10 +20,10 @@ from gateway.config.keys import Config
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
 from gateway.workers.channel import Channel, Handlers
-from gateway.workers.leases import LeasedBackend, RelayedEndpoint
-from gateway.workers.limited import leased_backends
+from gateway.workers.limited import limited_backends
 from gateway.workers.rate_limits import share_rate_limits
 from gateway.workers.reports import Reporter
+from gateway.workers.slots import RelayedEndpoint, WorkerBackend
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -46,7 +46,7 @@ class Worker:
     def __init__(self) -> None:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
-        self._leased: frozenset[str] = frozenset()
+        self._limited: frozenset[str] = frozenset()
         self._drain: asyncio.Task[int] | None = None
         handlers: Handlers = {
             "start": self._start,
@@ -80,13 +80,13 @@ class Worker:
 
         config: Config = pickle.loads(written)
         log_to_stderr(config.log)
-        self._leased = leased_backends(config)
+        self._limited = limited_backends(config)
         part = GatewayPart(
             has_references=first,
             has_ports=False,
             probes=False,
             prepare=self._prepare,
-            backend=partial(LeasedBackend, self._channel, lambda name: name in self._leased),
+            backend=partial(WorkerBackend, self._channel, lambda name: name in self._limited),
             endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
         )
         gateway = self._gateway = Gateway(config, part=part)
@@ -101,11 +101,11 @@ class Worker:
     async def _reload(self, written: bytes) -> str:
         """Change to another configuration. Returns why it cannot be; then nothing has changed."""
         config: Config = pickle.loads(written)
-        before, self._leased = self._leased, leased_backends(config)
+        before, self._limited = self._limited, limited_backends(config)
         try:
             await self.gateway.reload(config)
         except (BindError, ReloadError) as error:
-            self._leased = before
+            self._limited = before
             return str(error)
         log_to_stderr(config.log)
         return ""

@@ -1,6 +1,6 @@
 """Backends whose state holds for all workers: the worker's side.
 
-A `LeasedBackend` sends its calls itself, but asks the supervisor for the endpoint where the backend's slots are limited
+A `WorkerBackend` sends its calls itself, but asks the supervisor for the endpoint where the backend's slots are limited
 or the call belongs to a sequence. The supervisor has a Backend of the same name, with the queue, the sequences, the
 strategy and the health that decide. What a worker learns of an endpoint it passes on (`RelayedEndpoint`).
 """
@@ -28,17 +28,17 @@ SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")
 """The parameters of a request that the supervisor needs."""
 
 
-class LeasedBackend(Backend):
-    """A worker's Backend. `is_leased` says of a backend's name whether its slots are limited for all workers."""
+class WorkerBackend(Backend):
+    """A worker's Backend. `is_limited` says of a backend's name whether its slots are limited for all workers."""
 
-    def __init__(self, channel: Channel, is_leased: Callable[[str], bool], *arguments: Any, **more: Any) -> None:
+    def __init__(self, channel: Channel, is_limited: Callable[[str], bool], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._channel = channel
-        self._is_leased = is_leased(self.name)
-        self._leases: dict[Endpoint, deque[int]] = {}
-        """The numbers of the leases that calls hold now. Those of one endpoint stand for each other."""
-        if self._is_leased:
-            self._in_slot = self._in_leased_slot
+        self._is_limited = is_limited(self.name)
+        self._numbers: dict[Endpoint, deque[int]] = {}
+        """The numbers of the slots that calls hold now. Those of one endpoint stand for each other."""
+        if self._is_limited:
+            self._in_slot = self._in_numbered_slot
             if not self._servers.runs_to_the_end:
                 self._send_in_slot = self._in_slot
 
@@ -50,7 +50,7 @@ class LeasedBackend(Backend):
             return False
 
     def _asks(self, request: Request) -> bool:
-        return self._takes_slot(request) and (self._is_leased or sequence_of(request) is not None)
+        return self._takes_slot(request) and (self._is_limited or sequence_of(request) is not None)
 
     def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
         return None if self._asks(request) else super()._free_endpoint(request, tried)
@@ -66,11 +66,11 @@ class LeasedBackend(Backend):
         parameters = {key: request.parameters[key] for key in SEQUENCE_KEYS if key in request.parameters}
         found = self._channel.ask(
             "take", str(self.name), request.operation.value, request.client, request.model, parameters,
-            [each.address for each in tried], avoided, self._is_leased, unclaimed=self._return_unclaimed,
+            [each.address for each in tried], avoided, self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place = 0
         try:
-            lease, address, place = await found
+            slot, address, place = await found
         except ChannelClosedError:
             raise self._cannot("the process that owns its slots has ended") from None
         except asyncio.CancelledError:
@@ -82,10 +82,10 @@ class LeasedBackend(Backend):
                 self._note_wait(request, place or 1, monotonic() - began)
         endpoint = next((each for each in self.endpoints if each.address == address), None)
         if endpoint is None:
-            self._channel.tell("give_back", lease, False)
+            self._channel.tell("give_back", slot, False)
             raise self._cannot(f"this worker does not know its endpoint {address} yet")
-        if lease:
-            self._leases.setdefault(endpoint, deque()).append(lease)
+        if slot:
+            self._numbers.setdefault(endpoint, deque()).append(slot)
         endpoint.take()
         return endpoint
 
@@ -105,23 +105,23 @@ class LeasedBackend(Backend):
         if found[0]:
             self._channel.tell("give_back", found[0], False)
 
-    async def _in_leased_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def _in_numbered_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         answered = False
         try:
             answer = await self._ask(request, endpoint)
             answered = True
             return answer
         finally:
-            self._end_lease(endpoint, answered=answered)
+            self._end_slot(endpoint, answered=answered)
 
     def _give_back(self, endpoint: Endpoint) -> None:
-        self._end_lease(endpoint, answered=False)
+        self._end_slot(endpoint, answered=False)
 
-    def _end_lease(self, endpoint: Endpoint, *, answered: bool) -> None:
-        if leases := self._leases.get(endpoint):
-            self._channel.tell("give_back", leases.popleft(), answered)
-            if not leases:
-                del self._leases[endpoint]
+    def _end_slot(self, endpoint: Endpoint, *, answered: bool) -> None:
+        if slots := self._numbers.get(endpoint):
+            self._channel.tell("give_back", slots.popleft(), answered)
+            if not slots:
+                del self._numbers[endpoint]
         endpoint.give_back()
 
 
