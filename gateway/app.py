@@ -17,8 +17,8 @@ from gateway.admin.metrics import Metrics
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
-from gateway.admin.server import AdminServer
-from gateway.assembly.assembly import Assembly, Connect
+from gateway.admin.server import AdminServer, gathering
+from gateway.assembly.assembly import Assembly, Connect, RequestsInFlight
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
 from gateway.assembly.connecting import connect, parse_address
@@ -26,6 +26,7 @@ from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.guard import Guard
 from gateway.assembly.listening import binding, listen
 from gateway.assembly.observing import Observing
+from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
@@ -71,6 +72,7 @@ class Gateway:
 
     `reload_file` is what `POST /reload` of the status API calls; without it there is no such call. `find_warnings` has
     the warnings that the console shows about a configuration. `tap` sees the requests and replies of all listeners.
+    `part` says what this process does where a gateway has several.
     """
 
     def __init__(
@@ -79,8 +81,10 @@ class Gateway:
         reload_file: status.Reload | None = None,
         find_warnings: FindWarnings = lambda config: (),
         tap: Tap | None = None,
+        part: GatewayPart = WHOLE,
     ) -> None:
         self.config = config
+        self._part = part
         self.ready = False
         self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
@@ -109,13 +113,16 @@ class Gateway:
         self._limits = ProcessLimits()
         self._memory_task: asyncio.Task[None] | None = None
         self._certificates_task: asyncio.Task[None] | None = None
-        self._metrics = Metrics(self)
+        self.metrics = Metrics(self, part)
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        return Assembly(
+        assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
-            lambda: self.ready, self._endpoints, previous, self._connect_over_tls,
+            lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
         )  # fmt: skip
+        if self._part.prepare is not None:
+            self._part.prepare(assembly)
+        return assembly
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
         def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
@@ -144,9 +151,9 @@ class Gateway:
         memory.set_allocator()
         self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
-        self._metrics.renew(config)
-        self.observing.renew(config, self._metrics.reader(config))
-        for reference in config.reference:
+        self.metrics.renew(config)
+        self.observing.renew(config, self.metrics.reader(config))
+        for reference in config.reference if self._part.has_references else ():
             listener = await serve_reference(reference, self._clock, self._certificates)
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
@@ -155,13 +162,17 @@ class Gateway:
         self._take_over(self._assembly)
         self._certificates.take_over(config)
         all_rows = self._rows(config)
-        for each in config.listeners:
+        for each in self._served(config):
             self.listeners[each.name], self._serving[each.name] = await self._listen(
                 each, all_rows[each.name], self._assembly
             )
-        for name in PORTS:
+        for name in PORTS if self._part.has_ports else ():
             if getattr(config, name) is not None:
                 self.ports[name] = await self._start_port(name, config, self._assembly)
+
+    def _served(self, config: Config) -> tuple[ListenerConfig, ...]:
+        """The listeners that this process binds."""
+        return config.listeners if self._part.serves else ()
 
     def _take_over(self, assembly: Assembly) -> None:
         assembly.start()
@@ -216,10 +227,10 @@ class Gateway:
         tls = partial(self._port_context, name)
         if name == "health":
             assert config.health is not None
-            ready, page = self._backends_ready(config), self._metrics.page(config)
-            count, asked = self.observing.flush, assembly.asked_for_metrics
+            ready, page = self._backends_ready(config), self.metrics.page(config)
+            count, asked = self._part.gather or self.observing.flush, assembly.asked_for_metrics
             bind = config.health.bind
-            server = HealthServer(lambda: self.ready, ready, metrics=page, count=count, asked=asked, tls=tls)
+            server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -229,12 +240,17 @@ class Gateway:
             add_documents(application, self, self._clock)
             add_documents_page(application)
             describe_errors(application, self)
-            check = AccessCheck(application, assembly.asked_by_admin)
+            gather = self._part.gather
+            shown = application if gather is None else gathering(application, gather)
+            check = AccessCheck(shown, assembly.asked_by_admin)
             bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
             await server.start(bind)
         log.info("%s answers at %s", name, server.address)
         return server
+
+    def _is_accepting(self) -> bool:
+        return self.ready and self._part.is_ready()
 
     def _backends_ready(self, config: Config) -> Ready | None:
         """What `/readyz` asks of the backends; None if it asks nothing."""
@@ -265,7 +281,8 @@ class Gateway:
             return (*found, *not_applied(self.config, config))
 
     async def _change_to(self, config: Config) -> None:
-        all_rows, stays = self._rows(config), staying(self.config, config, self._protocols)
+        all_rows = self._rows(config)
+        stays = staying(self.config, config, self._protocols) if self._part.serves else {}
         for name, before in stays.items():
             if why := self.listeners[before].why_not_renewed(all_rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
@@ -275,16 +292,16 @@ class Gateway:
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        self.observing.renew(config, self._metrics.reader(config))
+        self.observing.renew(config, self.metrics.reader(config))
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, AdminServer | HealthServer] = {}
         try:
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
-            for each in config.listeners:
+            for each in self._served(config):
                 if each.name not in stays:
                     started[each.name] = await self._listen(each, all_rows[each.name], assembly)
-            for name in PORTS:
+            for name in PORTS if self._part.has_ports else ():
                 if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
                     ports[name] = await self._start_port(name, config, assembly)
             if not self.ready:
@@ -320,10 +337,10 @@ class Gateway:
         self._certificates.take_over(config)
         self._limits.apply(config.limits)
         self.observing.flush()
-        self._metrics.renew(config)
+        self.metrics.renew(config)
         is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []
-        for each in config.listeners:
+        for each in self._served(config):
             if each.name in started:
                 self.listeners[each.name], self._serving[each.name] = started[each.name]
                 if not is_traced_anew:
@@ -337,7 +354,7 @@ class Gateway:
             running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
-            health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
+            health.backends_ready, health.metrics = self._backends_ready(config), self.metrics.page(config)
             health.asked = assembly.asked_for_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
@@ -377,7 +394,7 @@ class Gateway:
             if background is not None:
                 background.cancel()
         self._limits.stop()
-        self._metrics.stop()
+        self.metrics.stop()
         return sum(given_up)
 
     async def _is_ready_for_clients(self) -> bool:
@@ -397,6 +414,15 @@ class Gateway:
     def backends(self) -> Mapping[str, Backend]:
         """The backends of the configuration in use."""
         return self._assembly.backends
+
+    def switch(self, listener: str, *, is_online: bool) -> None:
+        """Take a listener online or offline, as another process of this gateway did."""
+        self._assembly.listener_readiness.switch(listener, is_online=is_online)
+
+    @property
+    def requests_in_flight(self) -> RequestsInFlight:
+        """What keeps the configuration in use alive after a reload, until the last of these has ended."""
+        return self._assembly.streams
 
     @property
     def backend_sides(self) -> Mapping[str, BackendSide]:
@@ -431,7 +457,14 @@ class Gateway:
     @property
     def shedding(self) -> Shedding | None:
         """What refuses work while the gateway is overloaded, if anything does."""
-        return self._limits.shedding
+        return self._limits.shedding if self._part.shedding is None else self._part.shedding()
+
+    @property
+    def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, name and state of each policy that keeps one."""
+        if self._part.policies is not None:
+            return self._part.policies()
+        return [(place, name, state.status()) for place, name, state in self._assembly.policy_states]
 
     @property
     def traces(self) -> TraceCounts:
@@ -471,8 +504,8 @@ class Gateway:
                 for name, backend in self._assembly.backends.items()
             },
             policies=[
-                status.PolicyStatus(place=place, policy=name, state=dict(state.status()))
-                for place, name, state in self._assembly.policy_states
+                status.PolicyStatus(place=place, policy=name, state=dict(state))
+                for place, name, state in self.policy_states
             ],
             last_errors=list(counters.last_errors()),
             tracing=None

@@ -19,6 +19,7 @@ EVERYTHING = {
     "probing",
     "registry",
     "translate",
+    "workers",
     "__main__",
     "__init__",
 }

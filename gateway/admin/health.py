@@ -68,7 +68,7 @@ class HealthServer:
         backends_ready: Callable[[], Awaitable[bool]] | None,
         *,
         metrics: MetricsPage | None = None,
-        count: Callable[[], None] | None = None,
+        count: Callable[[], Awaitable[None] | None] | None = None,
         asked: Asked | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: Callable[[], ssl.SSLContext | None] | None = None,
@@ -185,8 +185,8 @@ class HealthServer:
         """The metrics. One page at a time is rendered, so that scrapes take little from the main event loop."""
 
         async def count() -> None:
-            if self._count is not None:
-                self._count()
+            if self._count is not None and (counted := self._count()) is not None:
+                await counted
 
         async with self._scraping:
             counted = asyncio.run_coroutine_threadsafe(count(), self._main_loop)

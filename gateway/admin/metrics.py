@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.admin.loop_lag import LoopLag
+from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards
 from gateway.core.transport import Listener
@@ -159,13 +160,18 @@ TRACES_DROPPED = Family(
     "Sampled requests whose spans were lost: too many waited, or the collector did not take them.",
 )
 
+WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
+WORKER_RESTARTS = Family(
+    "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
+)
+
 FAMILIES = (
     *request_metrics.FAMILIES,
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
-    READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
+    WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
 """All metrics of the gateway itself, in the order of the documentation."""
 
@@ -204,11 +210,15 @@ class Running(typing.Protocol):
 
 
 class StateMetrics(Collector):
-    """The state of a gateway and how late its event loop is, read when they are collected."""
+    """The state of a gateway, read when it is collected. `load`: what its processes hold. `workers`: how many run, and
+    how often one was started again; None for a gateway of one process."""
 
-    def __init__(self, running: Running, lag: LoopLag) -> None:
+    def __init__(
+        self, running: Running, load: Callable[[], ProcessLoad], workers: Callable[[], tuple[int, int]] | None = None
+    ) -> None:
         self._running = running
-        self._lag = lag
+        self._load = load
+        self._workers = workers
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the registry need not collect the metrics to learn their names."""
@@ -223,14 +233,18 @@ class StateMetrics(Collector):
         yield from self._configuration()
 
     def _process(self) -> Iterator[Metric]:
-        yield _value(MEMORY, PROCESS_MEMORY.used)
+        load = self._load()
+        yield _value(MEMORY, load.memory)
         yield _value(MEMORY_LIMIT, PROCESS_MEMORY.limit)
-        yield _value(LAG, self._lag.longest)
+        yield _value(LAG, load.lag)
         shedding = self._running.shedding
         yield _value(SHEDDING, 0 if shedding is None else shedding.level)
         yield _value(SHED, 0 if shedding is None else shedding.refused)
         yield _value(TRACES_SENT, self._running.traces.sent)
         yield _value(TRACES_DROPPED, self._running.traces.dropped)
+        running, restarts = (1, 0) if self._workers is None else self._workers()
+        yield _value(WORKERS, running)
+        yield _value(WORKER_RESTARTS, restarts)
 
     def _configuration(self) -> Iterator[Metric]:
         running = self._running
@@ -294,11 +308,10 @@ def _values(family: Family, values: Iterable[tuple[tuple[str, ...], float]]) -> 
 class MetricsPage:
     """Renders metrics as Prometheus' text or OpenMetrics, whichever the client prefers."""
 
-    def __init__(self, *collectors: Collector) -> None:
+    def __init__(self, *collectors: Collector, process: Collector | None = None) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        for each in collectors:
+        for each in (*collectors, process or ProcessCollector(registry=None)):
             self._registry.register(each)
-        ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
@@ -341,14 +354,18 @@ class _Only(Collector):
 class Metrics:
     """The metrics of a gateway over all its configurations. `renew` applies one; `stop` ends the measurements."""
 
-    def __init__(self, running: Running) -> None:
-        self._lag = LoopLag()
-        self._requests = RequestMetrics(ModelLabels(0), (1.0,))
-        self._page = MetricsPage(self._requests, StateMetrics(running, self._lag))
+    def __init__(self, running: Running, part: GatewayPart = WHOLE) -> None:
+        self.lag = LoopLag()
+        self.requests = RequestMetrics(ModelLabels(0), (1.0,))
+        state = StateMetrics(running, part.load or self._load, part.workers)
+        self._page = MetricsPage(self.requests, state, process=part.process)
+
+    def _load(self) -> ProcessLoad:
+        return ProcessLoad(PROCESS_MEMORY.used, self.lag.longest)
 
     def reader(self, config: Config) -> Reader | None:
         """What counts requests; None if the configuration has no page that shows it."""
-        return self._requests.count if _has_page(config) else None
+        return self.requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:
         """The page of the health port; None if there is none."""
@@ -357,16 +374,16 @@ class Metrics:
     def renew(self, config: Config) -> None:
         """Apply a configuration. Counts go on, unless the buckets have changed; those of listeners, backends and models
         that are gone end."""
-        self._requests.models.renew(config.metrics.models, _named_models(config))
-        self._requests.renew(config.metrics.buckets)
-        self._requests.forget([each.name for each in config.listeners], config.backends)
+        self.requests.models.renew(config.metrics.models, _named_models(config))
+        self.requests.renew(config.metrics.buckets)
+        self.requests.forget([each.name for each in config.listeners], config.backends)
         self.stop()
         if _has_page(config):
-            self._lag.start()
+            self.lag.start()
 
     def stop(self) -> None:
         """Measure the event loop no more."""
-        self._lag.stop()
+        self.lag.stop()
 
 
 def _has_page(config: Config) -> bool:

@@ -60,6 +60,21 @@ class _Server(uvicorn.Server):
         self.accepting.set()
 
 
+GATHERED = ("/status", "/api/traffic", "/api/errors")
+"""The paths that tell what was counted."""
+
+
+def gathering(application: ASGI, gather: Callable[[], Awaitable[None]]) -> ASGI:
+    """`application`, which awaits `gather` before it tells what was counted."""
+
+    async def gathered(scope: Any, receive: Any, send: Any) -> None:
+        if scope.get("path") in GATHERED:
+            await gather()
+        await application(scope, receive, send)
+
+    return gathered
+
+
 class AdminServer:
     """Serves one application. `access` is the part of it that asks for credentials, if there is one. `tls` is as in
     ListenerSettings."""

@@ -10,6 +10,7 @@ from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.guard import Access, Guard
+from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.routes import (
     Answering,
     conditions,
@@ -111,8 +112,10 @@ class Assembly:
         shared: SharedEndpoints | None = None,
         previous: "Assembly | None" = None,
         connect_over_tls: ConnectOverTls | None = None,
+        part: GatewayPart = WHOLE,
     ) -> None:
         self.config = config
+        self._part = part
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
         self._previous = previous
@@ -175,9 +178,9 @@ class Assembly:
         routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
         """Whether the backends that routes name are ready."""
-        self._listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
+        self.listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
         asks_backends = config.ready != "none" and bool(routed)
-        own = server_operations(info, self._listener_readiness, self.statistics, asks_backends=asks_backends)
+        own = server_operations(info, self.listener_readiness, self.statistics, asks_backends=asks_backends)
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [protocols[name] for name in sorted(names)]
         routes = [each for each in config.routes if not each.passthrough]
@@ -221,13 +224,13 @@ class Assembly:
         self.access.begin()  # before the previous one stops: the keys that both use are kept up to date throughout
         if previous is not None:
             previous.stop()
-            self._listener_readiness.adopt(previous._listener_readiness)
+            self.listener_readiness.adopt(previous.listener_readiness)
             for name, backend in self.backends.items():
                 if name in previous.backends:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
             self._adopt_policy_states(previous)
-        for prober in self.probers:
+        for prober in self.probers if self._part.probes else ():
             prober.start()
 
     def _adopt_policy_states(self, previous: "Assembly") -> None:
@@ -281,7 +284,7 @@ class Assembly:
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
         weights = self._weights[name]
-        return Backend(
+        return self._part.backend(
             target,
             protocol,
             endpoints,
@@ -315,7 +318,7 @@ class Assembly:
 
             def made() -> Endpoint:
                 connector = connect(found.address, protocol, limits, found.ip)
-                return Endpoint(str(found), connector, self._clock, _ejection(config))
+                return self._part.endpoint(str(found), connector, self._clock, _ejection(config))
 
             shared = self._shared.use(key, limits, made)
             self.endpoints[key] = shared.endpoint

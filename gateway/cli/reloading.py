@@ -6,13 +6,13 @@ configuration that it has.
 
 import asyncio
 import logging
+import typing
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
 from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
-from gateway.app import Gateway
 from gateway.assembly.listening import BindError
 from gateway.assembly.reloading import ReloadError
 from gateway.cli.logs import log_to_stderr
@@ -25,11 +25,27 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 
+class Reloadable(typing.Protocol):
+    """A gateway: of one process, or the Supervisor of several."""
+
+    last_reload_error: LoadError | None
+
+    @property
+    def config(self) -> Config:
+        """The configuration in use."""
+
+    def reopen_logs(self) -> None:
+        """As `Gateway.reopen_logs`."""
+
+    async def reload(self, config: Config) -> tuple[str, ...]:
+        """As `Gateway.reload`."""
+
+
 class Reloader:
     """Reads the configuration at `path` again. `loaded` is the look at its files from before they were first read;
     `gateway` is set before the first call."""
 
-    gateway: Gateway
+    gateway: Reloadable
 
     def __init__(self, path: Path, loaded: Look) -> None:
         self._path = path

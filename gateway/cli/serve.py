@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
+from gateway.workers.limited import number_of_workers
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -55,7 +57,8 @@ def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
             print(warning, file=sys.stderr)
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
-    run(_serve(config, files, loaded, recorder))
+    count = 1 if recorder is not None else number_of_workers(loaded)
+    run(_serve(config, files, loaded, recorder) if count == 1 else _supervise(config, files, loaded, count))
 
 
 async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | None") -> None:
@@ -71,16 +74,51 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
         await gateway.start()
     except (BindError, ValueError) as error:
         fail(error)
-    if not _is_read_as_json(config.log):
-        addresses = {name: listener.address for name, listener in gateway.listeners.items()}
-        print("\n".join([*_addresses(gateway), *examples(config, addresses), "ready"]), flush=True)
-    log.info("ready")
+    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+    _print_start(gateway, addresses, [each.address for each in gateway.references])
     watching = spawn(reloader.watch())
     await signals.first.wait()
     watching.cancel()
     drain = gateway.config.drain
     server = gateway if recorder is None else _Recorded(gateway, recorder)
     await drain_on_signal(server, signals, drain.delay, drain.timeout)
+
+
+async def _supervise(path: Path, files: Look, config: Config, count: int) -> None:
+    from gateway.app import Gateway
+    from gateway.cli.reloading import Reloader
+    from gateway.workers.supervisor import Supervisor, WorkerError
+
+    reloader = Reloader(path, files)
+    signals = Signals(reloader.on_hangup)
+    try:
+        supervisor = reloader.gateway = Supervisor(config, count)
+        supervisor.gateway = Gateway(
+            supervisor.own(config),
+            reloader.on_call,
+            lambda config: find_warnings(config, catalog()),
+            None,
+            supervisor.part,
+        )
+        await supervisor.start()
+    except (BindError, ValueError, WorkerError) as error:
+        fail(error)
+    first = supervisor.workers[0]
+    _print_start(supervisor.gateway, first.addresses, first.references)
+    watching = spawn(reloader.watch())
+    await signals.first.wait()
+    watching.cancel()
+    drain = supervisor.gateway.config.drain
+    await drain_on_signal(supervisor, signals, drain.delay, drain.timeout)
+
+
+def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: Sequence[str]) -> None:
+    """Print the addresses of listeners, reference servers and ports, examples of calls, and that all is ready."""
+    config = gateway.config
+    if not _is_read_as_json(config.log):
+        lines = _addresses(gateway, addresses, references)
+        print("\n".join([*lines, *examples(config, addresses), "ready"]), flush=True)
+    log.info("ready")
 
 
 class _Recorded:
@@ -108,15 +146,12 @@ def _is_read_as_json(config: LogConfig) -> bool:
     return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 
-def _addresses(gateway: "Gateway") -> list[str]:
+def _addresses(gateway: "Gateway", addresses: Mapping[str, str], references: Sequence[str]) -> list[str]:
     config = gateway.config
-    rows = [
-        (f"listener {each.name}", gateway.listeners[each.name].address, ", ".join(each.protocols))
-        for each in config.listeners
-    ]
+    rows = [(f"listener {each.name}", addresses[each.name], ", ".join(each.protocols)) for each in config.listeners]
     rows += [
-        (f"reference {each.protocol}", listener.address, ", ".join(each.models))
-        for each, listener in zip(config.reference, gateway.references, strict=True)
+        (f"reference {each.protocol}", address, ", ".join(each.models))
+        for each, address in zip(config.reference, references, strict=True)
     ]
     rows += [(name, port.address, PATHS[name]) for name, port in gateway.ports.items()]
     width = max(len(name) for name, _, _ in rows)

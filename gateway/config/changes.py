@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from gateway.config.keys import BackendConfig, Config, EndpointConfig, ListenerConfig
 from gateway.config.routes import RouteConfig
 
-NEEDS_RESTART = ("reference",)
+NEEDS_RESTART = ("reference", "workers")
 """The keys at the top that a reload does not apply."""
 
 _LISTED = frozenset({"listeners", "backends", "routes", *NEEDS_RESTART})

@@ -604,6 +604,9 @@ class Config(Keys):
     are."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
+    workers: Size | Literal["auto"] = 1
+    """The number of processes that serve clients; `auto`: one for each core that the gateway may use. With more than
+    one, a further process supervises them and has the health port and the status API."""
     reload: ReloadConfig = ReloadConfig()
     """When the configuration is read again."""
     ready: Ready = "any"

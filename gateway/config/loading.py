@@ -32,6 +32,7 @@ from gateway.config.route_checks import route_findings
 from gateway.config.scalars import resolve
 from gateway.config.schema import json_schema
 from gateway.config.warnings import find_warnings
+from gateway.config.worker_checks import worker_findings
 from gateway.core.frozen import replace
 
 
@@ -92,6 +93,7 @@ def loads_with_warnings(
         findings += route_findings(config, catalog)
         findings += policy_findings(config, catalog)
         findings += access_findings(config, catalog)
+        findings += worker_findings(config, catalog)
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(

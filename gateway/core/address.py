@@ -18,6 +18,8 @@ class Address:
     port: int = 0
     path: str = ""
     scheme: str = ""
+    shared: bool = False
+    """Other processes of this gateway bind it too (SO_REUSEPORT)."""
 
     def __str__(self) -> str:
         if self.path:

@@ -2,7 +2,9 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
+from copy import copy
 from datetime import UTC, datetime
+from operator import add
 from time import monotonic
 from typing import TypeAlias
 
@@ -69,6 +71,9 @@ class Counters:
 
     def __init__(self) -> None:
         self.started = monotonic()
+        self._begin()
+
+    def _begin(self) -> None:
         self.errors = 0
         """The number of all requests that ended with an error."""
         self._paths: dict[Place, CountedPath] = {}
@@ -92,6 +97,23 @@ class Counters:
                 path.failed[kind.status] += 1
                 self.errors += 1
                 self._errors.append(_error(record))
+
+    def take(self) -> "Counters":
+        """What was counted so far, for `add` of another process. Counting begins anew."""
+        taken = copy(self)
+        self._begin()
+        return taken
+
+    def add(self, other: "Counters") -> None:
+        """Add what `other` has counted."""
+        for each in other.paths():
+            path = self._path(each.place)
+            path.succeeded += each.succeeded
+            path.failed.update(each.failed)
+            path.latencies = list(map(add, path.latencies, each.latencies))
+            path.changed = max(path.changed, each.changed)
+        self.errors += other.errors
+        self._errors.extend(other._errors)
 
     def _path(self, place: Place) -> CountedPath:
         path = self._paths.get(place)

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.core.frozen import frozen
 from gateway.core.record import OK
 from gateway.observing.batches import BYTES_IN, BYTES_OUT, Batch, RequestKind
 from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
 from gateway.observing.histogram import Exemplars, buckets
-from gateway.observing.model_labels import ModelLabels
+from gateway.observing.model_labels import OTHER, ModelLabels
 
 T = TypeVar("T")
 
@@ -121,6 +122,16 @@ class _Table:
         return new
 
 
+@frozen
+class Counted:
+    """What one process has counted for another. `errors` and `losses`: as in RequestMetrics."""
+
+    bounds: tuple[float, ...]
+    table: _Table
+    errors: dict[tuple[str, ...], int]
+    losses: dict[tuple[str, ...], int]
+
+
 class RequestMetrics(Collector):
     """A reader of Records, and a Collector of what it counted.
 
@@ -139,7 +150,10 @@ class RequestMetrics(Collector):
         if bounds == self._bounds:
             return
         self._bounds = bounds
-        self._table = _Table(bounds)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._table = _Table(self._bounds)
         self._errors: dict[tuple[str, ...], int] = {}
         """By LABELS and reason."""
         self._losses: dict[tuple[str, ...], int] = {}
@@ -180,6 +194,30 @@ class RequestMetrics(Collector):
         model = self.models.label(kind.model, is_answered=kind.status == OK)
         return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 
+    def take(self) -> "Counted":
+        """What was counted so far, for `add` of another process. Counting begins anew."""
+        taken = Counted(self._bounds, self._table, self._errors, self._losses)
+        self._begin()
+        return taken
+
+    def add(self, counted: "Counted") -> None:
+        """Add what another process has counted, unless its buckets are others (while a configuration changes)."""
+        if counted.bounds != self._bounds:
+            return
+        for key, row in counted.table.rows.items():
+            at = self._table.row(self._own(key))
+            self._table.counts[at] += counted.table.counts[row]
+            self._table.sums[at] += counted.table.sums[row]
+            self._table.exemplars[at].update(counted.table.exemplars[row])
+        for own, others in ((self._errors, counted.errors), (self._losses, counted.losses)):
+            for key, number in others.items():
+                _add_one(own, self._own(key), number)
+
+    def _own(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        """`key` of another process, with a label of the model that is among those of this one."""
+        listener, route, model, *others = key
+        return listener, route, model if model == OTHER else self.models.label(model, is_answered=True), *others
+
     def describe(self) -> Iterable[Metric]:
         """Nothing: the registry need not collect the metrics to learn their names."""
         return ()
@@ -210,8 +248,8 @@ class RequestMetrics(Collector):
             yield from _histograms(family, bounds, rows_of, counts[:, at], sums[:, at], exemplars)
 
 
-def _add_one(counts: dict[tuple[str, ...], int], key: tuple[str, ...]) -> None:
-    counts[key] = counts.get(key, 0) + 1
+def _add_one(counts: dict[tuple[str, ...], int], key: tuple[str, ...], number: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + number
 
 
 PART = 50

@@ -16,7 +16,8 @@ policy stands (its owner, whether calls may be repeated, the number of endpoints
   the backend, which is an error; with "unsent" it still repeats what was not sent, and there is a warning.
 - `other_backends = ("backend", ...)`: the keys that name backends beside those of the route. Such a policy is for
   routes only, whose PolicyContext has the way there (`beside`);
-- `sees_one_try = True`: the policy must not stand within one that sends calls again.
+- `sees_one_try = True`: the policy must not stand within one that sends calls again;
+- `not_shared = True`: what the policy keeps would be kept by each of several `workers` for itself, which is an error.
 
 `gateway/registry.py` finds the modules; `timeout` is an example.
 """

@@ -39,6 +39,12 @@ class Settings(BaseModel):
     most: Annotated[int, Field(ge=1)] = 1000
     """The upper bound of an adaptive limit."""
 
+    @property
+    def not_shared(self) -> bool:
+        """Whether workers would each have the limit for themselves: an adaptive one each worker finds by its own
+        calls."""
+        return self.calls is not None
+
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.calls is None) == (self.adaptive is None):

@@ -99,6 +99,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
+    not_shared: ClassVar[bool] = True
     other_backends: ClassVar[tuple[str, ...]] = ("backend",)
     sees_one_try: ClassVar[bool] = True
 

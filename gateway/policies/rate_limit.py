@@ -8,7 +8,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from ipaddress import ip_address
 from time import monotonic
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -82,6 +82,13 @@ class Settings(BaseModel):
         return self
 
 
+class Shared(Protocol):
+    """Buckets that several processes share."""
+
+    async def take(self, client: str) -> float | None:
+        """As SharedAllowances'."""
+
+
 class RateLimit:
     """The buckets of one entry of `policies:`."""
 
@@ -95,12 +102,16 @@ class RateLimit:
         self._client = _KEYS[settings.by]
         self._header = settings.header or ""
         self._local = Allowances(interval, burst)
+        self._redis: SharedAllowances | None = None
         self._without_redis = settings.without_redis
-        self._shared: SharedAllowances | None = None
+        self._shared: Shared | None = None
+        self.settings = settings
         if settings.redis is not None:
             rate = f"{settings.requests}:{settings.seconds:g}:{burst}:{settings.by}:{self._header}"
             prefix = f"gateway:rate_limit:{settings.name}:{rate}:"
-            self._shared = SharedAllowances(settings.redis.get_secret_value(), prefix, interval, burst, clock)
+            self._shared = self._redis = SharedAllowances(
+                settings.redis.get_secret_value(), prefix, interval, burst, clock
+            )
 
     @property
     def place(self) -> str:
@@ -110,8 +121,19 @@ class RateLimit:
     @place.setter
     def place(self, place: str) -> None:
         self._place = place
-        if self._shared:
-            self._shared.place = place
+        if self._redis:
+            self._redis.place = place
+
+    def share(self, shared: Shared) -> None:
+        """Apply the limit of `shared`, unless Redis has it: other processes of this gateway take from it, too. While it
+        does not answer, this process applies the limit by itself."""
+        if self._redis is None:
+            self._shared = shared
+
+    def take(self, client: str) -> float:
+        """Take one request of the `client`, as `by` tells clients apart, for another process of this gateway. Returns 0
+        or, without taking anything, the seconds until there is one."""
+        return self._local.take(client, self._clock())
 
     async def call(self, handler: Handler, request: Request) -> Answer:
         """The answer of `handler`, unless the client sent too many requests."""
@@ -138,7 +160,7 @@ class RateLimit:
         if wait:
             self._refuse(wait)
 
-    async def _take_shared(self, shared: SharedAllowances, client: str) -> None:
+    async def _take_shared(self, shared: Shared, client: str) -> None:
         wait = await shared.take(client)
         if wait:
             self._refuse(wait)
@@ -156,12 +178,12 @@ class RateLimit:
     def status(self) -> Mapping[str, object]:
         """How many clients are remembered, how many requests were refused, and whether Redis answers."""
         shown: dict[str, object] = {"clients": len(self._local), "refused": self._refused}
-        return {**shown, "redis": "up" if self._shared.is_reached else "down"} if self._shared else shown
+        return {**shown, "redis": "up" if self._redis.is_reached else "down"} if self._redis else shown
 
     async def close(self, seconds: float) -> None:
         """Close the connections to Redis."""
-        if self._shared:
-            await self._shared.close()
+        if self._redis:
+            await self._redis.close()
 
 
 def _by_client(request: Request, header: str) -> str:

@@ -151,6 +151,29 @@ class Backend:
         the first call has ended, and where the number of slots is not limited."""
         return self._slot_times.until(place, self.capacity)
 
+    def free_slot(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
+        """The endpoint for this request, with a slot taken, for a caller that sends the call itself; None if it has to
+        wait.
+
+        Raises:
+            GatewayError: as `__call__`.
+        """
+        if request.tries is None:
+            return self._free_endpoint(request, tried)
+        return self._preferred_endpoint(request, tried)
+
+    async def next_slot(self, request: Request) -> Endpoint:
+        """The same when the request's turn in the queue has come.
+
+        Raises:
+            GatewayError: as `__call__`.
+        """
+        return await self._wait_for_slot(request)
+
+    def note_slot_time(self, seconds: float) -> None:
+        """Note for how long a call that was answered held its slot."""
+        self._slot_times.add(seconds)
+
     def on_recovery(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
         self._on_recovery.append(watcher)
@@ -186,9 +209,9 @@ class Backend:
         one_try = request
         while True:
             if request.tries is None:
-                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
+                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
             else:
-                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
+                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
@@ -277,9 +300,9 @@ class Backend:
         one_try = request
         while True:
             if tries is None:
-                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request)
+                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
             else:
-                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request)
+                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
                 one_try = _begun(request, endpoint)
             tried = (*tried, endpoint)
             began, waiting = self._clock(), Stopwatch(self._clock)
@@ -328,7 +351,7 @@ class Backend:
                 self._given_up(attempt, one_try)
                 raise
             finally:
-                endpoint.give_back()
+                self._give_back(endpoint)
                 if request.record is not None:
                     request.record.upstream += waiting.stop()
                 if span is not None:
@@ -556,7 +579,11 @@ class Backend:
         text = f"all endpoints of backend {self.name!r} are down: {last.text}"
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
-    async def _wait_for_slot(self, request: Request) -> Endpoint:
+    def _give_back(self, endpoint: Endpoint) -> None:
+        """Give back the slot of a stream."""
+        endpoint.give_back()
+
+    async def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Endpoint:
         """The endpoint whose slot this request gets when its turn comes.
 
         Raises:

@@ -161,7 +161,7 @@ class Endpoint:
         try:
             async with aclosing((connector or self.connector).stream(message)) as replies:
                 async for reply in replies:
-                    self._answered()
+                    self.note_answer()
                     yield reply
         except TransportError as error:
             self._failed(error)
@@ -199,7 +199,8 @@ class Endpoint:
         if not self._is_closed:
             self.health.probe_failed(why, unhealthy, refused=refused)
 
-    def _answered(self) -> None:
+    def note_answer(self) -> None:
+        """Note an answer to a call."""
         if self.health.answered():
             self._recovered()
 
@@ -212,7 +213,7 @@ class Endpoint:
     def _failed(self, error: TransportError) -> None:
         """A reply beyond a limit counts as an answer. Passed deadlines are judged by Attempt."""
         if error.answered:
-            self._answered()
+            self.note_answer()
         elif error.status is Status.UNAVAILABLE:
             self.note_failure(error.message, unreachable=True)
         elif error.reason is Reason.INVALID_OUTPUT:

@@ -136,6 +136,12 @@ class Readiness:
         self._switchable = switchable
         self._backends = backends
         self._offline: set[str] = set()
+        self.on_switch: Callable[[str, bool], None] | None = None
+        """Called when a client has taken a listener offline or online (True), with its name."""
+
+    def switch(self, listener: str, *, is_online: bool) -> None:
+        """Take the listener online or offline, as another process of this gateway did."""
+        (self._offline.discard if is_online else self._offline.add)(listener)
 
     def adopt(self, other: "Readiness") -> None:
         """Take over which listeners are offline, as far as clients of this one may still switch them."""
@@ -155,14 +161,19 @@ class Readiness:
     def online(self, request: Request) -> bool:
         """Take the listener online. Raises GatewayError, PERMISSION_DENIED, if its clients may not."""
         self._check(request)
-        self._offline.discard(request.listener)
+        self._switched(request.listener, is_online=True)
         return True
 
     def offline(self, request: Request) -> bool:
         """Take the listener offline. Raises GatewayError, PERMISSION_DENIED, if its clients may not."""
         self._check(request)
-        self._offline.add(request.listener)
+        self._switched(request.listener, is_online=False)
         return True
+
+    def _switched(self, listener: str, *, is_online: bool) -> None:
+        self.switch(listener, is_online=is_online)
+        if self.on_switch is not None:
+            self.on_switch(listener, is_online)
 
     def _check(self, request: Request) -> None:
         if request.listener not in self._switchable:

@@ -40,6 +40,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "log",
                 "request_ids",
                 "drain",
+                "workers",
                 "reload",
                 "ready",
                 "reference",

@@ -321,7 +321,7 @@ async def test_a_collector_that_fails_costs_one_line_of_the_log_and_no_time(
             collector.answers.set()
             counts = front.traces
             assert (counts.sent, counts.dropped) == (0, 3 if answers else 5)
-            page = front._metrics.page(front.config)
+            page = front.metrics.page(front.config)
             assert page is not None
             assert b"gateway_traces_dropped_total %d.0" % counts.dropped in b"".join(page.reply(Message()).parts)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]

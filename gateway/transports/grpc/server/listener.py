@@ -74,7 +74,12 @@ class GrpcListener(BaseListener):
             OSError: the address is taken, not allowed, or none of this machine.
         """
         self._server = await asyncio.get_running_loop().create_server(
-            self._connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._connection,
+            address.host,
+            address.port,
+            backlog=BACKLOG,
+            reuse_port=address.shared,
+            start_serving=False,
         )
         for sock in self._server.sockets:
             keep_probing(sock)

@@ -54,7 +54,12 @@ class HttpListener(BaseListener):
             OSError: the address is taken, not allowed, or not of this machine.
         """
         self._server = await asyncio.get_running_loop().create_server(
-            self._make_connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._make_connection,
+            address.host,
+            address.port,
+            backlog=BACKLOG,
+            reuse_port=address.shared,
+            start_serving=False,
         )
         for sock in self._server.sockets:
             keep_probing(sock)

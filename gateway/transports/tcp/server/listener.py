@@ -117,7 +117,12 @@ class TcpListener(BaseListener):
 
     async def _bind(self, address: Address) -> asyncio.Server:
         server = await asyncio.get_running_loop().create_server(
-            self._make_connection, address.host, address.port, backlog=BACKLOG, start_serving=False
+            self._make_connection,
+            address.host,
+            address.port,
+            backlog=BACKLOG,
+            reuse_port=address.shared,
+            start_serving=False,
         )
         for sock in server.sockets:
             keep_probing(sock)

@@ -1,0 +1,58 @@
+"""Which part of a gateway a process is. With one worker the process is the whole gateway. With several, one process
+owns the backends' state and serves the ports beside the listeners, and each worker serves the listeners."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from gateway.core.frozen import frozen
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+
+
+@frozen
+class ProcessLoad:
+    """What processes hold: the bytes of message bodies, and the seconds by which an event loop was late at most."""
+
+    memory: int
+    lag: float
+
+
+def _always() -> bool:
+    return True
+
+
+@frozen
+class GatewayPart:
+    """What a process does of a gateway's work. `backend` and `endpoint` make its Backends and Endpoints, with the
+    arguments of these classes."""
+
+    serves: bool = True
+    """It binds the listeners."""
+    has_references: bool = True
+    """It runs the reference servers of the configuration."""
+    has_ports: bool = True
+    """It binds the health port and the status API."""
+    probes: bool = True
+    """It probes the endpoints of backends."""
+    backend: Callable[..., Backend] = Backend
+    endpoint: Callable[..., Endpoint] = Endpoint
+    prepare: Callable[[Any], None] | None = None
+    """Called with each Assembly that is made."""
+    is_ready: Callable[[], bool] = _always
+    """Whether the other parts are ready."""
+    gather: Callable[[], Awaitable[None]] | None = None
+    """Fetches what the other parts have counted, before somebody is told."""
+    load: Callable[[], ProcessLoad] | None = None
+    """What all processes hold together; None: this one."""
+    workers: Callable[[], tuple[int, int]] | None = None
+    """How many workers run, and how often one was started again."""
+    process: Any = None
+    """A Collector of Prometheus in place of that for this process."""
+    policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
+    """Place, name and state of the policies of the other parts."""
+    shedding: Callable[[], Any] | None = None
+    """What the other parts refuse, as a Shedding; None: this process does."""
+
+
+WHOLE = GatewayPart()
+"""The only process of a gateway."""

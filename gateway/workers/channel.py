@@ -1,0 +1,171 @@
+"""Messages between the supervisor and one worker, over a pair of sockets.
+
+A frame is four bytes with the length, big-endian, and as many bytes in Python's `marshal` form: the list
+`[kind, number, values]`. `number` is 0 for what is only told. Else the other side replies with the kind REPLY or ERROR
+and the same number. Both ends are processes of one gateway, which run the same code: nothing is checked beyond that.
+"""
+
+import asyncio
+import inspect
+import logging
+import marshal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeAlias
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
+"""What is called for each kind of message, with its values. The result, or that of an awaitable, is the reply."""
+
+REPLY, ERROR, CANCEL = "reply", "error", "cancel"
+
+
+class ChannelClosedError(ConnectionError):
+    """The other process has gone, or is going."""
+
+
+class Channel(asyncio.Protocol):
+    """One end. `lost` is called when the other end has closed."""
+
+    def __init__(self, handlers: Handlers, lost: Callable[[], None]) -> None:
+        self._handlers = handlers
+        self._lost = lost
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._number = 0
+        self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        """What the other side waits for, by its numbers."""
+        self._closed = False
+
+    def tell(self, kind: str, *values: object) -> None:
+        """Send a message that has no reply; nothing happens if the channel is closed."""
+        self._send(kind, 0, values)
+
+    def ask(self, kind: str, *values: object, unclaimed: Callable[[Any], None] | None = None) -> "asyncio.Future[Any]":
+        """Send a message; the future has its reply. If the future is cancelled, the other side is told, and
+        `unclaimed` is called with a reply that comes all the same.
+
+        The future raises:
+            GatewayError: that of the other side's handler.
+            ChannelClosedError: the channel is or gets closed.
+        """
+        self._number = number = self._number + 1
+        future = asyncio.get_running_loop().create_future()
+        if self._closed or self._transport is None:
+            future.set_exception(ChannelClosedError())
+            return future
+        self._asked[number] = future, unclaimed
+        future.add_done_callback(lambda done: self._send(CANCEL, 0, (number,)) if done.cancelled() else None)
+        self._send(kind, number, values)
+        return future
+
+    def close(self) -> None:
+        """Close this end."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """As in asyncio."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """As in asyncio."""
+        self._closed = True
+        for task in self._running.values():
+            task.cancel()
+        for future, _ in self._asked.values():
+            if not future.done():
+                future.set_exception(ChannelClosedError())
+                future.exception()  # seen: whoever waits for it gets it all the same
+        self._asked.clear()
+        self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        """As in asyncio."""
+        received = self._received
+        received += data
+        at = 0
+        while len(received) - at >= 4:
+            end = at + 4 + int.from_bytes(received[at : at + 4], "big")
+            if len(received) < end:
+                break
+            kind, number, values = marshal.loads(memoryview(received)[at + 4 : end])
+            at = end
+            self._handle(kind, number, values)
+        del received[:at]
+
+    def _send(self, kind: str, number: int, values: object) -> None:
+        if self._transport is None or self._closed:
+            return
+        frame = marshal.dumps([kind, number, values])
+        self._transport.write(len(frame).to_bytes(4, "big") + frame)
+
+    def _handle(self, kind: str, number: int, values: Any) -> None:
+        if kind in (REPLY, ERROR):
+            self._replied(kind, number, values)
+        elif kind == CANCEL:
+            if (task := self._running.get(values[0])) is not None:
+                task.cancel()
+        else:
+            try:
+                result = self._handlers[kind](*values)
+            except Exception as error:
+                self._failed(number, error)
+            else:
+                if inspect.iscoroutine(result):
+                    task = spawn(self._reply_later(number, result))
+                    if number:
+                        self._running[number] = task
+                        task.add_done_callback(lambda _: self._running.pop(number, None))
+                elif number:
+                    self._send(REPLY, number, result)
+
+    async def _reply_later(self, number: int, waited: Coroutine[Any, Any, Any]) -> None:
+        try:
+            result = await waited
+        except asyncio.CancelledError:
+            if number:
+                self._send(ERROR, number, None)
+            raise
+        except Exception as error:
+            self._failed(number, error)
+        else:
+            if number:
+                self._send(REPLY, number, result)
+
+    def _failed(self, number: int, error: Exception) -> None:
+        if not isinstance(error, GatewayError):
+            log.error("unexpected error between the supervisor and a worker", exc_info=error)
+        if number:
+            self._send(ERROR, number, _written(error))
+
+    def _replied(self, kind: str, number: int, values: Any) -> None:
+        future, unclaimed = self._asked.pop(number)
+        if kind == ERROR:
+            if not future.done():
+                future.set_exception(ChannelClosedError() if values is None else _read(values))
+        elif not future.done():
+            future.set_result(values)
+        elif unclaimed is not None:
+            unclaimed(values)
+
+
+def _written(error: Exception) -> tuple[object, ...]:
+    if not isinstance(error, GatewayError):
+        return Status.INTERNAL.value, Reason.INTERNAL.value, "the gateway failed; its log says why", None, None
+    sent = error.sent if isinstance(error, TransportError) else None
+    return error.status.value, error.reason.value, error.message, error.retry_after, sent
+
+
+def _read(values: tuple[Any, ...]) -> GatewayError:
+    status, reason, message, retry_after, sent = values
+    if sent is not None:
+        return TransportError(Status(status), _REASONS[reason], message, sent=sent, retry_after=retry_after)
+    return GatewayError(Status(status), _REASONS[reason], message, retry_after)
+
+
+_REASONS = {each.value: each for each in Reason}

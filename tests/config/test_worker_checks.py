@@ -1,0 +1,58 @@
+"""What workers cannot share is refused."""
+
+import pytest
+
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads
+
+CONFIG = """
+workers: WORKERS
+LIMITS
+listeners: [{name: http, bind: "BIND", protocols: [grps-rest] LISTENER}]
+backends:
+  lab: {protocol: v2-rest, endpoints: ["localhost:9000"] BACKEND}
+  other: {protocol: v2-rest, endpoints: ["127.0.0.1:9001"]}
+routes: [{match: {model: "*"}, backend: lab ROUTE}]
+"""
+NOTHING = {"BIND": "127.0.0.1:8080", "LIMITS": "", "LISTENER": "", "BACKEND": "", "ROUTE": ""}
+
+
+def load(workers: str, **parts: str) -> None:
+    text = CONFIG.replace("WORKERS", workers)
+    for name, part in {**NOTHING, **parts}.items():
+        text = text.replace(name, part)
+    loads(text, "test.yaml", catalog(), {})
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"LISTENER": ", metrics_page: true"},
+        {"LISTENER": ", limits: {connections: 10}"},
+        {"LISTENER": ", limits: {connections_per_client: 10}"},
+        {"LIMITS": "limits: {connections_per_client: 10}"},
+        {"LIMITS": "limits: {memory_per_client: 1000}"},
+        {"BACKEND": ", discovery: {dns: all}"},
+        {"ROUTE": ", policies: [{concurrency_limit: {calls: 3}}]"},
+        {"ROUTE": ", policies: [{mirror: {backend: other}}]"},
+    ],
+    ids=lambda part: next(iter(part.values())).strip(", "),
+)
+def test_state_that_each_worker_would_have_for_itself_is_refused(part: dict[str, str]) -> None:
+    load("1", **part)
+    for workers in ("2", "auto"):
+        with pytest.raises(ConfigError, match="cannot be shared between workers yet"):
+            load(workers, **part)
+
+
+@pytest.mark.parametrize(
+    "policy", ["rate_limit: {requests: 3}", "concurrency_limit: {adaptive: gradient}", "circuit_breaker: {}"]
+)
+def test_policies_that_are_shared_or_judge_by_their_own_calls_are_not(policy: str) -> None:
+    load("2", ROUTE=f", policies: [{{{policy}}}]")
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "many", "true"])
+def test_the_number_is_one_or_more_or_auto(workers: str) -> None:
+    with pytest.raises(ConfigError):
+        load(workers)

@@ -1,0 +1,1 @@
+"""Tests of gateways with several workers."""
