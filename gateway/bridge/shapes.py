@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.types import Shape, Signature, Tensor, TensorSpec
@@ -129,7 +129,7 @@ def one_row(tensor: Tensor) -> Tensor:
 def split(tensor: Tensor) -> list[Tensor]:
     """The rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
-    if tensor.datatype is Datatype.BYTES:
+    if tensor.datatype is BYTES:
         size, elements = prod(shape), bytes_elements.unpack(tensor.data)
         pieces = [elements[at * size : (at + 1) * size] for at in range(count)]
         return [replace(tensor, shape=shape, data=bytes_elements.pack(piece)) for piece in pieces]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.original import Original
@@ -152,7 +152,7 @@ class Tensor:
     @property
     def array(self) -> "np.ndarray[Any, Any]":
         """A numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops NULs)."""
-        if self.datatype is Datatype.BYTES:
+        if self.datatype is BYTES:
             elements = bytes_elements.unpack(self.data)
             flat = np.empty(len(elements), object)
             flat[:] = elements
@@ -173,7 +173,7 @@ def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None =
         TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is neither text nor bytes.
     """
     datatype = datatype or datatype_of(array.dtype)
-    if datatype is Datatype.BYTES:
+    if datatype is BYTES:
         elements = map(_to_bytes, array.reshape(-1).tolist())
         return Tensor(name, datatype, array.shape, bytes_elements.pack(elements))
     raw = np.ascontiguousarray(array, datatype.dtype)
@@ -191,14 +191,14 @@ def _to_bytes(element: object) -> bytes:
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
     """The V2 datatype of a numpy dtype of either byte order. Raises TypeError if there is none."""
     if dtype.kind in "SUO":
-        return Datatype.BYTES
+        return BYTES
     name = _NUMPY_NAMES.get(dtype.name)
     if name is None:
         raise TypeError(f"numpy dtype {dtype} has no datatype; expected one of {', '.join(_NUMPY_NAMES)} or strings")
     return name
 
 
-_NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values() if datatype is not Datatype.BYTES}
+_NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values() if datatype is not BYTES}
 
 
 @frozen

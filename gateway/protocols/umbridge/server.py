@@ -5,7 +5,7 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate
 from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
@@ -97,7 +97,7 @@ def _model(body: dict[str, Json]) -> str:
 
 def _inputs(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
     # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
-    vectors = required(body, "input", "request") if operation is Operation.INFER else body.get("input", ())
+    vectors = required(body, "input", "request") if operation is INFER else body.get("input", ())
     return (decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors))
 
 
@@ -153,7 +153,7 @@ def _encode_no_shared_memory(answer: Answer, nan: str) -> tuple[bytes, ...]:
 
 
 _BODY_ENCODERS: dict[tuple[Operation, str], Callable[[Answer, str], tuple[bytes, ...]]] = {
-    (Operation.INFER, ""): _encode_outputs,
+    (INFER, ""): _encode_outputs,
     **{(operation, ""): _encode_derivative for operation in DERIVATIVES},
     (Operation.METADATA, INPUT_SIZES): metadata.encode_input_sizes,
     (Operation.METADATA, OUTPUT_SIZES): metadata.encode_output_sizes,

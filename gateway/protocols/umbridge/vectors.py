@@ -5,7 +5,7 @@ from itertools import chain
 
 import numpy as np
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.types import Tensor
 from gateway.json import Array, number_pieces
@@ -42,9 +42,9 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> tuple[bytes, ...]:
     Raises:
         GatewayError: UNIMPLEMENTED, the tensor is BYTES; INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
     """
-    if tensor.datatype is Datatype.BYTES:
+    if tensor.datatype is BYTES:
         raise no_numbers(what)
-    dtype = np.uint8 if tensor.datatype is Datatype.BOOL else tensor.datatype.dtype
+    dtype = np.uint8 if tensor.datatype is BOOL else tensor.datatype.dtype
     return tuple(number_pieces(np.frombuffer(tensor.data, dtype), nan, what))
 
 

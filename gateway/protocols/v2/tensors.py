@@ -9,7 +9,7 @@ from reprlib import repr as shown
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
+from gateway.core.datatypes import BOOL, BYTES, DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
@@ -72,12 +72,12 @@ def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None
     Raises:
         DecodeError: another number of bytes or elements, a BYTES element cut short, a BOOL byte other than 0 and 1.
     """
-    if datatype is Datatype.BYTES:
+    if datatype is BYTES:
         return _check_elements(data, shape, what)
     expected = prod(shape) * datatype.size
     if len(data) != expected:
         raise DecodeError(f"{what}: {len(data)} bytes, but {datatype} of shape {list(shape)} takes {expected}")
-    if datatype is Datatype.BOOL and expected:
+    if datatype is BOOL and expected:
         _check_booleans(data, what)
     return None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
 from gateway.core.grpc_status import error_of
-from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
+from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Buffer, Message, Request, Response
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
@@ -40,7 +40,7 @@ def encode_request(request: Request, target: Target) -> Message:
             naming a string or parameter that the message cannot carry; NOT_FOUND, a version that the server's flavor
             cannot have.
     """
-    if request.operation in (Operation.INFER, Operation.STREAM):
+    if request.operation is INFER or request.operation is STREAM:
         return _encode_infer(request, target)
     check_operation(request.operation, target)
     if request.operation in CONTROL_OPERATIONS:
@@ -104,10 +104,10 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         if request.operation is Operation.MODEL_READY and denies_readiness(reply):
             return False
         raise error_of(reply)
-    if request.operation not in (Operation.INFER, Operation.STREAM):
+    if request.operation is not INFER and request.operation is not STREAM:
         return _DECODERS[request.operation](reply)
     # MLServer streams ModelInferResponses that are not wrapped
-    is_wrapped = request.operation is Operation.STREAM and target.flavor != MLSERVER
+    is_wrapped = request.operation is STREAM and target.flavor != MLSERVER
     response = _read_response(_unwrap(reply) if is_wrapped else reply.body, reply, target)
     if request.id:
         check_id(response, request.id)

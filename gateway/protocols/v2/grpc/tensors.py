@@ -94,9 +94,10 @@ def read_inference(body: Buffer, kind: MessageKind) -> InferenceFields:
     """
     if len(body) <= _SMALL:
         message = parse(kind.message, body)
-        tensors = getattr(message, kind.tensors)
+        # Slices are lists. Iterating over a repeated field itself ends with an exception inside protobuf.
+        tensors = getattr(message, kind.tensors)[:]
         if not any(map(_is_typed, tensors)):
-            return InferenceFields(message, [(each, b"") for each in tensors], getattr(message, kind.raw))
+            return InferenceFields(message, [(each, b"") for each in tensors], getattr(message, kind.raw)[:])
     return _cut_inference(body, kind)
 
 
@@ -139,7 +140,7 @@ def read_tensors(inference: InferenceFields, kind: MessageKind, limit: int) -> t
         what = f"{kind.role} {name!r}"
         parameters = _read_parameters(entry.parameters, kind, what) if entry.parameters else {}
         datatype = read_datatype(entry.datatype, what)
-        shape = read_shape(list(entry.shape), datatype, what)
+        shape = read_shape(entry.shape[:], datatype, what)
         if inference.raw:
             data = _raw_contents(inference, position, kind, what)
             check_raw(data, datatype, shape, what)

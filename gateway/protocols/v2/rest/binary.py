@@ -22,11 +22,16 @@ class BinaryTensors:
         self._bytes = tensors
         self._offset = 0
 
+    @property
+    def left(self) -> int:
+        """The bytes that are not handed out yet."""
+        return len(self._bytes) - self._offset
+
     def take(self, size: object, what: str) -> memoryview:
         """The next `size` bytes. Raises DecodeError if `size` is no integer, negative, or more than are left."""
         if type(size) is not int or size < 0:
             raise DecodeError(f"{what}: binary_data_size must be an integer of at least 0, not {size!r}")
-        start, left = self._offset, len(self._bytes) - self._offset
+        start, left = self._offset, self.left
         if size > left:
             raise DecodeError(f"{what}: binary_data_size is {size}, but {left} bytes are left behind the JSON header")
         self._offset += size
@@ -34,7 +39,7 @@ class BinaryTensors:
 
     def finish(self) -> None:
         """Raise DecodeError if there are bytes behind those of the last tensor."""
-        left = len(self._bytes) - self._offset
+        left = self.left
         if left:
             raise DecodeError(f"{left} bytes follow the last tensor; each must be counted in a binary_data_size")
 

@@ -8,7 +8,7 @@ from gateway import json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import frozen, replace
-from gateway.core.operations import Operation
+from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, RequestedOutput, Response
 from gateway.protocols.v2.extensions import check_operation, check_outputs
@@ -20,7 +20,7 @@ from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, d
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
 from gateway.protocols.v2.rest.verbatim import BodyForm
 from gateway.protocols.v2.tensors import widen
 
@@ -127,8 +127,8 @@ def _if_supported(encode: _Encode, request: Request, target: Target) -> Message:
 
 
 _ENCODERS: dict[Operation, _Encode] = {
-    Operation.INFER: _encode_infer,
-    Operation.STREAM: _encode_stream,
+    INFER: _encode_infer,
+    STREAM: _encode_stream,
     Operation.LIVE: partial(_get, "/v2/health/live"),
     Operation.READY: partial(_get, "/v2/health/ready"),
     Operation.SERVER_METADATA: partial(_get, "/v2"),
@@ -165,10 +165,9 @@ def encode_request(request: Request, target: Target) -> Message:
 def _decode_infer(reply: Message, limits: Limits) -> Response:
     """An inference response. Its binary outputs are views on the reply's body."""
     header, binary = split_body(reply)
-    document = read_inference(header, limits.json_values)
+    document, outputs = read_document(header, "output", binary, limits.json_values, limits.message)
     parameters = read_parameters(document.get("parameters"), "the response", reply=True)
     parameters.pop("binary_data_output", None)  # KServe's models repeat it from the request, where the gateway set it
-    outputs = read_tensors(document, "output", binary, limits.message)
     return Response(
         outputs,
         read_string(document, "model_name"),
@@ -194,7 +193,7 @@ def _decode_stream(reply: Message, target: Target) -> Response:
 
 
 _DECODERS: dict[Operation, Callable[[Message, Limits], Answer]] = {
-    Operation.INFER: _decode_infer,
+    INFER: _decode_infer,
     Operation.METADATA: metadata.decode_metadata,
     Operation.SERVER_METADATA: metadata.decode_server_metadata,
     Operation.MODELS: extensions.decode_index,
@@ -229,7 +228,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         raise DecodeError(f"status {reply.status}, expected 200")
     if request.operation in _HEALTH:
         return True
-    if request.operation is Operation.STREAM:
+    if request.operation is STREAM:
         answer: Answer = _decode_stream(reply, target)
     else:
         decoders = _KSERVE_DECODERS if target.flavor == KSERVE else _DECODERS

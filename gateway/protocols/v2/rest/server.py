@@ -9,7 +9,7 @@ from typing import TypeAlias
 from gateway import json
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import extended, frozen, replace
-from gateway.core.operations import Operation
+from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
@@ -18,7 +18,7 @@ from gateway.protocols.v2.rest import events, extensions, generate, metadata, ve
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_inference, read_tensors, write_binary, write_json
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
 
 _WHAT = "the request"
 
@@ -45,8 +45,8 @@ class BinaryOutputMessage(Message):
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
     header, binary = split_body(message)
-    document = read_inference(header, listener.limits.json_values)
-    inputs = read_tensors(document, "input", binary, listener.limits.message)
+    limits = listener.limits
+    document, inputs = read_document(header, "input", binary, limits.json_values, limits.message)
     parameters = read_parameters(document.get("parameters"), _WHAT)
     refuse_shared_memory(parameters, _WHAT)
     binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
@@ -54,7 +54,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     deadline = take_deadline(parameters, message, _WHAT)
     forwarded = without_consumed(parameters, message)
     return Request(
-        Operation.INFER,
+        INFER,
         message.captures["model"],
         message.captures.get("version", ""),
         read_id(document),
@@ -113,12 +113,12 @@ def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
         request = _decode_infer(message, listener)
     else:
         request = generate.decode_request(message, listener)
-    return replace(request, operation=Operation.STREAM) if wants_stream(message) else request
+    return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
 def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer_stream`."""
-    return replace(_decode_infer(message, listener), operation=Operation.STREAM)
+    return replace(_decode_infer(message, listener), operation=STREAM)
 
 
 # --- all requests, by path ---
@@ -269,8 +269,8 @@ def _response_document(response: Response, request: Request, outputs: list[JsonO
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {
-    Operation.INFER: _encode_infer,
-    Operation.STREAM: _encode_stream,
+    INFER: _encode_infer,
+    STREAM: _encode_stream,
     Operation.LIVE: metadata.encode_health,
     Operation.READY: metadata.encode_health,
     Operation.MODEL_READY: metadata.encode_health,

@@ -14,7 +14,7 @@ import numpy as np
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.casting import cast
-from gateway.core.datatypes import Datatype, Kind
+from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Buffer, Parameters, ParameterValue, Shape, Tensor, Translate
 from gateway.json import Array, ArrayForm, Numbers
@@ -22,6 +22,7 @@ from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.usual import few_numbers, read_usual
 from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_datatype, read_shape, widen
 
 _DATA = {"data": ArrayForm.ARRAY}
@@ -33,6 +34,17 @@ WITHOUT_JSON = frozenset(WIDER)
 _BASE64 = "base64"
 _SMALL = 64 * 2**10
 """Bytes of a BYTES tensor up to which its elements are made one list."""
+
+
+def read_document(
+    header: Buffer, role: str, binary: BinaryTensors, values: int, limit: int
+) -> tuple[JsonObject, tuple[Tensor, ...]]:
+    """The JSON object of an inference request or response, and its tensors: `read_inference`, then `read_tensors`."""
+    usual = read_usual(header, f"{role}s", binary, values, limit)
+    if usual is not None:
+        return usual
+    document = read_inference(header, values)
+    return document, read_tensors(document, role, binary, limit)
 
 
 def read_inference(header: Buffer, values: int) -> JsonObject:
@@ -103,7 +115,7 @@ def _check_nesting(array: Array, shape: Shape, what: str) -> None:
 
 def _read_data(values: Numbers | bytes, datatype: Datatype, parameters: dict[str, ParameterValue], what: str) -> Buffer:
     """The raw form of a tensor's JSON `data`. Removes the parameter `content_type` if it says that BYTES are base64."""
-    if datatype is not Datatype.BYTES:
+    if datatype is not BYTES:
         return _read_numbers(values, datatype, what)
     strings = _read_strings(values, what)
     if parameters.get("content_type") != _BASE64:
@@ -153,10 +165,13 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
     what = f"{role} {tensor.name!r}"
     tensor = widen(tensor, lacking)
     parameters = dict(json_parameters(tensor.parameters, what))
-    if tensor.datatype is Datatype.BYTES:
+    if tensor.datatype is BYTES:
         if translate.bytes == _BASE64:
             parameters["content_type"] = _BASE64
         return _tensor_object(tensor, parameters, write_strings(tensor, translate, what))
+    few = few_numbers(tensor)
+    if few is not None:
+        return _tensor_object(tensor, parameters, few)
     values = tensor.array.reshape(-1)
     return _tensor_object(tensor, parameters, json.numbers(values, translate.nan or "error", what))
 

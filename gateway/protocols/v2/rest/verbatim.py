@@ -188,8 +188,7 @@ def _tensors_say_no_more(original: Original, key: str) -> bool:
         return all(map(_is_binary, entries, tensors))
     if not isinstance(header, bytes | bytearray) or b"\\" in header:
         return False
-    may_be_special = len(header) > _LARGE or b"aN" in header or b"an" in header or b"nf" in header
-    return all(_is_json(entry, tensor, may_be_special) for entry, tensor in zip(entries, tensors, strict=True))
+    return all(_is_json(entry, tensor, header) for entry, tensor in zip(entries, tensors, strict=True))
 
 
 _OPENING, _CLOSING = b"{}"
@@ -201,13 +200,12 @@ def _is_binary(entry: JsonObject, tensor: Tensor) -> bool:
     return len(entry) == 4 and "data" not in entry and len(entry["parameters"]) == len(tensor.parameters) + 1
 
 
-def _is_json(entry: JsonObject, tensor: Tensor, may_be_special: bool) -> bool:
+def _is_json(entry: JsonObject, tensor: Tensor, header: bytes | bytearray) -> bool:
     """Whether the entry of a tensor has name, datatype, shape, flat data as the datatype's is written, and perhaps
-    parameters, of which every one is the tensor's.
-
-    `may_be_special`: there may be NaN or infinities, which are read as numbers, and are none in JSON.
-    """
+    parameters, of which every one is the tensor's."""
     array = entry.get("data")
+    if type(array) is list:
+        return True  # `usual` has read it, which accepts nothing else
     if not isinstance(array, Array) or len(array.shape) != 1:
         return False
     if len(entry) != 4:
@@ -215,12 +213,13 @@ def _is_json(entry: JsonObject, tensor: Tensor, may_be_special: bool) -> bool:
         if len(entry) != 5 or parameters is None or len(parameters) != len(tensor.parameters):
             return False
     values = array.values
-    if isinstance(values, bytes):
-        return True
+    if isinstance(values, bytes) or len(values) == 0:
+        return tensor.datatype not in WIDER
     kind = values.dtype.kind
-    if tensor.datatype in WIDER or (kind not in _KINDS[tensor.datatype] and len(values)):
+    if tensor.datatype in WIDER or kind not in _KINDS[tensor.datatype]:
         return False
-    return kind != "f" or not may_be_special or not len(values) or (isfinite(values.min()) and isfinite(values.max()))
+    # NaN and infinities are read as numbers, but are none in JSON
+    return kind != "f" or (isfinite(values.min()) and isfinite(values.max()))
 
 
 _KINDS = {each: "b" if each.kind is Kind.BOOL else "iuf" if each.kind is Kind.FLOAT else "iu" for each in Datatype}

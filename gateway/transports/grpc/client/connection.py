@@ -283,7 +283,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._give_up(call, error)
             return
         if call.end is not None:
-            if call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
+            if call.end.status and call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
                 call.fail(deadline_passed(sent=True))  # the server was only the first to notice
             self._end(call)
 
