@@ -92,7 +92,7 @@ def request_as_it_came(request: Request, form: BodyForm, lacking: frozenset[Data
         return None
     if form is BodyForm.BINARY and lacking and any(each.datatype in lacking for each in request.inputs):
         return None
-    if _writes_base64(form, request.translate, request.inputs):
+    if request.translate.bytes == "base64" and _writes_base64(form, request.inputs):
         return None
     return original if _request_says_no_more(original) else None
 
@@ -109,7 +109,7 @@ def response_as_it_came(
         or original.id != request.id
         or original.model != (request.model or response.model)
         or original.version != (request.version or response.version or None)
-        or _writes_base64(form, translate, response.outputs)
+        or (translate.bytes == "base64" and _writes_base64(form, response.outputs))
     ):
         return None
     return original if _response_says_no_more(original) else None
@@ -120,10 +120,8 @@ def headers_of(original: Original) -> Headers:
     return JSON_HEADERS if original.form is BodyForm.JSON else binary_headers(len(original.evidence[1]))
 
 
-def _writes_base64(form: BodyForm | None, translate: Translate, tensors: tuple[Tensor, ...]) -> bool:
-    if translate.bytes != "base64" or form is not BodyForm.JSON:
-        return False
-    return any(each.datatype is Datatype.BYTES for each in tensors)
+def _writes_base64(form: BodyForm | None, tensors: tuple[Tensor, ...]) -> bool:
+    return form is BodyForm.JSON and any(each.datatype is Datatype.BYTES for each in tensors)
 
 
 # --- whether a body says nothing else than its value ---
@@ -140,7 +138,11 @@ def _request_says_no_more(original: Original) -> bool:
     document = original.evidence[0]
     if document is None:
         return True
-    if not document.keys() <= _REQUEST or None in document.values() or not _tensors_say_no_more(original, "inputs"):
+    if (
+        not document.keys() <= _REQUEST
+        or None in document.values()
+        or not _tensors_say_no_more(original, document, "inputs")
+    ):
         return False
     given, outputs = document.get("parameters", _NO_PARAMETERS), document.get("outputs")
     consumed = len(given) - len(original.parameters)  # parameters that are not forwarded
@@ -175,20 +177,21 @@ def _response_says_no_more(original: Original) -> bool:
         and len(document.get("parameters", _NO_PARAMETERS)) == len(original.parameters)
         # without a byte of binary data the gateway writes JSON, like Triton
         and (original.form is BodyForm.JSON or any(len(each.data) for each in original.tensors))
-        and _tensors_say_no_more(original, "outputs")
+        and _tensors_say_no_more(original, document, "outputs")
     )
 
 
-def _tensors_say_no_more(original: Original, key: str) -> bool:
-    document, header = original.evidence
-    entries, tensors = document[key], original.tensors
+def _tensors_say_no_more(original: Original, document: JsonObject, key: str) -> bool:
+    header, tensors = original.evidence[1], original.tensors
     if header[0] != _OPENING or header[-1] != _CLOSING:
         return False
     if original.form is BodyForm.BINARY:
-        return all(map(_is_binary, entries, tensors))
-    if not isinstance(header, bytes | bytearray) or b"\\" in header:
-        return False
-    return all(_is_json(entry, tensor, header) for entry, tensor in zip(entries, tensors, strict=True))
+        return all(map(_is_binary, document[key], tensors))
+    for entry, tensor in zip(document[key], tensors, strict=True):
+        # `usual` leaves data as lists, and reads no other than those of the gateway's own form
+        if type(entry.get("data")) is not list and not _is_json(entry, tensor, header):
+            return False
+    return True
 
 
 _OPENING, _CLOSING = b"{}"
@@ -200,13 +203,13 @@ def _is_binary(entry: JsonObject, tensor: Tensor) -> bool:
     return len(entry) == 4 and "data" not in entry and len(entry["parameters"]) == len(tensor.parameters) + 1
 
 
-def _is_json(entry: JsonObject, tensor: Tensor, header: bytes | bytearray) -> bool:
+def _is_json(entry: JsonObject, tensor: Tensor, header: Buffer) -> bool:
     """Whether the entry of a tensor has name, datatype, shape, flat data as the datatype's is written, and perhaps
     parameters, of which every one is the tensor's."""
     array = entry.get("data")
-    if type(array) is list:
-        return True  # `usual` has read it, which accepts nothing else
     if not isinstance(array, Array) or len(array.shape) != 1:
+        return False
+    if not isinstance(header, bytes | bytearray) or b"\\" in header:
         return False
     if len(entry) != 4:
         parameters = entry.get("parameters")
