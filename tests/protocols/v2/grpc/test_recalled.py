@@ -151,11 +151,13 @@ def test_only_so_many_are_remembered() -> None:
     assert 0 < len(recalled._layouts) <= 256
 
 
+NAMES = st.text(min_size=1, max_size=3)
+DATATYPES = st.sampled_from(["FP32", "INT8", "BF16", "BOOL"])
+
+
 @given(
     st.lists(
-        st.tuples(
-            st.text(min_size=1, max_size=3), st.sampled_from(["FP32", "INT8", "BF16", "BOOL"]), st.integers(0, 3)
-        ),
+        st.tuples(NAMES, DATATYPES, st.integers(0, 3)),
         min_size=1,
         max_size=3,
         unique_by=lambda each: each[0],
