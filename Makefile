@@ -31,7 +31,7 @@ test-fast: setup  ## the tests that need no real servers and clients
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
 	$(BIN)/python -m pytest -m "not interop and not attack" tests/attacks
 
-coverage: setup  ## which lines and branches the tests without the real peers execute
+coverage: setup  ## test-fast, and the lines and branches that it does not reach
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## the long tests of tests/attacks; prints at the end what they measured

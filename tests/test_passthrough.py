@@ -15,8 +15,10 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, Target
 from gateway.core.streaming import answer_stream
-from gateway.core.transport import Destination, StreamHandler
+from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, Translate
+from gateway.policies import retry
+from gateway.policies.retry import LEAST_RETRIES
 from tests.config.toys import PROTOCOLS
 
 
@@ -50,7 +52,13 @@ PASSTHROUGH = Protocol(
     decode_request, encode_response, encode_error, encode_request, decode_response,
 )  # fmt: skip
 TOYS = {
-    each.name: replace(each, carrier=replace(each.http, passthrough=PASSTHROUGH)) if each.http.passthrough else each
+    each.name: replace(
+        each,
+        carrier=replace(each.http, passthrough=PASSTHROUGH),
+        encode_request=lambda request, target: encode_request(request, target),
+    )
+    if each.http.passthrough
+    else each
     for each in PROTOCOLS
 }
 
@@ -64,6 +72,8 @@ class Wire:
         self.closed = False
 
     async def exchange(self, message: Message) -> Message:
+        if self.address.startswith("down"):
+            raise TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "refused", sent=False)
         raise AssertionError("messages that pass untouched are streams")
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
@@ -84,6 +94,13 @@ class Named(BaseModel):
 def marks(passed: list[str]) -> Any:
     """A policy that notes the streams that it lets pass."""
 
+    def wrap(handler: Handler, settings: Named) -> Handler:
+        async def marked(request: Request) -> Answer:
+            passed.append(settings.name)
+            return await handler(request)
+
+        return marked
+
     def wrap_stream(handler: StreamHandler, settings: Named) -> StreamHandler:
         async def marked(request: Request) -> AsyncGenerator[Response, None]:
             passed.append(settings.name)
@@ -92,7 +109,7 @@ def marks(passed: list[str]) -> Any:
 
         return marked
 
-    return SimpleNamespace(Settings=Named, wrap=lambda handler, settings: handler, wrap_stream=wrap_stream)
+    return SimpleNamespace(Settings=Named, wrap=wrap, wrap_stream=wrap_stream)
 
 
 CONFIG = """
@@ -105,11 +122,16 @@ backends:
     policies: [{mark: {name: backend}}]
     limits: {message: 1000}
   spare: {protocol: messages, endpoints: ["down:1", "lab:1"]}
+  lost:
+    protocol: messages
+    endpoints: ["down:1"]
+    policies: [{retry: {attempts: 2, backoff: 0, budget: 0}}, {mark: {name: try}}]
 routes:
   - {match: {}, backend: lab}
   - {match: {path: /v1/chat}, backend: lab, passthrough: true, policies: [{mark: {name: route}}]}
   - {match: {path: /v1/files/*, header: {X-Team: a}}, backend: spare, passthrough: true}
   - {match: {path: /messages/predict}, backend: lab, passthrough: true}
+  - {match: {path: /v1/lost}, backend: lost, passthrough: true}
 """
 
 
@@ -120,7 +142,7 @@ class Assembled:
         self.passed: list[str] = []
         self.sent: list[str] = []
         self.wires: list[Wire] = []
-        policies = {"mark": marks(self.passed)}
+        policies = {"mark": marks(self.passed), "retry": retry}
         config = loads(CONFIG, "test.yaml", Catalog(TOYS, policies), {})
         clock: Callable[[], float] = asyncio.get_running_loop().time
         locate: Callable[[str, Protocol], str] = lambda address, protocol: address  # noqa: E731
@@ -200,6 +222,17 @@ async def test_what_the_second_connector_finds_out_the_endpoint_knows() -> None:
     assert not down.health.is_up
     await down.close()
     assert [each.closed for each in here.wires if each.address == "down:1"] == [True, True]
+
+
+async def test_messages_and_translated_requests_share_the_budget_of_retry() -> None:
+    here = Assembled()
+    translated = here.assembly.side("lost").handler
+    for _ in range(10):
+        [(status, _)] = await here.ask("/v1/lost")
+        assert status == 500
+        with pytest.raises(GatewayError):
+            await translated(Request(Operation.INFER, model="m", origin=Message("POST", "/m")))
+    assert here.passed == ["try"] * (20 + LEAST_RETRIES)
 
 
 async def test_no_other_request_takes_such_a_route() -> None:

@@ -147,7 +147,7 @@ async def test_a_full_queue_says_when_to_come_back(asked_for: bytes, status: int
         assert refused.status == status
         assert refused.headers["gateway-reason"] == "overloaded"
         assert refused.headers["retry-after"] == "1"
-        assert b"queue.length is 2" in refused.body
+        assert b"2 of 2 places in the queue (queue.length) taken" in refused.body
         async with grpc_call(gateway) as call:
             assert await call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert dict(await call.trailing_metadata() or ())["retry-after"] == "1"

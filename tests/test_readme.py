@@ -7,9 +7,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-import typer
 
-from gateway.cli import application
+from gateway.cli import COMMANDS
 from gateway.cli.options import catalog
 from tests.cli.commands import ENVIRON, ROOT, started
 from tests.documents.grpcurl import main as grpcurl
@@ -82,8 +81,7 @@ def test_what_it_says_to_try_succeeds(running: tuple[Running, list[str]]) -> Non
 def test_every_command_is_in_readme_s_table() -> None:
     """`gateway keys` and the like are one command."""
     shown = set(re.findall(r"^\| `gateway ([a-z]+)", README, re.MULTILINE))
-    commands = set(typer.main.get_group(application).commands)
-    assert shown == commands, "README's table of commands has a row for each command of `gateway`"
+    assert shown == set(COMMANDS), "README's table of commands has a row for each command of `gateway`"
 
 
 def test_every_make_target_that_readme_names_exists() -> None:

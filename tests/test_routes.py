@@ -99,11 +99,12 @@ class Running:
         *inputs: Tensor,
         operation: Operation = Operation.INFER,
         headers: Mapping[str, str] | None = None,
+        version: str = "",
         **parameters: int | str,
     ) -> Any:
         """The answer to a client of `protocol` at the listener of that name."""
         raw = [(name.encode(), text.encode()) for name, text in (headers or {}).items()]
-        request = Request(operation, model, inputs=inputs, headers=Headers(raw), parameters=parameters)
+        request = Request(operation, model, version, inputs=inputs, headers=Headers(raw), parameters=parameters)
         return await self._client(protocol)(request)
 
     def stream(self, protocol: str, model: str, *inputs: Tensor) -> AsyncGenerator[Response, None]:
@@ -349,6 +350,53 @@ async def test_captures_name_the_model_over_every_listener(here: Running, protoc
     await here.start(listeners(protocol, model="team-m-model") + backends(one=("v2-rest", one)) + CAPTURES)
     point = row(batch=protocol != "umbridge")
     assert number(await here.ask(protocol, "team-m-model", point)) == 1.0
+
+
+@pytest.mark.parametrize("protocol", V2)
+@pytest.mark.parametrize("backend", ["v2-rest", "umbridge"])
+async def test_metadata_lists_the_versions_that_routes_name(here: Running, protocol: str, backend: str) -> None:
+    """Those are the versions that clients may ask for, whatever the servers call their own."""
+    one, two = await here.server(backend, "One.m"), await here.server(backend, "Two.m")
+    await here.start(
+        listeners(protocol)
+        + backends(one=(backend, one), two=(backend, two))
+        + """
+routes:
+  - {match: {model: m, version: "1"}, backend: one, rewrite: {version: ""}}
+  - {match: {model: m, version: "2"}, backend: two, rewrite: {version: ""}}
+  - {match: {model: m}, backend: two}
+"""
+    )
+    for version in ("1", "2"):
+        told = await here.ask(protocol, "m", operation=Operation.METADATA, version=version)
+        assert told.versions == ("1", "2")
+    told = await here.ask(protocol, "m", operation=Operation.METADATA)
+    assert told.versions == ("1", "2")
+    point = row("x" if backend == "v2-rest" else "input0")
+    assert number(await here.ask(protocol, "m", point, version="1")) == 1.0
+
+
+async def test_metadata_lists_the_servers_versions_after_those_of_routes(here: Running) -> None:
+    """A request for one of these takes the route without a version."""
+    one = await here.server("v2-rest", "One.m")
+    server = protocols()["v2-rest"]
+    connector = connect(one, server, DEFAULT_LIMITS)
+    target = Target("one")
+    told = await Backend(target, server, [Endpoint(one, connector)], 0)(Request(Operation.METADATA, "m"))
+    await connector.close()
+    assert isinstance(told, Signature)
+    await here.start(
+        listeners("v2-rest")
+        + backends(one=("v2-rest", one))
+        + """
+routes:
+  - {match: {model: m, version: "7"}, backend: one, rewrite: {version: ""}}
+  - {match: {model: m, version: "8", header: {x-canary: a}}, backend: one}
+  - {match: {model: m}, backend: one}
+"""
+    )
+    signed = await here.ask("v2-rest", "m", operation=Operation.METADATA)
+    assert signed.versions == ("7", *told.versions)
 
 
 async def test_companions_versions_and_lists_know_the_captures(here: Running) -> None:

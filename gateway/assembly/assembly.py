@@ -21,6 +21,7 @@ from gateway.assembly.routes import (
     split,
     stream_with_policies,
     with_policies,
+    with_versions,
 )
 from gateway.assembly.server_operations import server_operations
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
@@ -379,7 +380,7 @@ class Assembly:
         info: ServerInfo,
         controlling: frozenset[str],
     ) -> Router:
-        routes = [self._route(config, self._places[id(config)], clients) for config in configs]
+        routes = [self._route(config, configs, clients) for config in configs]
         models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
@@ -433,8 +434,9 @@ class Assembly:
             joins_versions=joins,
         )
 
-    def _route(self, config: RouteConfig, place: str, clients: Iterable[Protocol]) -> Route:
-        sides, settings = [self._backend_sides[name] for name in config.backends], route_settings(config)
+    def _route(self, config: RouteConfig, configs: Sequence[RouteConfig], clients: Iterable[Protocol]) -> Route:
+        sides = [self._backend_sides[name] for name in config.backends]
+        settings = with_versions(route_settings(config), config, configs)
         matching = {client.name: client for client in _matching_clients(config, clients)}
         bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
         of_route = self._route_context(config)
@@ -446,7 +448,7 @@ class Assembly:
                 with_policies(handler, config.policies, self._policies, context),
                 settings,
                 stream=stream_with_policies(stream, config.policies, self._policies, context),
-                route=place,
+                route=self._places[id(config)],
                 backend=config.main_backend,
             )
 

@@ -44,6 +44,24 @@ def route_settings(config: RouteConfig) -> RouteSettings:
     return extended(RouteSettings, config.translate, rewritten(config), config.rewrite.version, config.signature)
 
 
+def with_versions(settings: RouteSettings, config: RouteConfig, routes: Iterable[RouteConfig]) -> RouteSettings:
+    """The settings of the route `config`, with the versions that clients who see it may ask for: those that `routes`
+    name for the same model, without conditions that depend on the request."""
+    own = config.match
+    if own.model is None or wildcards(own.model):
+        return settings
+    versions = [
+        match.version
+        for match in (each.match for each in routes)
+        if match.version is not None
+        and match.model == own.model
+        and match.listener in (None, own.listener)
+        and match.protocol in (None, own.protocol)
+        and (match is own or not conditions(match).per_request)
+    ]
+    return replace(settings, routed_versions=tuple(dict.fromkeys(versions)), takes_one_version=own.version is not None)
+
+
 def rewritten(config: RouteConfig) -> Rewritten:
     """The backend's names of a route's models."""
     glob, template = config.match.model, config.rewrite.model

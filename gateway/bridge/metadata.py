@@ -82,9 +82,14 @@ class ModelMetadata:
         return await self._backend.metadata(self._rewrite.outgoing(request, key))
 
     def _with_version(self, signature: Signature) -> Signature:
-        """The signature with the only version that the route reaches, if its `rewrite` sets one."""
-        version = self._settings.version
-        return replace(signature, versions=(version,)) if version else signature
+        """The signature with the versions that clients may ask for: those that routes name, and the backend's if this
+        route takes any version; of these the only one that it reaches, if its `rewrite` sets one."""
+        settings = self._settings
+        versions = (settings.version,) if settings.version else signature.versions
+        if settings.routed_versions:
+            further = () if settings.takes_one_version else versions
+            versions = tuple(dict.fromkeys((*settings.routed_versions, *further)))
+        return signature if versions == signature.versions else replace(signature, versions=versions)
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
         """The metadata of a derivative of the model that `request` names.

@@ -131,6 +131,10 @@ class RouteSettings(TranslateSettings):
     """`rewrite.version`; None keeps the client's, "" drops it."""
     signature: Signature | None = None
     """Overrides what the backend's metadata says."""
+    routed_versions: tuple[str, ...] = ()
+    """The versions in the conditions of the routes for the same model, which metadata lists."""
+    takes_one_version: bool = False
+    """Whether this route is for one of them only; else clients may ask for the backend's versions, too."""
 
     @property
     def leaves_tensors_unchanged(self) -> bool:

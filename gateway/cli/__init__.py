@@ -16,7 +16,7 @@ COMMANDS = {
     "openapi": "Print the OpenAPI document of a listener over HTTP.",
     "reference": "Serve bundled models or Python callables.",
     "conformance": "Check a server against the specification of its protocol.",
-    "bench": "Send requests to a model server, and measure.",
+    "bench": "Put load on a model server, and print latencies.",
     "record": "Serve a configuration, and record requests and replies.",
     "completion": "Print the completion script of a shell.",
     "call": "Send one inference to a model server.",

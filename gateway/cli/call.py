@@ -167,8 +167,8 @@ OPTIONS = {
     'call with cast="round" or cast="saturate"': "call with --cast round or --cast saturate",
     'cast="round" rounds, cast="saturate" also clips': "--cast round rounds, --cast saturate also clips",
     'cast="saturate" clips it': "--cast saturate clips it",
-    "`timeout` sets the limit in seconds, None is no limit": "--timeout sets the limit in seconds, 0 is no limit",
+    "the limit that `timeout` sets": "the limit that --timeout sets, 0 for none",
     "call a model that streams with `stream`": "--stream shows each response",
-    "or protocol=NAME beside it": "or --protocol NAME beside it; `gateway probe ADDRESS` finds it out",
+    "or the protocol named beside it": "or --protocol NAME beside it; `gateway probe ADDRESS` finds it out",
 }
 """What the client for Python advises, and the options of the command that do the same."""

@@ -10,7 +10,7 @@ import typer
 
 from gateway import registry
 from gateway.cli import server_options
-from gateway.cli.options import ConfigFile, fail, read_with_warnings
+from gateway.cli.options import ConfigArgument, OptionalConfigFile, fail, one_config, read_with_warnings
 from gateway.cli.server_options import progress, table
 from gateway.config import Config, ConfigError
 from gateway.config.loading import located
@@ -20,7 +20,8 @@ from gateway.probing.asking import ServerAccess
 
 
 def check(
-    config: ConfigFile,
+    file: ConfigArgument = None,
+    config: OptionalConfigFile = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
     live: Annotated[
         bool,
@@ -51,11 +52,12 @@ def check(
 ) -> None:
     """Check a configuration. Exit 0 if it is valid; otherwise print every error as
     file:line:column: message and exit 1. What is allowed but probably a mistake is printed as a warning."""
-    whole, warnings = read_with_warnings(config)
+    path = one_config(file, config)
+    whole, warnings = read_with_warnings(path)
     problems = list(warnings)
     if live:
         access = server_options.access(headers, key, None, None, None, None, insecure=False)
-        problems += _check_live(whole, config, timeout, access, as_json=as_json or not sys.stdout.isatty())
+        problems += _check_live(whole, path, timeout, access, as_json=as_json or not sys.stdout.isatty())
     if strict:
         problems = [replace(each, is_warning=False) for each in problems]
     for each in problems:
@@ -63,7 +65,7 @@ def check(
     if not all(each.is_warning for each in problems):
         raise SystemExit(1)
     if sys.stderr.isatty():
-        print(f"{config}: no errors" + (f", warnings: {len(problems)}" if problems else ""), file=sys.stderr)
+        print(f"{path}: no errors" + (f", warnings: {len(problems)}" if problems else ""), file=sys.stderr)
 
 
 def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess, *, as_json: bool) -> list[Problem]:

@@ -21,6 +21,22 @@ ConfigFile = Annotated[
     Path, typer.Option("--config", metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)
 ]
 
+OptionalConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="FILE, as an option.", exists=True, dir_okay=False)
+]
+ConfigArgument = Annotated[
+    Path | None, typer.Argument(metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)
+]
+
+
+def one_config(argument: Path | None, option: Path | None) -> Path:
+    """The configuration file, which was given as the one or the other. Raises BadParameter, with which the command
+    ends, if it was given twice or not at all."""
+    given = [path for path in (argument, option) if path is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("expected one configuration file: --config FILE")
+    return given[0]
+
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the event loop's thread may ask a thread that encodes or decodes for its turn. At Python's 5 ms

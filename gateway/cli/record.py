@@ -23,7 +23,7 @@ def record(
         float, typer.Option(metavar="SHARE", help="The share of the requests that is recorded.", min=0, max=1)
     ] = 1.0,
 ) -> None:
-    """Serve, and record requests and replies. The configuration is served as by `gateway serve`, and `gateway replay`
+    """Serve a configuration, and record requests and replies. It is served as by `gateway serve`; `gateway replay`
     sends what was recorded. At a bound the recording ends, and the serving goes on. Credentials are not recorded, but
     all that models are asked is."""
     from gateway.cassettes.entries import CassetteError

@@ -11,7 +11,15 @@ from gateway.assembly.listening import BindError
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
 from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import ConfigFile, catalog, fail, read_with_warnings, run
+from gateway.cli.options import (
+    ConfigArgument,
+    OptionalConfigFile,
+    catalog,
+    fail,
+    one_config,
+    read_with_warnings,
+    run,
+)
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config.keys import Config, LogConfig
 from gateway.config.warnings import find_warnings
@@ -29,10 +37,10 @@ PATHS = {"health": "/healthz, /readyz, /metrics", "admin": "/ (console), /status
 """What each port serves, as printed at the start."""
 
 
-def serve(config: ConfigFile) -> None:
+def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> None:
     """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once. SIGHUP
     and changes of the file reload it."""
-    serve_file(config)
+    serve_file(one_config(file, config))
 
 
 def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:

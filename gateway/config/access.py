@@ -42,8 +42,8 @@ class ApiKeysConfig(Keys):
     """API keys. `gateway keys add` makes one."""
 
     file: Name
-    """The file with the digests of the keys, as `gateway keys` writes it. It is read again when it changes; if it has
-    errors then, the keys from before are kept."""
+    """The absolute path of the file with the digests of the keys, as `gateway keys` writes it. It is read again when it
+    changes; if it has errors then, the keys from before are kept."""
     header: Annotated[HeaderName, AfterValidator(_key_header)] = "x-api-key"
     """The header or metadata key that holds a key, besides `Authorization: Bearer KEY` and Basic with the key as
     password. Where both are sent, this one counts."""
@@ -58,7 +58,7 @@ class TokensConfig(Keys):
     audience: SomeNames
     """Tokens must have one of these names in `aud`."""
     jwks: Name | None = None
-    """Where the issuer's public keys are: a URL, or the path of a file. Without it the URL is looked up at
+    """Where the issuer's public keys are: a URL, or the absolute path of a file. Without it the URL is looked up at
     `ISSUER/.well-known/openid-configuration`."""
     ca: Name | None = None
     """The absolute path of a PEM file: the CAs that sign the certificate of the issuer's server. Without it the CAs of

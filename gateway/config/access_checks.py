@@ -103,16 +103,22 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
     auth = config.auth
     if auth is None:
         return
-    if auth.keys is not None and (why := catalog.why_not_keys(auth.keys.file)):
-        yield Finding(("auth", "keys", "file"), f"{VALUE} is no file of keys: {why}")
+    if auth.keys is not None:
+        if not auth.keys.file.startswith("/"):
+            yield Finding(("auth", "keys", "file"), f"expected an absolute path, got {VALUE}")
+        elif why := catalog.why_not_keys(auth.keys.file):
+            yield Finding(("auth", "keys", "file"), f"{VALUE} is no file of keys: {why}")
     if auth.jwt and not catalog.jwt:
         text = 'needs PyJWT, which is not installed: pip install "inference-gateway[jwt]"'
         yield Finding(("auth", "jwt"), text, at_key=True)
         return
     for at, issuer in enumerate(auth.jwt):
         location: Location = ("auth", "jwt", at)
-        if issuer.jwks is not None and not is_url(issuer.jwks) and (why := catalog.why_not_key_set(issuer.jwks)):
-            yield Finding((*location, "jwks"), f"{VALUE} has no keys of an issuer: {why}")
+        if issuer.jwks is not None and not is_url(issuer.jwks):
+            if not issuer.jwks.startswith("/"):
+                yield Finding((*location, "jwks"), f"expected a URL or an absolute path, got {VALUE}")
+            elif why := catalog.why_not_key_set(issuer.jwks):
+                yield Finding((*location, "jwks"), f"{VALUE} has no keys of an issuer: {why}")
         if issuer.ca is not None:
             yield from _authorities((*location, "ca"), issuer.ca, (issuer.jwks or issuer.issuer), catalog)
 

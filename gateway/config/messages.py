@@ -10,6 +10,7 @@ from gateway.config.policies import UNKNOWN_POLICY
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.references import Referenced
 from gateway.config.schema import keys_at
+from gateway.core.datatypes import DATATYPES, meant_by
 
 _LONGEST = 60
 
@@ -86,6 +87,8 @@ def _own_message(error: dict[str, Any]) -> str:
 def _choice(error: dict[str, Any]) -> str:
     options = re.findall(r"'([^']*)'", error["ctx"]["expected"])
     close = suggestion(error["input"], options) if isinstance(error["input"], str) else ""
+    if options == list(DATATYPES) and isinstance(error["input"], str) and (datatype := meant_by(error["input"])):
+        close = f"; did you mean {datatype.value!r}?"
     return f"expected {listed(options)}, got {VALUE}" + (close if "did you mean" in close else "")
 
 

@@ -33,7 +33,7 @@ class Packet:
 
 
 @frozen
-class Batch:
+class InferenceReply:
     """The payload of an inference response."""
 
     inputs: int
@@ -65,7 +65,7 @@ class MipServer(SocketServer):
         return inference(len(row), examples, row * examples)
 
     @basis
-    def answer(self) -> Batch:
+    def answer(self) -> InferenceReply:
         return batch(self.exchange(self.packet()))
 
 
@@ -92,7 +92,7 @@ def read(connection: Bytes) -> Packet | None:
     return Packet(version, kind, subtype, reserved, payload)
 
 
-def batch(packet: Packet | None) -> Batch:
+def batch(packet: Packet | None) -> InferenceReply:
     """The payload of a reply that must be an inference response."""
     if packet is None:
         fail("the connection was closed without a reply")
@@ -109,7 +109,7 @@ def batch(packet: Packet | None) -> Batch:
         at += TLV.size + length
         require(at <= len(packet.payload), f"an output of {length} bytes ends beyond the payload")
         elements.append((kind, packet.payload[at - length : at]))
-    return Batch(inputs, outputs, size, tuple(elements))
+    return InferenceReply(inputs, outputs, size, tuple(elements))
 
 
 PONG = (0, PING, RESPONSE, b"")
@@ -324,7 +324,7 @@ def _is_readable(kind: int, data: bytes) -> None:
         deviate(f"an output has the type {kind:#x}; the known ones are TEXT, JSON and IMAGE (1 to 3)")
 
 
-def _values(found: Batch) -> list[Any]:
+def _values(found: InferenceReply) -> list[Any]:
     return [_value(each) for each in found.elements]
 
 

@@ -1,5 +1,6 @@
 """V2's datatypes (specification section "Tensor Data Types", and BF16), and which can hold every value of which."""
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -52,6 +53,23 @@ BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
 """The members that each tensor is compared with: Python 3.11 takes ten times as long to find them in the class."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
+
+_OTHER_NAMES = {
+    "FLOAT": Datatype.FP32, "SINGLE": Datatype.FP32, "DOUBLE": Datatype.FP64, "HALF": Datatype.FP16,
+    "FLOAT16": Datatype.FP16, "FLOAT32": Datatype.FP32, "FLOAT64": Datatype.FP64, "BFLOAT16": Datatype.BF16,
+    "BOOLEAN": Datatype.BOOL, "INT": Datatype.INT64, "LONG": Datatype.INT64, "STRING": Datatype.BYTES,
+    "STR": Datatype.BYTES, "TEXT": Datatype.BYTES, "OBJECT": Datatype.BYTES,
+}  # fmt: skip
+_PREFIX = re.compile(r"TYPE_|DT_|NP\.|NUMPY\.|TORCH\.|TF\.")
+"""Of Triton's model configuration, TensorFlow, and Python."""
+
+
+def meant_by(name: str) -> Datatype | None:
+    """The datatype that numpy, PyTorch, TensorFlow or Triton's model configuration calls so, in small or capital
+    letters: `float64`, `torch.half`, `DT_STRING`, `TYPE_FP32`; None if none is."""
+    bare = _PREFIX.sub("", name.upper(), count=1)
+    return DATATYPES.get(bare) or _OTHER_NAMES.get(bare)
+
 
 GATEWAY_DATATYPE = "gateway_datatype"
 """A tensor's parameter with its original datatype, set where the wire lacks that datatype and a wider one is sent.

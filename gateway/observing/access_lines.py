@@ -10,7 +10,17 @@ import orjson
 from numpy.typing import NDArray
 
 from gateway.core.record import OK, Record
-from gateway.observing.batches import BYTES_IN, BYTES_OUT, ENDED, MOST_KINDS, QUEUED, SECONDS, UPSTREAM, Batch, Kind
+from gateway.observing.batches import (
+    BYTES_IN,
+    BYTES_OUT,
+    ENDED,
+    MOST_KINDS,
+    QUEUED,
+    SECONDS,
+    UPSTREAM,
+    Batch,
+    RequestKind,
+)
 
 Render: TypeAlias = Callable[[Batch, float], bytes]
 """Makes the lines of requests. The number is the Unix time at which the clock of the Records was 0."""
@@ -67,7 +77,7 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
 
 
 @lru_cache(MOST_KINDS)
-def _json_members(kind: Kind) -> str:
+def _json_members(kind: RequestKind) -> str:
     """The members of a line that have the same values in many lines."""
     # Half of a surrogate pair cannot be written.
     readable = kind.model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()

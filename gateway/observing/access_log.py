@@ -11,7 +11,7 @@ from time import monotonic, time
 
 from gateway.core.record import OK, Record
 from gateway.observing.access_lines import Render
-from gateway.observing.batches import Batch, Kind
+from gateway.observing.batches import Batch, RequestKind
 from gateway.observing.writer import LineWriter
 
 PROBES = frozenset({"live", "ready", "health"})
@@ -75,7 +75,7 @@ class AccessLog:
         self._collected = []
         self._size = self._lines = 0
 
-    def _is_kept(self, kind: Kind) -> bool:
+    def _is_kept(self, kind: RequestKind) -> bool:
         return kind.status != OK or kind.code >= 400 or random() < self._sample
 
     def _is_news(self, probe: Record) -> bool:
@@ -98,5 +98,5 @@ class AccessLog:
         self.writer.close()
 
 
-def _is_probe(kind: Kind) -> bool:
+def _is_probe(kind: RequestKind) -> bool:
     return not kind.route and kind.operation in PROBES

@@ -19,7 +19,7 @@ SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED =
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""
 
 
-class Kind:
+class RequestKind:
     """What many requests have in common: the fields of their Records that are no measurements. There is one object for
     each combination, so that it can be compared and looked up by its identity."""
 
@@ -38,13 +38,13 @@ class Kind:
         self.status, self.reason, self.tries, self.code = status, reason, tries, code
 
 
-class _Kinds(dict[tuple[str, str, str, str, str, str, str, str, str, str, str, int, int], Kind]):
+class _Kinds(dict[tuple[str, str, str, str, str, str, str, str, str, str, str, int, int], RequestKind]):
     def __missing__(
         self, fields: tuple[str, str, str, str, str, str, str, str, str, str, str, int, int]
-    ) -> Kind:  # fmt: skip
+    ) -> RequestKind:  # fmt: skip
         if len(self) >= MOST_KINDS:
             self.clear()
-        kind = self[fields] = Kind(*fields)
+        kind = self[fields] = RequestKind(*fields)
         return kind
 
 
@@ -62,7 +62,7 @@ class Batch:
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
-        self.kinds: list[Kind] = []
+        self.kinds: list[RequestKind] = []
         kinds, add = _kinds, self.kinds.append
         numbers: list[float] = []
         more = numbers.extend

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.record import OK
-from gateway.observing.batches import BYTES_IN, BYTES_OUT, Batch, Kind
+from gateway.observing.batches import BYTES_IN, BYTES_OUT, Batch, RequestKind
 from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
 from gateway.observing.histogram import Exemplars, buckets
@@ -176,7 +176,7 @@ class RequestMetrics(Collector):
                 for loss in record.losses:
                     _add_one(self._losses, (*labels[kind], loss))
 
-    def _labels(self, kind: Kind) -> Labels:
+    def _labels(self, kind: RequestKind) -> Labels:
         model = self.models.label(kind.model, is_answered=kind.status == OK)
         return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 

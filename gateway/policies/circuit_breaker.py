@@ -15,7 +15,7 @@ from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.circuits import Circuit, CircuitRules, Circuits, CircuitState
-from gateway.policies.places import States
+from gateway.policies.places import ShownStates
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,7 @@ def _shown(model: object) -> str:
     return f"{text} version {version[:_LONGEST_NAME]!r}" if version else text
 
 
-state = States(CircuitBreaker)
+state = ShownStates(CircuitBreaker)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:

@@ -16,7 +16,7 @@ from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.gradient import Gradient
-from gateway.policies.places import States
+from gateway.policies.places import ShownStates
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class Concurrency:
         """There is nothing to close."""
 
 
-state = States(Concurrency)
+state = ShownStates(Concurrency)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:

@@ -58,17 +58,18 @@ class PolicyContext:
         self.endpoints = endpoints
         self.clock = clock
         self.beside: Beside = _nothing_beside
-        self._shared: dict[int, tuple[object, Any]] = {}
+        self._hidden_states: dict[int, tuple[object, Any]] = {}
 
-    def shared(self, settings: object, make: Callable[[], T]) -> T:
-        """What all Handlers of one item of the list share. `make` makes it when the first one asks.
+    def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
+        """The state of one item of the list, which nobody but its Handlers knows; for one that `/status` shows see
+        ShownStates. `make` makes it when the first Handler asks. It ends with this context.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` is called for each.
         `settings` identifies the item.
         """
-        if id(settings) not in self._shared:
-            self._shared[id(settings)] = settings, make()
-        made: T = self._shared[id(settings)][1]
+        if id(settings) not in self._hidden_states:
+            self._hidden_states[id(settings)] = settings, make()
+        made: T = self._hidden_states[id(settings)][1]
         return made
 
     def with_beside(self, beside: Beside) -> "PolicyContext":

@@ -110,7 +110,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     The Handler raises:
         GatewayError: that of the first try, if the second one failed too.
     """
-    hedges = context.shared(settings, lambda: Hedges(settings, context))
+    hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 
     async def with_hedges(request: Request) -> Answer:
         if not hedges.is_possible(request):

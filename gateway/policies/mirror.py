@@ -37,7 +37,7 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts
-from gateway.policies.places import States
+from gateway.policies.places import ShownStates
 
 log = logging.getLogger(__name__)
 
@@ -343,7 +343,7 @@ class Mirror:
             task.cancel()
 
 
-state = States(Mirror)
+state = ShownStates(Mirror)
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:

@@ -28,8 +28,10 @@ class PolicyState(Protocol):
         """Close its connections, if it has any. What it does beside requests may go on for at most `seconds`."""
 
 
-class States(Generic[S, T]):
-    """The state of each entry of `policies:`, made when it is first asked for and kept as long as the entry's settings.
+class ShownStates(Generic[S, T]):
+    """The state of each entry of `policies:` of one policy, which `/status` shows, and which is closed when the entry
+    is no longer in effect. It is made when it is first asked for, and kept as long as the entry's settings. (A state
+    that nobody but the Handlers knows is a PolicyContext's `hidden_state`.)
 
     Entries are told apart by identity: two with equal settings are two.
     """
@@ -43,6 +45,7 @@ class States(Generic[S, T]):
         key = id(settings)
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = self._make(settings)
+            # From a copy: a state that held the settings themselves would keep them, and so itself, for ever.
+            state = self._states[key] = self._make(settings.model_copy())
             weakref.finalize(settings, self._states.pop, key, None)
         return state

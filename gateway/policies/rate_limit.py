@@ -18,7 +18,7 @@ from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.allowances import Allowances
-from gateway.policies.places import States
+from gateway.policies.places import ShownStates
 from gateway.policies.shared_allowances import SharedAllowances, connection_pool
 
 _LONGEST_KEY = 64
@@ -216,7 +216,7 @@ _KEYS: dict[str, Callable[[Request, str], str]] = {
 }
 """What has a bucket of its own, by the setting `by`."""
 
-state = States(RateLimit)
+state = ShownStates(RateLimit)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:

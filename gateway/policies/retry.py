@@ -117,7 +117,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
     The stream raises:
         GatewayError: that of the last try.
     """
-    retries = context.shared(settings, lambda: Retries(settings, context))
+    retries = context.hidden_state(settings, lambda: Retries(settings, context))
 
     async def with_retries(request: Request) -> AsyncGenerator[Response, None]:
         retries.budget.add_call()
@@ -150,7 +150,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     The Handler raises:
         GatewayError: that of the last try.
     """
-    retries = context.shared(settings, lambda: Retries(settings, context))
+    retries = context.hidden_state(settings, lambda: Retries(settings, context))
 
     async def with_retries(request: Request) -> Answer:
         retries.budget.add_call()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeAlias, TypeVar
 
-from gateway.core.datatypes import DATATYPES, Datatype
+from gateway.core.datatypes import DATATYPES, Datatype, meant_by
 from gateway.core.frozen import frozen
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import MAX_RANK, TensorSpec
@@ -109,7 +109,8 @@ def _spec(row: Row, what: str) -> TensorSpec:
 def _datatype(name: str, where: str) -> Datatype:
     found = DATATYPES.get(name)
     if found is None:
-        near = get_close_matches(str(name).upper(), DATATYPES, 1)
+        meant = meant_by(str(name))
+        near = [meant.value] if meant else get_close_matches(str(name).upper(), DATATYPES, 1)
         expected = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(DATATYPES)}"
         raise ValueError(f"{where}: no datatype {name!r}; {expected}")
     return found

@@ -69,7 +69,7 @@ async def test_it_has_an_openapi_description() -> None:
 async def test_a_reload_answers_with_what_changed_or_with_every_error() -> None:
     outcomes: list[Reloaded | NotReloaded] = [
         Reloaded(changes=["backend 'lab' added"]),
-        NotReloaded(errors=[ConfigurationError(text="wrong", file="g.yaml", line=3, column=5)]),
+        NotReloaded(errors=[ConfigurationError(text="wrong", file="g.yaml", line=3, column=5, location=["routes", 0])]),
     ]
 
     async def reload() -> Reloaded | NotReloaded:
@@ -81,7 +81,9 @@ async def test_a_reload_answers_with_what_changed_or_with_every_error() -> None:
         assert (status, json.loads(body)) == (200, {"changes": ["backend 'lab' added"]})
         status, body = await port.send(post)
         assert status == 422
-        assert json.loads(body) == {"errors": [{"text": "wrong", "file": "g.yaml", "line": 3, "column": 5}]}
+        assert json.loads(body) == {
+            "errors": [{"text": "wrong", "file": "g.yaml", "line": 3, "column": 5, "location": ["routes", 0]}]
+        }
         status, body = await port.get("/reload")
         assert (status, json.loads(body)) == (405, {"detail": "a reload is asked for with POST: curl -X POST URL"})
         described = json.loads((await port.get("/openapi.json"))[1])

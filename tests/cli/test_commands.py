@@ -56,7 +56,15 @@ def test_the_schema_is_json_and_lists_installed_protocols() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("serve",), ("check", "--config", "no/such/file.yaml"), ("check", "--config", "/"), ("call", "-"), ("sevre",)],
+    [
+        ("serve",),
+        ("check",),
+        ("check", "one.yaml", "--config", "other.yaml"),
+        ("check", "--config", "no/such/file.yaml"),
+        ("check", "--config", "/"),
+        ("call", "-"),
+        ("sevre",),
+    ],
 )
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     result = gateway(*arguments)
@@ -79,6 +87,11 @@ def test_the_configuration_of_the_demo_is_the_documented_default() -> None:
 def test_the_list_of_commands_says_what_their_own_help_says(command: str) -> None:
     own = " ".join(gateway(command, "--help").output.split())
     assert COMMANDS[command].rstrip(".").partition(",")[0] in own
+
+
+def test_the_list_of_commands_shows_each_text_whole() -> None:
+    printed = " ".join(gateway("--help").output.split())
+    assert [name for name, text in COMMANDS.items() if f"{name} {text}" not in printed] == []
 
 
 def test_a_mistyped_command_is_guessed() -> None:

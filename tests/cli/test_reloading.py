@@ -109,7 +109,9 @@ def test_an_address_that_is_taken_is_an_error_of_the_call(tmp_path: Path) -> Non
         status, body = call(ports["admin"], "POST", "/reload")
         error = f"listener 'http': cannot bind 127.0.0.1:{port}: Address already in use"
         assert status == 422
-        assert json.loads(body) == {"errors": [{"text": error, "file": None, "line": None, "column": None}]}
+        assert json.loads(body) == {
+            "errors": [{"text": error, "file": None, "line": None, "column": None, "location": []}]
+        }
         assert serves(ports["http"], "one")
 
 

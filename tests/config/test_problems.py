@@ -163,6 +163,17 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "did you mean 'round_robin'?"
         ],
     ),
+    (
+        "datatype as numpy calls it",
+        SOUND.replace(
+            "backend: science}",
+            "backend: science, signature: {inputs: [{name: x, datatype: float64, shape: [2]}], outputs: []}}",
+        ),
+        [
+            "3:89: expected BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FP16, FP32, FP64, BF16 or "
+            "BYTES, got 'float64'; did you mean 'FP64'?"
+        ],
+    ),
     ("slow start before now", BACKEND + "slow_start: -1}}\n", ["2:85: must be at least 0, got -1"]),
     ("queue without room", BACKEND + "queue: {length: 0}}}\n", ["2:89: must be at least 1, got 0"]),
     ("queue where nobody may wait", BACKEND + "queue: {timeout: 0}}}\n", ["2:90: must be above 0, got 0"]),

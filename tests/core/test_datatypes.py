@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind, meant_by
 
 
 @pytest.mark.parametrize("datatype", Datatype)
@@ -47,3 +47,14 @@ def test_widening_is_exact(narrow: Datatype) -> None:
     array = np.array(values, narrow.dtype)
     for wide in WIDENINGS[narrow]:
         np.testing.assert_array_equal(array.astype(wide.dtype).astype(narrow.dtype), array)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("float64", "FP64"), ("double", "FP64"), ("torch.float32", "FP32"), ("np.int32", "INT32"), ("half", "FP16"),
+        ("bfloat16", "BF16"), ("TYPE_FP32", "FP32"), ("DT_STRING", "BYTES"), ("fp64", "FP64"), ("complex64", None),
+    ],
+)  # fmt: skip
+def test_names_that_others_have_for_a_datatype(name: str, meant: str | None) -> None:
+    assert meant_by(name) == meant

@@ -86,7 +86,8 @@ def _command(command: Any, name: str) -> Iterator[str]:
 
 
 def _placeholder(parameter: Any) -> str:
-    return str(parameter.metavar or parameter.name.upper()).strip("{}")
+    text = str(parameter.metavar or parameter.name.upper()).strip("{}")
+    return text if parameter.required or text.startswith("[") else f"[{text}]"
 
 
 def _option(parameter: Any) -> str:

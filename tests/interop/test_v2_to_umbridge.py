@@ -321,7 +321,7 @@ def test_wrong_inputs(ask: Ask) -> None:
         "[1, 1, 3]": infer("double", {**good, "shape": [1, 1, 3]}),
         "[4]": infer("double", doubles("input0", [4], 1, 2, 3, 4)),
         "3 rows": infer("two", doubles("input0", [2, 3], *range(6)), doubles("input1", [3, 2], *range(6))),
-        "max_rows: 3": infer("few", doubles("input0", [4, 2], *range(8))),
+        "the route allows 3": infer("few", doubles("input0", [4, 2], *range(8))),
         "BYTES": infer("double", tensor("input0", "BYTES", [3], 3 * elements(b"1"))),
         "'out_wrt' is 9": infer("posterior.gradient", doubles("input0", [2], 1, 2), index, doubles("sens", [1], 1)),
     }

@@ -1,8 +1,10 @@
 """The policy `mirror`: what is mirrored and compared, and that clients do not notice."""
 
 import asyncio
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -389,6 +391,16 @@ def test_equal_settings_go_on_with_the_counts_and_others_do_not() -> None:
     same.take_over(before)
     other.take_over(before)
     assert (same.status()["equal"], other.status()["equal"]) == (1, 0)
+
+
+def test_a_mirror_ends_with_the_configuration_that_has_it() -> None:
+    """A reload makes new ones."""
+    entry = settings()
+    found = weakref.ref(state(entry))
+    assert found() is state(entry)
+    del entry
+    gc.collect()
+    assert found() is None
 
 
 def test_the_other_backend_has_names_of_its_own() -> None:

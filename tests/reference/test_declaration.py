@@ -35,6 +35,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"inputs": [X], "outputs": []}, "a signature needs at least one output"),
     ({"inputs": [X, X], "outputs": [Y]}, "input 'x' is declared twice"),
     ({"inputs": [("x", "fp64", [2])], "outputs": [Y]}, "input 'x': no datatype 'fp64'; did you mean FP64?"),
+    ({"inputs": [("x", "float64", [2])], "outputs": [Y]}, "input 'x': no datatype 'float64'; did you mean FP64?"),
     ({"inputs": [("x", "complex", [2])], "outputs": [Y]}, "input 'x': no datatype 'complex'; expected one of BOOL, "),
     (
         {"inputs": [X], "outputs": [("y", "FP64", [-2])]},

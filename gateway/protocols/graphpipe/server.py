@@ -13,6 +13,7 @@ from gateway.core.types import (
     Signature,
     Tensor,
     Translate,
+    reply,
 )
 from gateway.protocols.graphpipe import metadata, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
@@ -42,7 +43,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     inputs, outputs = _inputs(infer), _requested_outputs(infer)
     config = infer.string(schema.InferRequest.CONFIG)
     parameters = decode_config(config, listener.limits, f"listener {listener.name!r}")
-    return Request(Operation.INFER, model, "", None, inputs, outputs, parameters, origin=message)
+    return Request(Operation.INFER, model, "", None, inputs, outputs, parameters, "", None, message)
 
 
 def _infer_request(message: Message) -> Table | None:
@@ -98,7 +99,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         return _encode_metadata(answer, request)
     assert isinstance(answer, Response)
     headers, data = encode_tensors(answer.outputs, "output")
-    return Message(headers=schema.OCTETS_HEADERS, parts=interleave(_STRUCTURES.get(headers), data), status=200)
+    return reply(schema.OCTETS_HEADERS, interleave(_STRUCTURES.get(headers), data), 200)
 
 
 def _encode_metadata(answer: Answer, request: Request) -> Message:

@@ -7,7 +7,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate
+from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
 from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
@@ -75,7 +75,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     model = _model(body)
     try:
         inputs = () if part else (*_inputs(operation, body), *_derivative_tensors(operation, body))
-        return Request(operation, model, inputs=inputs, parameters=_parameters(part, body, listener), part=part)
+        return Request(operation, model, "", None, inputs, (), _parameters(part, body, listener), part)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
 
@@ -132,7 +132,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]
-    return Message(headers=JSON_HEADERS, parts=encode_body(answer, translate.nan or NAN), status=200)
+    return reply(JSON_HEADERS, encode_body(answer, translate.nan or NAN), 200)
 
 
 def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:

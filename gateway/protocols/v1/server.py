@@ -8,7 +8,7 @@ from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Message, Nan, Request, Response, Translate
+from gateway.core.types import Answer, Message, Nan, Request, Response, Translate, reply
 from gateway.protocols.v1 import cloudevents, metadata
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
@@ -148,7 +148,7 @@ def _encode_explanation(answer: Answer, request: Request, translate: Translate) 
     if explanation.content_type == ANY_JSON and not explanation.shape:
         return Message(headers=JSON_HEADERS, parts=tuple(bytes_elements.unpack(explanation.data)), status=200)
     parts = write_body(Body(TensorFormat.ROWS, answer.outputs), EXPLANATION, translate.nan or "null", translate)
-    return Message(headers=JSON_HEADERS, parts=parts, status=200)
+    return reply(JSON_HEADERS, parts, 200)
 
 
 _ENCODERS: Mapping[str, Mapping[Operation, EncodeResponse]] = {

@@ -1,7 +1,7 @@
 """grps over gRPC, facing backends."""
 
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request
+from gateway.core.types import Answer, Message, Request, call
 from gateway.protocols.grps import client
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.grpc.errors import call_error
@@ -17,7 +17,7 @@ def encode_request(request: Request, target: Target) -> Message:
             parameter or an input that the message cannot carry.
     """
     path = f"/{GRPC_SERVICE}/{backend_method(request.operation)}"
-    return Message(path=path, parts=write_message(client.encode_request(request)), pattern=path)
+    return call(path, write_message(client.encode_request(request)))
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:

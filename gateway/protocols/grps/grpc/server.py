@@ -1,7 +1,7 @@
 """grps over gRPC, facing clients."""
 
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Request, Translate
+from gateway.core.types import NO_HEADERS, Answer, Message, Request, Translate, reply
 from gateway.protocols.grps import schema, server
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.protobuf.message import read_message, write_message
@@ -26,4 +26,4 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     Raises:
         GatewayError: INVALID_ARGUMENT naming an output that the reply cannot carry.
     """
-    return Message(parts=write_message(server.encode_response(answer, request, translate)))
+    return reply(NO_HEADERS, write_message(server.encode_response(answer, request, translate)))

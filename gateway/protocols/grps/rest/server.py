@@ -4,7 +4,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Translate
+from gateway.core.types import Answer, Message, Request, Translate, reply
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.rest import metrics_page
@@ -88,12 +88,12 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if grps.payload is Payload.BIN_DATA:
         body = bin_data_body(grps)
         if len(body) or not is_stream:
-            return Message(headers=OCTETS, parts=(body,), status=200)
+            return reply(OCTETS, (body,), 200)
         # An empty chunk would end the stream.
         grps = replace(grps, payload=Payload.STR_DATA)
     text = write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
-    return Message(headers=OCTETS if is_stream else JSON, parts=text, status=grps.status.code)
+    return reply(OCTETS if is_stream else JSON, text, grps.status.code)
 
 
 def encode_end(request: Request) -> Message:

@@ -7,7 +7,7 @@ from gateway.core.errors import unsupported
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, ParameterValue, Request, Response
+from gateway.core.types import Answer, Buffer, Message, ParameterValue, Request, Response, call
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.protocols.v2.extensions import check_operation, check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
@@ -49,7 +49,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation not in schema.REQUESTS:
         raise unsupported(f"V2 gRPC has no operation {request.operation.value}")
     method, kind = schema.REQUESTS[request.operation]
-    return Message(path=method, parts=(_write_request(kind, request, target).SerializeToString(),), pattern=method)
+    return call(method, (_write_request(kind, request, target).SerializeToString(),))
 
 
 def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Protobuf:
@@ -70,11 +70,11 @@ def _encode_infer(request: Request, target: Target) -> Message:
     method, _ = schema.REQUESTS[request.operation]
     lacking = _LACKING.get(target.flavor)
     if (original := request_as_it_came(request, REQUEST, lacking)) is not None:
-        return Message(path=method, parts=original.parts, pattern=method)
+        return call(method, original.parts)
     head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
     parts = write_inference(head, REQUEST, inputs, target.flavor)
-    return Message(path=method, parts=parts, pattern=method)
+    return call(method, parts)
 
 
 # --- responses ---

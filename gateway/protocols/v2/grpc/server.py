@@ -7,6 +7,7 @@ from gateway.core.frozen import extended, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import (
+    NO_HEADERS,
     Answer,
     Message,
     Parameters,
@@ -15,6 +16,7 @@ from gateway.core.types import (
     RequestedOutput,
     Response,
     Translate,
+    reply,
 )
 from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
@@ -173,8 +175,8 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
     assert isinstance(answer, Response)
     if (original := response_as_it_came(answer, request, RESPONSE)) is not None:
-        return Message(parts=original.parts)
-    return Message(parts=_write_response(answer, request, answer.parameters))
+        return reply(NO_HEADERS, original.parts)
+    return reply(NO_HEADERS, _write_response(answer, request, answer.parameters))
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -146,7 +146,7 @@ def read_tensors(inference: InferenceFields, kind: MessageKind, limit: int) -> t
             check_raw(data, datatype, shape, what)
         else:
             data = read_contents(contents, datatype, shape, limit, what)
-        tensors[name] = Tensor(name, datatype, shape, data, parameters=parameters)
+        tensors[name] = Tensor(name, datatype, shape, data, "", parameters)
     if len(inference.raw) > len(tensors):
         raise DecodeError(f"{len(inference.raw)} {kind.raw} for {len(tensors)} {kind.role}s")
     return tuple(tensors.values())

@@ -11,7 +11,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import extended, frozen, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate
+from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate, reply
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import events, extensions, generate, metadata, verbatim
@@ -61,8 +61,9 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
         inputs,
         outputs,
         forwarded,
-        deadline=deadline,
-        origin=_origin(message, binary_data_output, binary_data),
+        "",
+        deadline,
+        _origin(message, binary_data_output, binary_data),
         original=verbatim.of_request(document, header, message, inputs, outputs, forwarded),
     )
 
@@ -202,7 +203,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     assert isinstance(answer, Response)
     original = answer.original and verbatim.response_as_it_came(answer, request, _form_of(answer, request), translate)
     if original is not None:
-        return Message(headers=verbatim.headers_of(original), parts=original.parts, status=200)
+        return reply(verbatim.headers_of(original), original.parts, 200)
     return _encode_response(answer, request, request.origin, translate)
 
 
@@ -234,8 +235,8 @@ def _encode_response(answer: Answer, request: Request, origin: Message | None, t
     document = json.write_parts(_response_document(answer, request, outputs))
     if not tensors:
         # like Triton, without the header if every binary tensor is empty
-        return Message(headers=JSON_HEADERS, parts=document, status=200)
-    return Message(headers=binary_headers(sum(map(len, document))), parts=(*document, *tensors), status=200)
+        return reply(JSON_HEADERS, document, 200)
+    return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
 
 
 def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Outputs:

@@ -96,13 +96,13 @@ def _read_tensor(name: str, entry: JsonObject, role: str, binary: BinaryTensors,
     if array is None:
         data: Buffer = binary.take(size, what)
         check_raw(data, datatype, shape, what)
-        return Tensor(name, datatype, shape, data, parameters=parameters)
+        return Tensor(name, datatype, shape, data, "", parameters)
     if datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
     _check_nesting(array, shape, what)
     check_size(shape, datatype, limit, what)
     data = _read_data(array.values, datatype, parameters, what)
-    return Tensor(name, datatype, shape, data, parameters=parameters)
+    return Tensor(name, datatype, shape, data, "", parameters)
 
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from gateway.core.deadlines import Deadline
 from gateway.core.errors import DecodeError, GatewayError, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Message
+from gateway.core.types import Buffer, Message, reply
 from gateway.http2.connection import Stream
 from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.errors import unreachable
@@ -94,7 +94,7 @@ class ClientCall:
             return Message(headers=self.end.metadata, parts=(self.end.text,), status=self.end.status)
         if body is None and not self.is_streamed:
             raise failures.no_message()
-        return Message(headers=self.end.metadata, parts=() if body is None else (body,))
+        return reply(self.end.metadata, () if body is None else (body,))
 
     # For the connection. All but `fail` raise TransportError for what no reply may be.
 

@@ -8,7 +8,7 @@ import httptools
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Message, ReplyMessage
+from gateway.core.types import Buffer, Headers, Message, reply_message
 from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 
@@ -214,9 +214,7 @@ class ReplyReader:
         elif self._size >= MIN_COUNTED:
             body = PROCESS_MEMORY.track(body)
         self.body_buffer = None
-        self.message = ReplyMessage(
-            status=self._status, headers=Headers(self._headers), parts=(body,), close=self._close
-        )
+        self.message = reply_message(Headers(self._headers), (body,), self._status, self._close)
         self.keep_alive = keep_alive
         del self._parser  # it refers to this reader
 

@@ -1,18 +1,23 @@
 """The connector against an endpoint whose every byte the test decides."""
 
 import asyncio
+import re
 import socket
+import struct
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
-from gateway.core.protocol import Limits
-from gateway.core.types import Message
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, StreamForm, Target
+from gateway.core.types import Message, Request, tensor
+from gateway.registry import protocols
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.client.connection import MAX_UNREQUESTED
+from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, ClientConnection
 from gateway.transports.tcp.client.connector import TcpConnector
 from tests.transports.tcp.toy_protocol import (
     GENEROUS,
@@ -360,6 +365,44 @@ async def test_a_call_that_was_never_written_says_so() -> None:
     assert not sent[-1]
 
 
+class Slow(TcpConnector):
+    """Sends its request once it knows that the endpoint has closed the connection."""
+
+    async def _open(self) -> ClientConnection:
+        connection = await super()._open()
+        while not connection._transport.is_closing():  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0)
+        return connection
+
+
+@pytest.mark.parametrize("protocol", ["grps-brpc", "mip"])
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize("reset", [False, True])
+async def test_an_endpoint_that_closes_each_connection_at_once(protocol: str, knows: bool, reset: bool) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if reset:
+            at_once = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            writer.transport.abort()
+
+    form = protocols()[protocol]
+    assert isinstance(form.carrier, StreamForm)
+    request = Request(Operation.INFER, model="m", inputs=(tensor("x", np.array([[1.0]])),))
+    async with serving(handle) as address:
+        connector = (Slow if knows else TcpConnector)(
+            address, framing=form.carrier.framing, connection_per_call=False, limits=Limits()
+        )
+        for _ in range(20):
+            with pytest.raises(TransportError) as failure:
+                async with asyncio.timeout(GENEROUS):
+                    await connector.exchange(form.encode_request(request, Target()))
+            error = failure.value
+            assert (error.status, error.reason) == (Status.UNAVAILABLE, Reason.UNREACHABLE)
+            assert not (knows and error.sent)
+            assert re.search("closed|reset|broken", error.message)
+        await connector.close()
+
+
 @pytest.mark.parametrize("size", [10, IN_THREAD + 1], ids=["at once", "in a thread"])
 async def test_a_compressed_reply_is_inflated(size: int) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -420,7 +463,8 @@ async def fails(address: str, text: str = "one", **settings: object) -> Transpor
         (b"", Status.UNAVAILABLE, "the connection was closed without a reply"),
         (packet("abc")[:5], Status.UNAVAILABLE, "the connection was closed in the middle of a reply"),
         (packet("abc")[:11], Status.UNAVAILABLE, "the connection was closed in the middle of a reply"),
-        (b"HTTP/1.1 400", Status.INTERNAL, "reply: magic b'H', expected b'T'"),
+        (b"SSH-2.0-OpenSSH", Status.INTERNAL, "reply: magic b'S', expected b'T'"),
+        (b"HTTP/1.1 400", Status.INTERNAL, "reply: the first bytes are not of this protocol; it seems to be an HTTP"),
         (HEADER.pack(b"T", 0, 0xFFFFFFFF), Status.INTERNAL, "reply: a message of 4294967295 bytes is larger than"),
     ],
 )

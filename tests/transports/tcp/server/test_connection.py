@@ -236,13 +236,13 @@ async def test_a_message_over_the_limit_has_the_same_time_limits() -> None:
 
 async def test_a_multiplexed_connection_may_be_idle_once_it_was_used() -> None:
     async with (
-        listening(framing=TAGGED, timeouts=Timeouts(idle=0.01)) as listener,
+        listening(framing=TAGGED, timeouts=Timeouts(idle=0.1)) as listener,
         connected(listener) as (reader, writer),
-        connected(listener) as (unused, _),
     ):
         writer.write(packet("one", 1))
         assert await read_packet(reader) == (1, "ONE")
-        assert await read_all(unused) == b""  # 0.01 s have passed
+        async with connected(listener) as (unused, _):
+            assert await read_all(unused) == b""  # 0.1 s have passed
         writer.write(packet("two", 2))
         assert await read_packet(reader) == (2, "TWO")
 
