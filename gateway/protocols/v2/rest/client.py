@@ -55,8 +55,11 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_outputs(request.outputs, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
-    if (original := verbatim.request_as_it_came(request, form.form, form.lacking)) is not None:
-        return Message("POST", path, verbatim.headers_of(original), original.parts)
+    original = request.original
+    if original is not None and original.form is form.form:
+        original = verbatim.request_as_it_came(request, form.form, form.lacking)
+        if original is not None:
+            return Message("POST", path, verbatim.headers_of(original), original.parts)
     headers, parts = (_write_binary if form.form is BodyForm.BINARY else _write_json)(request, form.lacking)
     return Message("POST", path, headers, parts)
 
