@@ -36,6 +36,8 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
         request.id,
         response.parameters,
         response.origin,
+        False,
+        response.original,
     )
 
 

@@ -12,6 +12,7 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
+from gateway.core.original import Original
 from gateway.core.principal import Principal
 from gateway.core.record import Record
 from gateway.core.spans import Span
@@ -430,6 +431,8 @@ class Request:
     """The try at an endpoint that the request is part of, if the record notes spans."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
+    original: Original | None = field(default=None, repr=False, compare=False)
+    """The body that it was read from, if that says the same and nothing else."""
 
     @property
     def client(self) -> str:
@@ -455,8 +458,8 @@ class ControlRequest(Request):
 
 @frozen
 class Response:
-    """The answer to `infer` and to the derivatives. `origin` and `schemaless` are as in Request, with outputs for
-    inputs."""
+    """The answer to `infer` and to the derivatives. `origin`, `schemaless` and `original` are as in Request, with
+    outputs for inputs."""
 
     outputs: tuple[Tensor, ...] = ()
     model: str = ""
@@ -465,6 +468,7 @@ class Response:
     parameters: Parameters = field(default_factory=dict)
     origin: Message | None = None
     schemaless: bool = False
+    original: Original | None = field(default=None, repr=False, compare=False)
 
 
 @frozen

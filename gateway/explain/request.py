@@ -17,6 +17,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
 from gateway.core.frozen import frozen, replace, set_field
 from gateway.core.operations import CALLS
+from gateway.core.original import Original
 from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination
 from gateway.core.types import Answer, Message, Request, Response
@@ -42,6 +43,8 @@ class MessageShown:
     size: int
     beginning: str
     status: int = 0
+    as_it_came: bool = False
+    """The body is sent on as the gateway got it."""
 
 
 @frozen
@@ -258,6 +261,7 @@ class _Journey:
         self._stage = "transport"
         self._seconds: list[tuple[str, float]] = []
         self._request: Request | None = None
+        self._reply_original: Original | None = None
 
     async def end(self) -> Explanation:
         """The explanation, once the request is answered, refused, or would be sent."""
@@ -281,7 +285,7 @@ class _Journey:
             rows=len(self._model_calls()),
             inputs=self._inputs(),
             signature=self._signature(),
-            reply=None if reply is None else shown_message(reply),
+            reply=None if reply is None else shown_message(reply, self._reply_original),
             seconds=tuple(self._seconds),
         )
 
@@ -310,7 +314,9 @@ class _Journey:
         self._took("backend", began)
         self._stage, began = "encode", perf_counter()
         self._found = replace(self._found, outputs=self._outputs(answers))
-        reply = protocol.encode_response(answers[-1], request, destination.translate)
+        answer = answers[-1]
+        reply = protocol.encode_response(answer, request, destination.translate)
+        self._reply_original = answer.original if isinstance(answer, Response) else None
         self._took("encode", began)
         return reply
 
@@ -400,18 +406,26 @@ def _shown_call(call: Call) -> CallShown:
     operation = "passthrough" if call.request is None else call.request.operation.value
     reply = None if call.reply is None else shown_message(call.reply)
     exchange = call.exchange if call.reply is not None or call.error else None
+    message = shown_message(call.message, None if call.request is None else call.request.original)
     return CallShown(
-        call.target.backend, call.target.address, operation, shown_message(call.message), call.encode, exchange,
-        call.decode, reply, call.error,
-    )  # fmt: skip
+        call.target.backend,
+        call.target.address,
+        operation,
+        message,
+        call.encode,
+        exchange,
+        call.decode,
+        reply,
+        call.error,
+    )
 
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def shown_message(message: Message) -> MessageShown:
-    """`message` as an explanation shows it."""
+def shown_message(message: Message, original: Original | None = None) -> MessageShown:
+    """`message` as an explanation shows it. `original` is that of the value in it."""
     size = sum(len(part) for part in message.parts)
     beginning = b""
     for part in message.parts:
@@ -421,7 +435,8 @@ def shown_message(message: Message) -> MessageShown:
     )
     path = f"{message.path}?{message.query}" if message.query else message.path
     headers = tuple((name, "***" if name in SECRET_HEADERS else text) for name, text in message.headers)
-    return MessageShown(message.method, path, headers, size, text, message.status)
+    as_it_came = original is not None and message.parts is original.parts
+    return MessageShown(message.method, path, headers, size, text, message.status, as_it_came)
 
 
 def _shown_request(request: Request) -> RequestShown:

@@ -110,7 +110,8 @@ def _message_lines(what: str, message: MessageShown) -> Iterator[str]:
     method = f" {message.method}" if message.method and message.method != message.path else ""
     path = f" {message.path}" if message.path else ""
     address = f"{method}{path}{status}".strip()
-    yield f"{what}: {address}{', ' if address else ''}{message.size} bytes"
+    sent = ", sent as it came" if message.as_it_came else ""
+    yield f"{what}: {address}{', ' if address else ''}{message.size} bytes{sent}"
     for name, text in message.headers:
         yield f"  {name}: {text}"
     if message.beginning:

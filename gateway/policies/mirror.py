@@ -208,7 +208,7 @@ class Mirror:
             self._begin(beside, request, invalid_input(""), began)
             raise
         if isinstance(answer, Response):
-            self._begin(beside, request, replace(answer, origin=None), began)
+            self._begin(beside, request, replace(answer, origin=None, original=None), began)
         return answer
 
     def _begin(self, beside: Handler, request: Request, expected: Outcome, began: float) -> None:
@@ -235,6 +235,7 @@ class Mirror:
         return replace(
             request,
             origin=None if origin is None else replace(origin, parts=(), record=None, span=None),
+            original=None,
             deadline=asyncio.get_running_loop().time() + seconds,
             time_limit=seconds,
             translate=DEFAULT_TRANSLATE,

@@ -7,13 +7,14 @@ from gateway.core.errors import unsupported
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, call
+from gateway.core.types import Answer, Buffer, Message, ParameterValue, Request, Response, call
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.protocols.v2.extensions import check_operation, check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
 from gateway.protocols.v2.grpc.parameters import read_parameters
+from gateway.protocols.v2.grpc.recalled import recall, remember, request_as_it_came
 from gateway.protocols.v2.grpc.streams import unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
@@ -66,11 +67,13 @@ def _encode_infer(request: Request, target: Target) -> Message:
     check_version(request.version, target)
     if request.outputs:
         check_outputs(request.outputs, target)
-    head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
+    method, _ = schema.REQUESTS[request.operation]
     lacking = _LACKING.get(target.flavor)
+    if (original := request_as_it_came(request, REQUEST, lacking)) is not None:
+        return call(method, original.parts)
+    head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
     parts = write_inference(head, REQUEST, inputs, target.flavor)
-    method, _ = schema.REQUESTS[request.operation]
     return call(method, parts)
 
 
@@ -124,9 +127,13 @@ def _unwrap(reply: Message) -> Buffer:
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
     """The ModelInferResponse in `body`, raw or typed, which is all of `reply`'s body or a part of it."""
+    if (layout := recall(body, RESPONSE)) is not None:
+        outputs, known, none = layout.read(bytes(body)), layout.head, dict[str, ParameterValue]()
+        original = layout.original(reply, outputs, none) if body is reply.body else None
+        return Response(outputs, known.model, known.version, None, none, reply, original=original)
     inference = read_inference(body, RESPONSE)
     head = inference.message
-    return Response(
+    response = Response(
         read_tensors(inference, RESPONSE, target.limits.message),
         head.model_name,
         head.model_version,
@@ -134,3 +141,7 @@ def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
         read_parameters(head.parameters, "the response", reply=True),
         reply,
     )
+    if inference.raw and not head.parameters:
+        said = InferenceHead(response.model, response.version, response.id, response.parameters)
+        remember(body, RESPONSE, said, response.outputs)
+    return response

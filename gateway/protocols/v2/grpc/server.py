@@ -11,6 +11,7 @@ from gateway.core.types import (
     Answer,
     Message,
     Parameters,
+    ParameterValue,
     Request,
     RequestedOutput,
     Response,
@@ -21,6 +22,7 @@ from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters
+from gateway.protocols.v2.grpc.recalled import Layout, recall, remember, response_as_it_came
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
 from gateway.protocols.v2.grpc.tensors import (
@@ -48,7 +50,10 @@ _WHAT = "the request"
 
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
-    inference = read_inference(message.body, REQUEST)
+    body = message.body
+    if (layout := recall(body, REQUEST)) is not None:
+        return _recalled(operation, message, layout)
+    inference = read_inference(body, REQUEST)
     head = inference.message
     inputs = read_tensors(inference, REQUEST, listener.limits.message)
     parameters = read_parameters(head.parameters, _WHAT)
@@ -56,7 +61,7 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     deadline = take_deadline(parameters, message, _WHAT) if parameters else None
     # perf_analyzer also sets it on unary calls
     empty_final = take_flag(parameters, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM
-    return Request(
+    request = Request(
         operation,
         head.model_name,
         head.model_version,
@@ -66,6 +71,26 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
         without_consumed(parameters, message),
         deadline=deadline,
         origin=extended(EmptyFinalMessage, message) if empty_final else message,
+    )
+    if inference.raw and not head.parameters:
+        said = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
+        remember(body, REQUEST, said, inputs)
+    return request
+
+
+def _recalled(operation: Operation, message: Message, layout: Layout) -> Request:
+    """The request in a message of a known layout."""
+    inputs, head, none = layout.read(bytes(message.body)), layout.head, dict[str, ParameterValue]()
+    return Request(
+        operation,
+        head.model,
+        head.version,
+        None,
+        inputs,
+        head.outputs,
+        none,
+        origin=message,
+        original=layout.original(message, inputs, none),
     )
 
 
@@ -149,6 +174,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
     """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
     assert isinstance(answer, Response)
+    if (original := response_as_it_came(answer, request, RESPONSE)) is not None:
+        return reply(NO_HEADERS, original.parts)
     return reply(NO_HEADERS, _write_response(answer, request, answer.parameters))
 
 

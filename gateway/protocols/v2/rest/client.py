@@ -14,13 +14,14 @@ from gateway.core.types import Answer, Buffer, Headers, Message, Request, Reques
 from gateway.protocols.v2.extensions import check_operation, check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.rest import extensions, generate, metadata
+from gateway.protocols.v2.rest import extensions, generate, metadata, verbatim
 from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
+from gateway.protocols.v2.rest.verbatim import BodyForm
 from gateway.protocols.v2.tensors import widen
 
 # --- inference requests ---
@@ -30,19 +31,19 @@ from gateway.protocols.v2.tensors import widen
 class _FlavorForm:
     """The form in which servers of a flavor take tensors: binary or JSON, and the datatypes that they lack."""
 
-    binary: bool
+    form: BodyForm
     lacking: frozenset[Datatype] = frozenset()
     needs_id: bool = False
     """They fail on a request without an id."""
 
 
-_BINARY_FORM = _FlavorForm(binary=True)
+_BINARY_FORM = _FlavorForm(BodyForm.BINARY)
 _FORMS = {
     # its models answer with the request's id, and its JSON replies cannot carry None
-    KSERVE: _FlavorForm(binary=True, lacking=frozenset({Datatype.BF16}), needs_id=True),
+    KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
     # it has no binary extension, but accepts FP16 as JSON
-    MLSERVER: _FlavorForm(binary=False, lacking=frozenset({Datatype.BF16})),
-    PLAIN: _FlavorForm(binary=False, lacking=WITHOUT_JSON),
+    MLSERVER: _FlavorForm(BodyForm.JSON, lacking=frozenset({Datatype.BF16})),
+    PLAIN: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
 }
 """By flavor; the others take every datatype in binary."""
 
@@ -54,7 +55,12 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_outputs(request.outputs, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
-    headers, parts = (_write_binary if form.binary else _write_json)(request, form.lacking)
+    original = request.original
+    if original is not None and original.form is form.form:
+        original = verbatim.request_as_it_came(request, form.form, form.lacking)
+        if original is not None:
+            return Message("POST", path, verbatim.headers_of(original), original.parts)
+    headers, parts = (_write_binary if form.form is BodyForm.BINARY else _write_json)(request, form.lacking)
     return Message("POST", path, headers, parts)
 
 
@@ -172,6 +178,7 @@ def _decode_infer(reply: Message, limits: Limits) -> Response:
         document["id"] if isinstance(document.get("id"), str) else None,
         parameters,
         reply,
+        original=verbatim.of_response(document, header, reply, outputs, parameters),
     )
 
 

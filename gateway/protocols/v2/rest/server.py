@@ -14,7 +14,7 @@ from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSetting
 from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate, reply
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.rest import events, extensions, generate, metadata
+from gateway.protocols.v2.rest import events, extensions, generate, metadata, verbatim
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
@@ -52,6 +52,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
     outputs, binary_data = _read_outputs(document)
     deadline = take_deadline(parameters, message, _WHAT)
+    forwarded = without_consumed(parameters, message)
     return Request(
         INFER,
         message.captures["model"],
@@ -59,10 +60,11 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
         read_id(document),
         inputs,
         outputs,
-        without_consumed(parameters, message),
+        forwarded,
         "",
         deadline,
         _origin(message, binary_data_output, binary_data),
+        original=verbatim.of_request(document, header, message, inputs, outputs, forwarded),
     )
 
 
@@ -198,7 +200,19 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     """The response, with each output in the form that the client asked for; JSON if it did not ask."""
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
+    assert isinstance(answer, Response)
+    original = answer.original and verbatim.response_as_it_came(answer, request, _form_of(answer, request), translate)
+    if original is not None:
+        return reply(verbatim.headers_of(original), original.parts, 200)
     return _encode_response(answer, request, request.origin, translate)
+
+
+def _form_of(response: Response, request: Request) -> verbatim.BodyForm | None:
+    """The form in which the client wants all outputs; None if it wants some in each."""
+    origin = request.origin
+    if not isinstance(origin, BinaryOutputMessage):
+        return verbatim.BodyForm.JSON
+    return verbatim.BodyForm.BINARY if all(origin.wants_binary(each.name) for each in response.outputs) else None
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:

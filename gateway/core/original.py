@@ -1,0 +1,64 @@
+"""The bytes that a Request or a Response was read from, for sending them on as they came.
+
+Between two sides of the same wire form a body can go on without being written again, if it says what the value says and
+nothing else: no unknown member, none that the gateway keeps for itself, nothing that is accepted but would be written
+otherwise. The codec that read the body finds that out when it is to write the value; nobody else has to.
+
+Whoever changes a Request or a Response makes a new one with other tensors, outputs or parameters in it, and does not
+have to know of this: the objects that were read are compared by identity, so a body is never sent for a value that it
+does not say.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.core.types import Buffer, Parameters, Request, RequestedOutput, Response, Tensor
+
+
+class Original:
+    """A body, and what was read from it.
+
+    - `form`: what the body is written in, known to the codec that set it.
+    - `parts`: the body.
+    - `tensors`, `outputs`, `parameters`: the objects in the value; `outputs` are those that a request asks for.
+    - `id`, `model`, `version`: as they are in the body; None where it has none.
+    - `evidence`: what the codec needs to find out whether the body says nothing else.
+    """
+
+    __slots__ = ("evidence", "form", "id", "model", "outputs", "parameters", "parts", "tensors", "version")
+
+    def __init__(
+        self,
+        form: object,
+        parts: "tuple[Buffer, ...]",
+        tensors: "tuple[Tensor, ...]",
+        outputs: "tuple[RequestedOutput, ...]",
+        parameters: "Parameters",
+        id: object = None,
+        model: object = None,
+        version: object = None,
+        evidence: Any = None,
+    ) -> None:
+        self.form = form
+        self.parts = parts
+        self.tensors = tensors
+        self.outputs = outputs
+        self.parameters = parameters
+        self.id = id
+        self.model = model
+        self.version = version
+        self.evidence = evidence
+
+    def is_of_request(self, request: "Request") -> bool:
+        """Whether the request's tensors, outputs, parameters and id are still those that were read from the body. Model
+        and version are not compared: some wires have them in the path."""
+        return (
+            self.tensors is request.inputs
+            and self.outputs is request.outputs
+            and self.parameters is request.parameters
+            and self.id == request.id
+        )
+
+    def is_of_response(self, response: "Response") -> bool:
+        """As `is_of_request`, of tensors and parameters. A reply has the names and the id of the client's request."""
+        return self.tensors is response.outputs and self.parameters is response.parameters
