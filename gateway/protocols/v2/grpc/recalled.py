@@ -1,7 +1,7 @@
 """Inference messages like one that came before: equal to it in all but the contents of tensors.
 
 Clients and servers send the same names, datatypes and shapes again and again. The first such message is parsed and
-checked, and written again: if that gives the same bytes, they say what was read and nothing else. Then its Layout is
+checked, and written again: if that gives the same bytes, they say what was read and nothing else. Then its MessageLayout is
 remembered: the bytes around the raw contents, and what they say. The next message with these bytes at these places
 needs no parsing, and can go on as it came.
 
@@ -28,7 +28,7 @@ _MOST = 256
 
 
 @frozen
-class Layout:
+class MessageLayout:
     """What messages of one size say and where, all but their contents.
 
     - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
@@ -51,10 +51,10 @@ class Layout:
         return Original(self.kind, message.parts, tensors, head.outputs, parameters, None, head.model, head.version)
 
 
-_layouts: dict[tuple[str, int, bytes], Layout] = {}
+_layouts: dict[tuple[str, int, bytes], MessageLayout] = {}
 
 
-def recall(body: Buffer, kind: MessageKind) -> Layout | None:
+def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     """The layout of `body`, if it is known."""
     if type(body) is not bytes:
         return None
@@ -88,7 +88,7 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
         found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
     if len(_layouts) >= _MOST:
         _layouts.clear()
-    layout = Layout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
+    layout = MessageLayout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
     _layouts[kind.role, len(body), body[:_BEGINNING]] = layout
 
 

@@ -22,7 +22,7 @@ from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.recalled import Layout, recall, remember, response_as_it_came
+from gateway.protocols.v2.grpc.recalled import MessageLayout, recall, remember, response_as_it_came
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
 from gateway.protocols.v2.grpc.tensors import (
@@ -78,7 +78,7 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     return request
 
 
-def _recalled(operation: Operation, message: Message, layout: Layout) -> Request:
+def _recalled(operation: Operation, message: Message, layout: MessageLayout) -> Request:
     """The request in a message of a known layout."""
     inputs, head, none = layout.read(bytes(message.body)), layout.head, dict[str, ParameterValue]()
     return Request(
