@@ -174,6 +174,7 @@ def _response_says_no_more(original: Original) -> bool:
     return (
         document.keys() <= _RESPONSE
         and None not in document.values()
+        and document.get("parameters") != {}  # which the gateway does not write
         and len(document.get("parameters", _NO_PARAMETERS)) == len(original.parameters)
         # without a byte of binary data the gateway writes JSON, like Triton
         and (original.form is BodyForm.JSON or any(len(each.data) for each in original.tensors))
@@ -213,7 +214,7 @@ def _is_json(entry: JsonObject, tensor: Tensor, header: Buffer) -> bool:
         return False
     if len(entry) != 4:
         parameters = entry.get("parameters")
-        if len(entry) != 5 or parameters is None or len(parameters) != len(tensor.parameters):
+        if len(entry) != 5 or not parameters or len(parameters) != len(tensor.parameters):
             return False
     values = array.values
     if isinstance(values, bytes) or len(values) == 0:

@@ -231,6 +231,7 @@ def test_a_reply_comes_back(body: bytes, asked: Request) -> None:
         REPLY[:-1] + b',"id":null}',
         REPLY[:-1] + b',"model_version":""}',
         REPLY[:-1] + b',"parameters":null}',
+        REPLY[:-1] + b',"parameters":{}}',
         REPLY[:-1] + b',"parameters":{"headers":{"server":"secret"}}}',
         REPLY[:-1] + b',"parameters":{"x":null}}',
         REPLY[:-1] + b',"traceback":"..."}',
