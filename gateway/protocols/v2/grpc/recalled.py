@@ -1,7 +1,7 @@
 """Inference messages like one that came before: equal to it in all but the contents of tensors.
 
 Clients and servers send the same names, datatypes and shapes again and again. The first such message is parsed and
-checked, and written again: if that gives the same bytes, they say what was read and nothing else. Then its MessageLayout is
+checked, and written again: if that gives the same bytes, they say what was read and nothing else. Then its layout is
 remembered: the bytes around the raw contents, and what they say. The next message with these bytes at these places
 needs no parsing, and can go on as it came.
 
