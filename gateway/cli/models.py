@@ -40,10 +40,7 @@ def models(
             dir_okay=False,
         ),
     ] = None,
-    names: Annotated[
-        list[str],
-        typer.Option("--model", metavar="NAME", help="A model that the server may have, if it lists none. Repeatable."),
-    ] = [],  # noqa: B006 - typer copies it
+    names: server_options.ModelNames = [],  # noqa: B006 - typer copies it
     timeout: server_options.Seconds = SECONDS,
     headers: server_options.Headers = [],  # noqa: B006
     key: server_options.Key = None,

@@ -24,6 +24,10 @@ CertificateKey = Annotated[str | None, typer.Option("--certificate-key", metavar
 ServerName = Annotated[str | None, typer.Option("--server-name", metavar="NAME", help="The name in the certificate.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")]
 Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Wait so long for each reply.", min=0.01)]
+ModelNames = Annotated[
+    list[str],
+    typer.Option("--model", metavar="NAME", help="A model that the server may have, if it lists none. Repeatable."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 
 

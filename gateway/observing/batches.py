@@ -6,6 +6,7 @@ it, so each is read once, here.
 
 from collections.abc import Sequence
 from struct import pack
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +39,12 @@ class RequestKind:
         self.status, self.reason, self.tries, self.code = status, reason, tries, code
 
 
-class _Kinds(dict[tuple[str, str, str, str, str, str, str, str, str, str, str, int, int], RequestKind]):
-    def __missing__(
-        self, fields: tuple[str, str, str, str, str, str, str, str, str, str, str, int, int]
-    ) -> RequestKind:  # fmt: skip
+_Fields: TypeAlias = tuple[str, str, str, str, str, str, str, str, str, str, str, int, int]
+"""The arguments of RequestKind."""
+
+
+class _Kinds(dict[_Fields, RequestKind]):
+    def __missing__(self, fields: _Fields) -> RequestKind:
         if len(self) >= MOST_KINDS:
             self.clear()
         kind = self[fields] = RequestKind(*fields)

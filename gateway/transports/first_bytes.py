@@ -79,7 +79,7 @@ class SharedContext(ConnectionContext):
 class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     """A connection that is not recognised yet. It counts as a connection of the listener, may be silent for as long as
     an idle one, and has `Timeouts.head` seconds from its first byte on. A connection that is one too many is told so by
-    the transport that it turns out to speak."""
+    the transport that it turns out to speak; for that it has `Timeouts.grace` seconds in place of both."""
 
     HEAD_NAME = "the bytes that tell the protocol"
 
@@ -89,6 +89,8 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         super().__init__(context)
         self._early = b""
         """What has arrived: not more than the longest magic."""
+        self._head_seconds = context.timeouts.head
+        """The time from the first byte until it is recognised."""
 
     @property
     def unanswered(self) -> int:
@@ -135,7 +137,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._early = bytes(received)
         if self._phase is Phase.IDLE:
             self._phase = Phase.HEAD
-            self._alarm.set(self._context.timeouts.head)
+            self._alarm.set(self._head_seconds)
 
     def eof_received(self) -> None:
         """The client has closed, or will send nothing more: the connection is closed."""
@@ -171,7 +173,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
 
     def _reject_connection(self, error: GatewayError) -> None:
         """Nobody knows yet in which words to refuse it. A client that says nothing is not waited for."""
-        self._idle_seconds = self._context.timeouts.grace
+        self._idle_seconds = self._head_seconds = self._context.timeouts.grace
         self._alarm.set(self._idle_seconds)
 
     def _reject(self, error: GatewayError) -> None:

@@ -16,7 +16,7 @@ from gateway.core.transport import Exchanges, Listener
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import SCRATCH_BYTES, FirstBytes, Opening, Served, SharedContext
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
+from gateway.transports.sockets import bound_server, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tls import accepting
 
@@ -80,16 +80,7 @@ class SharedListener(BaseListener):
         Raises:
             OSError: the address is taken, not allowed, or not of this machine.
         """
-        self._server = await asyncio.get_running_loop().create_server(
-            self._make_connection,
-            address.host,
-            address.port,
-            backlog=BACKLOG,
-            reuse_port=address.shared,
-            start_serving=False,
-        )
-        for sock in self._server.sockets:
-            keep_probing(sock)
+        self._server = await bound_server(self._make_connection, address)
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
         await self._server.start_serving()
 

@@ -13,6 +13,8 @@ from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from gateway.core.address import Address
+
 BACKLOG = 2048
 """Connections that the kernel may complete before the gateway accepts them; Linux caps it at net.core.somaxconn."""
 
@@ -82,6 +84,20 @@ def unconfirmed(descriptor: int) -> int:
     if not _HAS_UNCONFIRMED:
         return 0
     return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Address) -> asyncio.Server:
+    """A server bound to a TCP address, which accepts no connections yet.
+
+    Raises:
+        OSError: the address is taken, not allowed, or not of this machine.
+    """
+    server = await asyncio.get_running_loop().create_server(
+        protocol, address.host, address.port, backlog=BACKLOG, reuse_port=address.shared, start_serving=False
+    )
+    for sock in server.sockets:
+        keep_probing(sock)
+    return server
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:

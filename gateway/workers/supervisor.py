@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.5
 """How long workers have to tell what they have counted, before it is told without them."""
 GATHER_INTERVAL = 1.0
+SECONDS_TO_START = 60.0
+"""How long a worker may take until it is ready; then it is killed, and started again."""
 SECONDS_TO_CLOSE = 10.0
 """How long a worker that has drained may take to close everything; then it is killed."""
 FIRST_PAUSE = 0.1
@@ -72,6 +74,19 @@ class WorkerProcess:
         Raises:
             WorkerError: it cannot serve it, or has ended.
         """
+        try:
+            async with asyncio.timeout(SECONDS_TO_START):
+                await self._start()
+        except ChannelClosedError:
+            raise WorkerError(f"worker {self.number} has ended while it started") from None
+        except TimeoutError:
+            raise WorkerError(f"worker {self.number} was not ready within {SECONDS_TO_START:g} s") from None
+        except GatewayError as error:
+            raise WorkerError(error.message) from error
+        except OSError as error:
+            raise WorkerError(f"the process of worker {self.number} cannot be started: {error.strerror}") from error
+
+    async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         slots = self.slots = HeldSlots(lambda: self._supervisor.gateway)
@@ -87,20 +102,22 @@ class WorkerProcess:
         with theirs:
             # A session of its own: Ctrl-C at a terminal goes to the supervisor only, which passes it on.
             command = (sys.executable, "-m", "gateway.workers", str(theirs.fileno()))
-            self._process = await asyncio.create_subprocess_exec(
-                *command, pass_fds=(theirs.fileno(),), start_new_session=True
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command, pass_fds=(theirs.fileno(),), start_new_session=True
+                )
+            except BaseException:
+                ours.close()
+                raise
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
         config, is_first = self._supervisor.config, self.number == 1
-        try:
-            error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first)
-        except ChannelClosedError:
-            raise WorkerError(f"worker {self.number} has ended while it started") from None
+        error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first)
         if error:
             raise WorkerError(error)
         async with self._supervisor.reloading:
-            if self._supervisor.config is not config:  # a reload came while it started
-                await channel.ask("reload", pickle.dumps(self._supervisor.config))
+            now = self._supervisor.config
+            if now is not config and (error := await channel.ask("reload", pickle.dumps(now))):
+                raise WorkerError(error)
             self.is_ready = True
 
     async def ended(self) -> int:
@@ -349,7 +366,7 @@ class Supervisor:
         worker.restarts += 1
         try:
             await worker.start()
-        except (WorkerError, ChannelClosedError) as error:
+        except WorkerError as error:
             log.error("worker %d cannot start: %s", worker.number, error)
             worker.kill()
         else:

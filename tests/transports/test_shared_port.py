@@ -253,6 +253,14 @@ async def test_one_too_many_is_told_so_by_what_it_speaks() -> None:
             assert held.at_eof() is False
 
 
+async def test_one_too_many_that_stops_after_a_byte_is_closed_as_soon_as_a_silent_one() -> None:
+    timeouts = Timeouts(head=1e6, idle=1e6, grace=0.05)
+    async with listening(timeouts, Limits(connections=1)) as listener:
+        port = port_of(listener.address)
+        async with connected(port), connected(port, b"P") as (refused, _), asyncio.timeout(GENEROUS):
+            assert b" 408 " in await refused.read()
+
+
 async def test_a_drain_closes_silent_connections_and_answers_the_others() -> None:
     async with running(shared_text()) as gateway:
         port = at(gateway, "all")

@@ -23,7 +23,7 @@ from gateway.transports.grpc.server.heads import request_heads
 from gateway.transports.grpc.server.health import HealthService
 from gateway.transports.grpc.server.reflection import Reflection
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
+from gateway.transports.sockets import bound_server, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tls import accepting
 
@@ -73,16 +73,7 @@ class GrpcListener(BaseListener):
         Raises:
             OSError: the address is taken, not allowed, or none of this machine.
         """
-        self._server = await asyncio.get_running_loop().create_server(
-            self._connection,
-            address.host,
-            address.port,
-            backlog=BACKLOG,
-            reuse_port=address.shared,
-            start_serving=False,
-        )
-        for sock in self._server.sockets:
-            keep_probing(sock)
+        self._server = await bound_server(self._connection, address)
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1], scheme=""))
         await self._server.start_serving()
 

@@ -15,7 +15,7 @@ from gateway.transports.http.server.bounded_connection import BoundedConnection
 from gateway.transports.http.server.connection import HttpContext, ServerConnection
 from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
-from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
+from gateway.transports.sockets import bound_server, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 from gateway.transports.tls import accepting
 
@@ -53,16 +53,7 @@ class HttpListener(BaseListener):
         Raises:
             OSError: the address is taken, not allowed, or not of this machine.
         """
-        self._server = await asyncio.get_running_loop().create_server(
-            self._make_connection,
-            address.host,
-            address.port,
-            backlog=BACKLOG,
-            reuse_port=address.shared,
-            start_serving=False,
-        )
-        for sock in self._server.sockets:
-            keep_probing(sock)
+        self._server = await bound_server(self._make_connection, address)
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
         await self._server.start_serving()
 

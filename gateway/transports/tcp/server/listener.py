@@ -10,7 +10,7 @@ from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import BACKLOG, keep_probing, stop_accepting
+from gateway.transports.sockets import BACKLOG, bound_server, stop_accepting
 from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.tcp.server.bounded_connection import BoundedConnection
 from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
@@ -70,7 +70,8 @@ class TcpListener(BaseListener):
         Raises:
             OSError: the address is taken, not allowed, or not of this machine.
         """
-        self._server = await (self._bind_unix(address.path) if address.path else self._bind(address))
+        bound = self._bind_unix(address.path) if address.path else bound_server(self._make_connection, address)
+        self._server = await bound
         port = 0 if address.path else self._server.sockets[0].getsockname()[1]
         self.address = str(replace(address, port=port, scheme="unix" if address.path else "tcp"))
         await self._server.start_serving()
@@ -114,19 +115,6 @@ class TcpListener(BaseListener):
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._make_connection)
-
-    async def _bind(self, address: Address) -> asyncio.Server:
-        server = await asyncio.get_running_loop().create_server(
-            self._make_connection,
-            address.host,
-            address.port,
-            backlog=BACKLOG,
-            reuse_port=address.shared,
-            start_serving=False,
-        )
-        for sock in server.sockets:
-            keep_probing(sock)
-        return server
 
     async def _bind_unix(self, path: str) -> asyncio.Server:
         self._unix = UnixSocket(path)
