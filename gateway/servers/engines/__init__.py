@@ -1,0 +1,7 @@
+"""The engines that model servers are started on: one module each, whose name is the value of `servers.engine`.
+
+An engine module has
+
+- `start(settings)`: an Engine (`gateway.servers.engine`) for one backend, from the ServersSettings of its `servers`;
+- `REQUIRES`: what must be installed for it, for the error if it is not; empty for none.
+"""
