@@ -202,15 +202,21 @@ class Guard:
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
         """`inner`, for clients that it knows; but for streams, of which `refused` looks at each message."""
+        exchange, authenticator = inner.exchange, self._authenticator
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
-            try:
-                self._identify(message, protocol)
-            except GatewayError as error:
-                return refuse(error, protocol, message)
-            except UnknownKeyError:
-                return answered_later(message, protocol)
-            return inner.exchange(message, protocol)
+            if type(protocol.carrier) is StreamForm or (principal := authenticator.known(message.headers)) is None:
+                try:
+                    self._identify(message, protocol)
+                except GatewayError as error:
+                    return refuse(error, protocol, message)
+                except UnknownKeyError:
+                    return answered_later(message, protocol)
+            else:  # as `_identify`, in fewer steps: most requests come here
+                set_field(message, "principal", principal)
+                if (record := message.record) is not None:
+                    record.principal = principal.name
+            return exchange(message, protocol)
 
         async def answered_later(message: Message, protocol: Protocol) -> Message:
             reply = await self.refused(message, protocol)
@@ -257,8 +263,8 @@ class Guard:
             self._log(error, message.peer)
             raise
         set_field(message, "principal", principal)
-        if message.record is not None:
-            message.record.principal = principal.name
+        if (record := message.record) is not None:
+            record.principal = principal.name
 
     def _admit(self, headers: Headers, identity: str, peer: str) -> None:
         try:

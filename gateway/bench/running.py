@@ -23,7 +23,7 @@ REPORTS = 0.2
 
 
 @frozen
-class Job:
+class LoadJob:
     """What is to be run. `server` has the arguments of `gateway.client.settings.checked`; `timeout` is in seconds,
     None: none."""
 
@@ -63,7 +63,7 @@ class RunFailed(Exception):  # noqa: N818 - as the errors of the client
     """One of the processes failed."""
 
 
-def run_of(job: Job, processes: int) -> Run:
+def run_of(job: LoadJob, processes: int) -> Run:
     """The run of a job."""
     return LocalRun(job) if processes == 1 else ProcessesRun(job, processes)
 
@@ -71,7 +71,7 @@ def run_of(job: Job, processes: int) -> Run:
 class LocalRun:
     """A Run in this process."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: LoadJob) -> None:
         self._job = job
         self._load: Load | None = None
         self._sender: Sender | None = None
@@ -107,7 +107,7 @@ class LocalRun:
 class ProcessesRun:
     """A Run that is shared by several processes, each with a part of the plan."""
 
-    def __init__(self, job: Job, processes: int) -> None:
+    def __init__(self, job: LoadJob, processes: int) -> None:
         self._job = job
         self._number = processes
         self._workers: list[_Worker] = []
@@ -198,13 +198,13 @@ def _listen(loop: asyncio.AbstractEventLoop, pipe: "Connection[Any, Any]", act: 
     os.set_blocking(pipe.fileno(), True)  # the loop has made it non-blocking, which Connection does not know of
 
 
-def _work(job: Job, pipe: "Connection[Any, Any]") -> None:
+def _work(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
     """One of the processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the first one tells this one to stop
     uvloop.run(_run_part(job, pipe))
 
 
-async def _run_part(job: Job, pipe: "Connection[Any, Any]") -> None:
+async def _run_part(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
     run = LocalRun(job)
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[None] = loop.create_future()

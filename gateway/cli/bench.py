@@ -13,7 +13,7 @@ import typer
 from gateway.bench.load import Plan
 from gateway.bench.measured import Measured
 from gateway.bench.report import Result, as_json, text
-from gateway.bench.running import Job, Run, RunFailed, run_of
+from gateway.bench.running import LoadJob, Run, RunFailed, run_of
 from gateway.bench.schedule import Arrivals
 from gateway.bench.target import Question
 from gateway.bridge.settings import Cast
@@ -155,7 +155,7 @@ def bench(
                 rate, arrivals, in_flight or max(most, processes),
                 SECONDS if seconds is None and requests is None else seconds, requests, warmup, seed,
             )  # fmt: skip
-            jobs.append(Job(server, Question(request, cast, batch, seed), plan, timeout or None, connections))
+            jobs.append(LoadJob(server, Question(request, cast, batch, seed), plan, timeout or None, connections))
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)
     run_on_uvloop(_bench(jobs, processes, json_output=json_output))
@@ -166,7 +166,7 @@ def _kept(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(replace(each, data=bytes(each.data)) for each in inputs)
 
 
-async def _bench(jobs: list[Job], processes: int, *, json_output: bool) -> None:
+async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> None:
     runner = Runner(jobs, processes)
     try:
         results = await runner.results()
@@ -191,7 +191,7 @@ async def _bench(jobs: list[Job], processes: int, *, json_output: bool) -> None:
 class Runner:
     """Runs jobs, two of them in turns, until they are done or the user interrupts."""
 
-    def __init__(self, jobs: list[Job], processes: int) -> None:
+    def __init__(self, jobs: list[LoadJob], processes: int) -> None:
         self.is_interrupted = False
         self._processes = processes
         self._turns = list(enumerate(jobs)) if len(jobs) == 1 else [(at, _half(jobs[at], half)) for at, half in TURNS]
@@ -216,7 +216,7 @@ class Runner:
                     found[at] = Result(str(job.server["address"]), request.model, self._plans[at], measured)
         return list(found.values())
 
-    async def _measured(self, job: Job, turn: str) -> Measured | None:
+    async def _measured(self, job: LoadJob, turn: str) -> Measured | None:
         run = run_of(job, self._processes)
         try:
             preparing = asyncio.ensure_future(run.prepare())
@@ -251,7 +251,7 @@ class Runner:
             self._preparing.cancel()
 
 
-def _half(job: Job, half: int) -> Job:
+def _half(job: LoadJob, half: int) -> LoadJob:
     """The first (0) or second half of a job."""
     plan = job.plan
     seconds = None if plan.seconds is None else plan.seconds / 2

@@ -52,7 +52,9 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     request: Request | None = None
     try:
         request = decoded(message, protocol, listener)
-        destination = select(request) if request.record is None else routed(request, select)
+        destination = select(request)
+        if (record := message.record) is not None:
+            record.destination = destination
         if destination.local is not None:
             return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
@@ -78,10 +80,14 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         response = await _in_time(destination.handler, request)
         if isinstance(response, Response) and are_large(response.outputs):
             reply = await in_thread(encoded, response, request, protocol, destination)
-        elif request.record is None:
+        elif (record := request.record) is None:
             reply = protocol.encode_response(response, request, destination.translate)
         else:
-            reply = encoded(response, request, protocol, destination)
+            began = monotonic()
+            reply = protocol.encode_response(response, request, destination.translate)
+            record.encode = seconds = monotonic() - began
+            if record.events is not None:
+                note(record, "encode", seconds)
     except Exception as error:
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
@@ -99,11 +105,12 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     else:
         began = monotonic()
         request = protocol.decode_request(message, listener)
-        record.decode = monotonic() - began
+        record.decode = seconds = monotonic() - began
+        record.operation = WORDS[request.operation]
         # Records outlive their requests, and a name may be as long as a message.
-        record.operation, record.model = WORDS[request.operation], request.model[:LONGEST_MODEL]
+        record.model = request.model[:LONGEST_MODEL]
         if record.events is not None:
-            note(record, "decode", record.decode)
+            note(record, "decode", seconds)
         set_field(request, "record", record)
     # The Request is new, so its fields are set in place: `replace` would take three times as long.
     set_field(request, "listener", listener.name)
@@ -121,7 +128,7 @@ def routed(request: Request, select: Select) -> Destination:
     """The Destination of `request`. Raises GatewayError if there is none."""
     destination = select(request)
     if (record := request.record) is not None:
-        record.route, record.backend = destination.route, destination.backend
+        record.destination = destination
     return destination
 
 

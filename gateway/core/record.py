@@ -6,6 +6,7 @@ when nobody waits for it any more. Then each Observer is called, once.
 """
 
 import logging
+import typing
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import monotonic
@@ -60,7 +61,55 @@ class Telling:
 
 
 _TELLS_NOTHING = Telling()
-_NO_FIELDS: Sequence[tuple[bytes, bytes]] = ()
+
+
+class _Nothing:
+    """Stands for the route, backend and endpoint of a request that came to none."""
+
+    name = address = route = backend = ""
+
+    @property
+    def protocol(self) -> Self:
+        return self
+
+
+_NOTHING = _Nothing()
+
+
+class _Way(typing.Protocol):
+    """What a record needs of a Destination."""
+
+    @property
+    def route(self) -> str:
+        """The place of the route in the configuration."""
+
+    @property
+    def backend(self) -> str:
+        """The name of its (first) backend."""
+
+
+class _Named(typing.Protocol):
+    """What a record needs of the Protocol of a backend."""
+
+    @property
+    def name(self) -> str:
+        """The name of the wire form."""
+
+
+class _AskedBackend(typing.Protocol):
+    """What a record needs of a Backend."""
+
+    name: str
+
+    @property
+    def protocol(self) -> _Named:
+        """The wire form of its servers."""
+
+
+class _AskedServer(typing.Protocol):
+    """What a record needs of an Endpoint."""
+
+    address: str
 
 
 class Record:
@@ -97,45 +146,48 @@ class Record:
     `events`: spans, where an observer or an explanation wants them; None: nobody does. `context`: the request's place
     in a trace; None where nobody traces. `traceparent`: that of the client, empty for none. `explain`: makes the header
     of the reply that explains the request, where the client asked for it. `telling`: what the reply and requests to
-    backends say of the record.
+    backends say of the record. `tells`: the reply may have headers because of this record.
+
+    Every request has a Record, and each instruction for it counts. So what is not known yet is a class attribute, the
+    fields that all requests of a listener have alike are those of a class of the listener's own (`records_of`), and
+    names are read of `destination`, `asked` and `server` (the Destination, Backend and Endpoint) when they are needed.
     """
 
-    __slots__ = (
-        "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
-        "events", "explain", "id", "in_protocol", "listener", "losses", "model", "observers", "operation",
-        "out_protocol", "principal", "queued", "reason", "received", "retries", "route", "status", "telling",
-        "traceparent", "tries", "upstream",
-    )  # fmt: skip
+    id = listener = in_protocol = client = principal = operation = model = reason = ""
+    received = queued = upstream = decode = encode = ended = 0.0
+    bytes_in = bytes_out = tries = retries = code = 0
+    status = OK
+    destination: _Way = _NOTHING
+    asked: _AskedBackend = _NOTHING
+    server: _AskedServer = _NOTHING
+    losses: list[str] | None = None
+    events: list[Span] | None = None
+    context: TraceContext | Unsampled | None = None
+    traceparent = b""
+    explain: "Explain | None" = None
+    observers: Sequence[Observer] = ()
+    telling: Telling = _TELLS_NOTHING
+    tells = False
 
-    def begin(
-        self,
-        observers: Sequence[Observer],
-        id: str,
-        listener: str,
-        in_protocol: str,
-        client: str,
-        received: float,
-        bytes_in: int,
-        telling: Telling = _TELLS_NOTHING,
-        traceparent: bytes = b"",
-    ) -> Self:
-        """Set all fields: no more than this is known. Every Record begins so, and is returned by it. It is no
-        constructor, since Python takes half as long again for one, and each request has a Record."""
-        self.observers = observers
-        self.id = id
-        self.listener, self.in_protocol, self.client = listener, in_protocol, client
-        self.received, self.bytes_in = received, bytes_in
-        self.telling, self.traceparent = telling, traceparent
-        self.principal = self.operation = self.model = self.route = self.backend = self.out_protocol = ""
-        self.endpoint = self.reason = ""
-        self.tries = self.retries = self.code = self.bytes_out = 0
-        self.queued = self.upstream = self.decode = self.encode = self.ended = 0.0
-        self.status = OK
-        self.losses: list[str] | None = None
-        self.events: list[Span] | None = None
-        self.context: TraceContext | Unsampled | None = None
-        self.explain: Explain | None = None
-        return self
+    @property
+    def route(self) -> str:
+        """The place of the route in the configuration."""
+        return self.destination.route
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend asked last, or else of the first one of the route."""
+        return self.asked.name or self.destination.backend
+
+    @property
+    def out_protocol(self) -> str:
+        """The wire form of the backend asked last."""
+        return self.asked.protocol.name
+
+    @property
+    def endpoint(self) -> str:
+        """The address asked last."""
+        return self.server.address
 
     @property
     def seconds(self) -> float:
@@ -143,10 +195,8 @@ class Record:
         return self.ended - self.received
 
     def reply_fields(self) -> Sequence[tuple[bytes, bytes]]:
-        """The headers that the reply has because of this record."""
+        """The headers that the reply has because of this record; none unless `tells`."""
         telling = self.telling
-        if not (telling.id or telling.route) and self.status == OK and self.explain is None:
-            return _NO_FIELDS
         fields: list[tuple[bytes, bytes]] = []
         if telling.id or (self.status != OK and telling.id_of_errors):
             fields.append((_ID, self.id.encode()))
@@ -169,7 +219,7 @@ class Record:
     def failed(self, error: GatewayError) -> None:
         """Note the error that the client is told."""
         if not self.ended:
-            self.status, self.reason = error.status.name, error.reason.value
+            self.status, self.reason, self.tells = error.status.name, error.reason.value, True
 
     def lost(self, what: str) -> None:
         """Note that a translation lost something."""
@@ -200,3 +250,9 @@ class Record:
 def _ascii(name: str) -> bytes:
     """A name of the configuration as the value of a header."""
     return name.encode("ascii", "backslashreplace") if name.isprintable() else b"?"
+
+
+def records_of(listener: str, observers: Sequence[Observer] = (), telling: Telling = _TELLS_NOTHING) -> type[Record]:
+    """The class of the records of a listener's requests."""
+    fields = {"listener": listener, "observers": tuple(observers), "telling": telling}
+    return type("ListenerRecord", (Record,), {**fields, "tells": telling.id or telling.route})

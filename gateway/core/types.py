@@ -28,23 +28,30 @@ MAX_RANK = 32
 class Headers:
     """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
 
-    __slots__ = ("_first", "raw")
+    __slots__ = ("first", "proof", "raw")
+
+    first: dict[bytes, bytes]
+    """The first value of each name, not decoded. It is made when it is first asked for: clients that send the same
+    head again share its Headers."""
+    proof: Any
+    """What a listener found out about the credential in them, for itself; None if it has not looked."""
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.raw = raw
-        self._first: dict[bytes, bytes] | None = None
 
-    @property
-    def first(self) -> dict[bytes, bytes]:
-        """The first value of each name, not decoded. It is made when it is first asked for: clients that send the same
-        head again share its Headers."""
-        if self._first is None:
-            self._first = dict(reversed(self.raw))
-        return self._first
+    def __getattr__(self, name: str) -> Any:
+        # Python calls this for attributes that are not set: later reads cost no call.
+        if name == "first":
+            self.first = dict(reversed(self.raw))
+            return self.first
+        if name == "proof":
+            self.proof = None
+            return None
+        raise AttributeError(name)
 
     def get(self, name: str, default: str = "") -> str:
         """The first value of `name` (lower case)."""
-        text = (self._first or self.first).get(name.encode("latin-1"))
+        text = self.first.get(name.encode("latin-1"))
         return default if text is None else text.decode("latin-1")
 
     def all(self, name: str) -> list[str]:

@@ -60,7 +60,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
     def start(record: Record, message: Message, protocol: Protocol) -> None:
         if message.headers.get(ASKED.decode()) == "1":
-            record.explain = LiveExplanation(needed)
+            record.explain, record.tells = LiveExplanation(needed), True
             if record.events is None:
                 record.events = []
 

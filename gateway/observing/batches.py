@@ -72,8 +72,9 @@ class Batch:
         for each in records:
             add(
                 kinds[
-                    each.principal, each.listener, each.in_protocol, each.out_protocol, each.operation, each.model,
-                    each.route, each.backend, each.endpoint, each.status, each.reason, each.tries, each.code,
+                    each.principal, each.listener, each.in_protocol, each.asked.protocol.name, each.operation,
+                    each.model, each.destination.route, each.asked.name or each.destination.backend,
+                    each.server.address, each.status, each.reason, each.tries, each.code,
                 ]
             )  # fmt: skip
             more(

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
-from gateway.core.record import Observer, Record, Telling
+from gateway.core.record import Observer, Record, Telling, records_of
 from gateway.core.types import Message, bytes_of
 from gateway.observing.request_ids import ID, TRACE, accepted_id, new_ids
 
@@ -31,27 +31,22 @@ class Recording:
         starts: Sequence[OnStart] = (),
     ) -> None:
         self._starts = tuple(starts)
-        self._listener = listener
-        self._observers = tuple(observers)
-        self._telling = telling
+        self._record = records_of(listener, observers, telling)
         self._accepts_ids = accepts_ids
 
     def start(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        accepted, traceparent, headers, parts = "", b"", message.headers.first, message.parts
+        record = self._record()
+        headers, parts = message.headers.first, message.parts
         if ID in headers or TRACE in headers:
-            accepted, traceparent = accepted_id(headers)
-        record = Record().begin(
-            self._observers,
-            accepted if accepted and self._accepts_ids else next(new_ids),
-            self._listener,
-            protocol.name,
-            message.peer,
-            message.received,
-            len(parts[0]) if len(parts) == 1 and type(parts[0]) is bytes else bytes_of(message),
-            self._telling,
-            traceparent,
-        )
+            accepted, record.traceparent = accepted_id(headers)
+            record.id = accepted if accepted and self._accepts_ids else next(new_ids)
+        else:
+            record.id = next(new_ids)
+        record.in_protocol = protocol.name
+        record.client = message.peer
+        record.received = message.received
+        record.bytes_in = len(parts[0]) if len(parts) == 1 else bytes_of(message)
         set_field(message, "record", record)
         for start in self._starts:
             start(record, message, protocol)

@@ -33,7 +33,7 @@ from gateway.core.operations import CALLS, Operation
 from gateway.core.record import Record, Telling
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
-from gateway.core.transport import Handler, StreamHandler
+from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts
@@ -134,7 +134,7 @@ class MirrorRecord(Record):
     observers, unless the client's request is sampled: then the call is a span of that request, named `mirror`, with
     what becomes of it below. The call has the id of the client's request if backends get ids, and the header MARK."""
 
-    __slots__ = ("client_id", "told")
+    telling = Telling(forwards=True)
 
     def __init__(self, client: Record | None, backend: str = "", operation: str = "", model: str = "") -> None:
         """`client`: the record of the client's request. `backend`: that of the mirror."""
@@ -142,8 +142,8 @@ class MirrorRecord(Record):
         self.told: dict[str, object] = {}
         """The facts of the span."""
         joined = client if client is not None and client.telling.forwards else None
-        name, parent = ("", b"") if joined is None else (joined.id, joined.traceparent)
-        self.begin((), name, "", "", "", 0.0, 0, Telling(forwards=True), parent)
+        if joined is not None:
+            self.id, self.traceparent = joined.id, joined.traceparent
         if client is None:
             return
         context = self.context = client.context
@@ -151,7 +151,8 @@ class MirrorRecord(Record):
             root = Span(MIRROR_SPAN, None, monotonic())
             root.facts = self.told
             self.told |= {"backend": backend, "outcome": DROPPED}
-            self.backend, self.operation, self.model = backend, operation, model[:LONGEST_MODEL]
+            self.destination = Destination(backend=backend)
+            self.operation, self.model = operation, model[:LONGEST_MODEL]
             self.events, self.observers = [root], (context.observe,)
             self.context = replace(context, parent=context.id, id=root.id)
 

@@ -216,7 +216,9 @@ class Backend:
             tried = (*tried, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             if record is not None:
-                sent = self._note_try(record, endpoint)
+                record.tries += 1
+                record.server, record.asked = endpoint, self
+                sent = monotonic()
             try:
                 return await send(one_try, endpoint)
             except TransportError as error:
@@ -241,12 +243,6 @@ class Backend:
     async def _send_in_span(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
         with self._span_of_try(record, endpoint) as span:
             return await send(replace(request, span=span), endpoint)
-
-    def _note_try(self, record: Record, endpoint: Endpoint) -> float:
-        """Note that a try begins. Returns when."""
-        record.tries += 1
-        record.endpoint, record.backend, record.out_protocol = endpoint.address, self.name, self.protocol.name
-        return monotonic()
 
     def _span_of_try(self, record: Record, endpoint: Endpoint) -> Span:
         """The span of a try that begins now."""
@@ -308,7 +304,8 @@ class Backend:
             began, waiting = self._clock(), Stopwatch(self._clock)
             sent, spoken, span = request, protocol, None
             if (record := request.record) is not None:
-                self._note_try(record, endpoint)
+                record.tries += 1
+                record.server, record.asked = endpoint, self
                 if record.events is not None:
                     span = self._span_of_try(record, endpoint)
                     sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)

@@ -12,9 +12,9 @@ then
    globs.
 4. Else it is a plain name: routes in their order.
 
-Decisions are cached by listener, protocol, model, version and operation. Where routes before the one that matches by
-names have conditions on path, headers or input, the cache holds all these candidates, and each request checks them in
-order.
+Decisions are cached by listener, protocol, model, version, operation and principal, whose permissions are checked with
+them. Where routes before the one that matches by names have conditions on path, headers or input, the cache holds all
+these candidates, and each request checks them in order.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +25,7 @@ from typing import TypeAlias
 from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation, split_companion
+from gateway.core.principal import Principal
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions, RoutingKey
@@ -46,6 +47,11 @@ def _check_length(name: str, what: str) -> None:
     if len(name) > LONGEST_NAME:
         shown = f"{name[:40]}..."
         raise not_found(f"no route for {shown!r}: {what} has at most {LONGEST_NAME} characters, got {len(name)}")
+
+
+def _check_permission(principal: Principal | None, operation: Operation, model: str, listener: str) -> None:
+    if principal is not None and not principal.may(operation, model, listener):
+        raise principal.refused(operation, model, listener)
 
 
 @frozen
@@ -100,8 +106,8 @@ class Router:
         self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
         self._controlling = controlling
         self._server = dict(server)
-        self._candidates: Callable[[str, str, str, str, Operation], tuple[Candidate, ...]] = lru_cache(MOST_CACHED)(
-            self._find
+        self._candidates: Callable[[str, str, str, str, Operation, Principal | None], tuple[Candidate, ...]] = (
+            lru_cache(MOST_CACHED)(self._find)
         )
 
     def select(self, request: Request) -> Destination:
@@ -111,16 +117,15 @@ class Router:
             GatewayError: NOT_FOUND, no route matches; UNIMPLEMENTED, a server operation that nothing answers;
                 PERMISSION_DENIED, an operation that the principal or the listener's clients may not use.
         """
-        principal = request.principal
-        if principal is not None and not principal.may(request.operation, request.model, request.listener):
-            raise principal.refused(request.operation, request.model, request.listener)
-        if request.operation in SERVER_OPERATIONS:
-            return self._server_destination(request.operation)
-        _check_length(request.model, "a model's name")
-        _check_length(request.version, "a version")
-        candidates = self._candidates(
-            request.listener, request.protocol, request.model, request.version, request.operation
-        )
+        operation, model, version = request.operation, request.model, request.version
+        if operation in SERVER_OPERATIONS:
+            _check_permission(request.principal, operation, model, request.listener)
+            return self._server_destination(operation)
+        if len(model) > LONGEST_NAME or len(version) > LONGEST_NAME:
+            _check_permission(request.principal, operation, model, request.listener)
+            _check_length(model, "a model's name")
+            _check_length(version, "a version")
+        candidates = self._candidates(request.listener, request.protocol, model, version, operation, request.principal)
         for conditions, destination in candidates:
             if conditions is None or conditions.holds(request):
                 return destination
@@ -133,8 +138,9 @@ class Router:
         return destination
 
     def _find(
-        self, listener: str, protocol: str, model: str, version: str, operation: Operation
+        self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
+        _check_permission(principal, operation, model, listener)
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")

@@ -15,6 +15,7 @@ from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.core.types import NO_HEADERS, Message, ServerInfo
 from gateway.registry import policies, protocols
+from tests import records
 
 CONFIG = """
 auth: {certificates: [{identity: "spiffe://lab/ci-*", principal: "ci"}, {identity: "CN=*", principal: "*"}]}
@@ -39,7 +40,7 @@ async def exchanges() -> Exchanges:
 async def status(exchanges: Exchanges, identity: str) -> tuple[str, str]:
     """The principal and the reason that the record of a message has."""
     seen: list[Record] = []
-    record = Record().begin([seen.append], "id", "mip", "mip", "", 0.0, 0)
+    record = records.made([seen.append], "id", "mip", "mip", "", 0.0, 0)
     message = Message(parts=PING.parts, identity=identity, record=record)
     reply = exchanges.exchange(message, protocols()["mip"])
     if isawaitable(reply):

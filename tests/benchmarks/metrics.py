@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from timeit import repeat
 
-from gateway.core.record import Record
 from gateway.observing.batches import Batch
 from gateway.observing.finished import BATCH
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
+from tests import records
 from tests.benchmarks.measure import Generator
 from tests.benchmarks.protection import Protection, compared, start
 from tests.benchmarks.servers import own_address, reference_server
@@ -45,8 +45,8 @@ def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
 def counting() -> float:
     """Microseconds that counting one request takes; the least of some rounds."""
     metrics = RequestMetrics(ModelLabels(100, ["model"]), [0.001 * 2**at for at in range(16)])
-    record = Record().begin((), "0af7651916cd43dd8448eb211c80319c", "http", "v2-rest", "127.0.0.1:4000", 1.0, 200)
-    record.model, record.route, record.backend, record.out_protocol = "model", "routes[0]", "lab", "v2-grpc"
+    record = records.made((), "0af7651916cd43dd8448eb211c80319c", "http", "v2-rest", "127.0.0.1:4000", 1.0, 200)
+    records.route(record, "routes[0]", "lab", "127.0.0.1:8001", "v2-grpc").model = "model"
     record.tries, record.upstream, record.decode, record.encode = 1, 0.0034, 0.00004, 0.00003
     record.end(200, 300)
     batch = [record] * BATCH

@@ -7,12 +7,13 @@ from gateway.core.errors import not_found
 from gateway.core.exchange import decoded
 from gateway.core.frozen import set_field
 from gateway.core.protocol import ListenerSettings
-from gateway.core.record import LONGEST_MODEL, Record, Telling
+from gateway.core.record import LONGEST_MODEL, Observer, Record, Telling
 from gateway.core.types import Message
+from tests import records
 
 
-def record(*observers: object, telling: Telling = Telling()) -> Record:  # noqa: B008 - it is frozen
-    return Record().begin(observers, "id-1", "http", "v2-rest", "h:1", 0.0, 1, telling, b"00-trace")  # type: ignore[arg-type]
+def record(*observers: Observer, telling: Telling = Telling()) -> Record:  # noqa: B008 - it is frozen
+    return records.made(observers, "id-1", "http", "v2-rest", "h:1", 0.0, 1, telling, b"00-trace")
 
 
 def test_observers_are_told_once() -> None:
@@ -52,11 +53,11 @@ def test_an_observer_that_fails_spoils_neither_the_reply_nor_the_others(caplog: 
 
 def test_only_what_is_allowed_is_told() -> None:
     quiet = record()
-    quiet.route, quiet.backend = "routes[0]", "b"
+    records.route(quiet, "routes[0]", "b")
     assert not quiet.reply_fields()
     assert quiet.forwarded_fields() == []
     open_ = record(telling=Telling(id=True, route=True, forwards=True))
-    open_.route, open_.backend, open_.tries = "routes[0]", "bücher\n", 2
+    records.route(open_, "routes[0]", "bücher\n").tries = 2
     assert open_.reply_fields() == [
         (b"x-request-id", b"id-1"),
         (b"gateway-route", b"routes[0]"),
@@ -72,7 +73,7 @@ def test_a_record_keeps_no_name_of_any_length() -> None:
     message = Message(
         "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**6),), pattern="POST /Evaluate"
     )
-    kept = Record().begin((), "1", "l", "umbridge", "", 0.0, 0)
+    kept = records.made((), "1", "l", "umbridge", "", 0.0, 0)
     set_field(message, "record", kept)
     request = decoded(message, protocol, ListenerSettings("l"))
     assert len(request.model) == 10**6

@@ -7,6 +7,7 @@ from gateway.core.errors import not_found
 from gateway.core.record import Record
 from gateway.observing.access_lines import coloured_lines, json_lines, text_lines, times
 from gateway.observing.batches import Batch
+from tests import records
 
 TIME = "2026-01-02T03:04:05.678Z"
 ENDED = 100.3125
@@ -15,9 +16,10 @@ SINCE = datetime.fromisoformat(TIME).timestamp() - ENDED
 
 
 def record(model: str = "m", *, fails: bool = False) -> Record:
-    told = Record().begin((), "id-1", "http", "v2-rest", "10.0.0.1:5", 100.0, 200)
-    told.operation, told.model, told.route, told.backend, told.out_protocol = "infer", model, "routes[0]", "b", "mip"
-    told.endpoint, told.tries, told.queued, told.upstream, told.principal = "h:1", 2, 0.0015, 0.25, "team"
+    told = records.made((), "id-1", "http", "v2-rest", "10.0.0.1:5", 100.0, 200)
+    records.route(told, "routes[0]", "b", "h:1", "mip")
+    told.operation, told.model, told.principal = "infer", model, "team"
+    told.tries, told.queued, told.upstream = 2, 0.0015, 0.25
     if fails:
         told.failed(not_found("no such model"))
     told.end(404 if fails else 200, 300)
@@ -45,7 +47,7 @@ def test_a_text_line_is_read_from_left_to_right() -> None:
 
 
 def test_a_text_line_leaves_out_what_is_not_known() -> None:
-    told = Record().begin((), "id-1", "http", "v2-rest", "", 100.0, 0)
+    told = records.made((), "id-1", "http", "v2-rest", "", 100.0, 0)
     told.failed(not_found("no such path"))
     told.end(404, 10)
     told.received = told.ended = ENDED

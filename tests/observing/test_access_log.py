@@ -15,6 +15,7 @@ from gateway.observing.access_lines import json_lines
 from gateway.observing.access_log import AccessLog
 from gateway.observing.batches import Batch
 from gateway.observing.writer import LineWriter
+from tests import records
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def ended(*, fails: bool = False, id: str = "x") -> Record:
-    told = Record().begin((), id, "http", "v2-rest", "h:1", 0.0, 0)
+    told = records.made((), id, "http", "v2-rest", "h:1", 0.0, 0)
     if fails:
         told.failed(not_found("no such model"))
     told.end(404 if fails else 200, 0)
@@ -71,7 +72,7 @@ async def test_sampling_leaves_out_successes_only(path: Path) -> None:
 
 
 def probed(log: AccessLog, id: str, code: int = 200, reason: str = "", client: str = "10.0.0.1:1") -> None:
-    told = Record().begin((), id, "http", "v2-rest", client, 0.0, 0)
+    told = records.made((), id, "http", "v2-rest", client, 0.0, 0)
     told.operation, told.reason = "ready", reason
     told.end(code, 0)
     log.write(Batch([told]))
@@ -92,8 +93,8 @@ async def test_probes_have_a_line_when_their_outcome_changes(path: Path, sample:
 async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines)
     for _ in range(2):
-        told = Record().begin((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
-        told.operation, told.route = "ready", "routes[0]"
+        told = records.made((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
+        records.route(told, "routes[0]").operation = "ready"
         told.end(200, 0)
         log.write(Batch([told]))
     log.close()

@@ -7,11 +7,12 @@ from gateway.core.record import Record
 from gateway.observing import counters
 from gateway.observing.batches import Batch
 from gateway.observing.counters import LATENCY_BOUNDS, Counters
+from tests import records
 
 
 def record(endpoint: str = "h:1", seconds: float = 0.001, *, failed: bool = False, route: str = "routes[0]") -> Record:
-    found = Record().begin([], "id", "http", "v2-rest", "c:1", 10.0, 5)
-    found.route, found.backend, found.endpoint = route, "lab" if route else "", endpoint
+    found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
+    records.route(found, route, "lab" if route else "", endpoint)
     if failed:
         found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
     found.ended = 10.0 + seconds

@@ -7,10 +7,11 @@ import pytest
 from gateway.core.record import Record
 from gateway.observing.batches import Batch
 from gateway.observing.finished import BATCH, FinishedRecords
+from tests import records
 
 
 def ended(finished: FinishedRecords, id: str = "x") -> Record:
-    record = Record().begin([finished.add], id, "http", "v2-rest", "h:1", 0.0, 0)
+    record = records.made([finished.add], id, "http", "v2-rest", "h:1", 0.0, 0)
     record.end(200, 0)
     return record
 

@@ -10,6 +10,7 @@ from gateway.core.types import Headers, Message
 from gateway.observing.batches import Batch
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import PART, RequestMetrics
+from tests import records
 from tests.observing.scraped import Page, openmetrics
 
 PLAIN = Message()
@@ -18,7 +19,7 @@ OPENMETRICS = Message(headers=Headers([(b"accept", b"application/openmetrics-tex
 
 def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
     """A Record of a request that took `seconds`."""
-    made = Record().begin((), "id-1", "http", "v2-rest", "127.0.0.1:4000", 0.0, 10)
+    made = records.made((), "id-1", "http", "v2-rest", "127.0.0.1:4000", 0.0, 10)
     made.model = model
     for name, value in fields.items():
         setattr(made, name, value)

@@ -32,6 +32,7 @@ from gateway.observing import otlp
 from gateway.observing import tracing as tracing_module
 from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing
 from gateway.protocols.grps.descriptors import RpcMeta
+from tests import records
 from tests.observing.collector import Collector, attributes, collecting
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
 
@@ -336,7 +337,7 @@ async def test_an_export_that_breaks_does_not_end_tracing(caplog: pytest.LogCapt
         raise ZeroDivisionError
 
     tracing = Tracing(export, 1, 3600)
-    tracing.observe(Record().begin((), "id", "", "", "", 0, 0))
+    tracing.observe(records.made((), "id", "", "", "", 0, 0))
     await tracing.flush()
     assert tracing.counts.dropped == 1
     assert "ZeroDivisionError" in caplog.text
@@ -344,7 +345,7 @@ async def test_an_export_that_breaks_does_not_end_tracing(caplog: pytest.LogCapt
 
 async def test_what_waits_for_the_collector_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     tracing = Tracing(lambda records: "", 1, 3600)
-    record = Record().begin((), "id", "", "", "", 0, 0)
+    record = records.made((), "id", "", "", "", 0, 0)
     for _ in range(MOST_WAITING + 5):
         tracing.observe(record)
     assert tracing.counts.dropped == 5
@@ -366,7 +367,7 @@ async def test_the_end_does_not_wait_for_a_collector_that_never_answers(caplog: 
         return ""
 
     tracing = Tracing(export, 1, 3600)
-    tracing.observe(Record().begin((), "id", "", "", "", 0, 0))
+    tracing.observe(records.made((), "id", "", "", "", 0, 0))
     await tracing.stop(0.01)
     assert tracing.counts.dropped == 1
     assert "did not take the last spans" in caplog.text

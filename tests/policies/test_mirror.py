@@ -24,6 +24,7 @@ from gateway.policies import mirror
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror, MirrorRecord, Settings, state, wrap, wrap_stream
 from gateway.policies.mirror_counts import DropCause
+from tests import records
 
 ONE = Response((tensor("y", np.array([1.0, 2.0])),))
 NEAR = Response((tensor("y", np.array([1.0, 2.000001])),))
@@ -82,7 +83,7 @@ async def test_answers_within_the_tolerance_are_equal() -> None:
 
 async def test_a_difference_is_counted_logged_and_shown(caplog: pytest.LogCaptureFixture) -> None:
     handler, found = mirrored(Server(ONE), Server(FAR), settings())
-    record = Record().begin((), "the-id", "http", "v2-rest", "", 0.0, 0)
+    record = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0)
     request = Request(Operation.INFER, "m", inputs=REQUEST.inputs, record=record)
     assert await handler(request) is ONE
     await found.ended()
@@ -323,9 +324,9 @@ async def test_the_bytes_of_the_client_s_message_are_not_kept() -> None:
 
 
 def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
-    client = Record().begin((), "the-id", "http", "v2-rest", "", 0.0, 0, Telling(id=True, forwards=True))
+    client = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, Telling(id=True, forwards=True))
     assert MirrorRecord(client).forwarded_fields() == [(b"x-request-id", b"the-id"), (b"gateway-mirror", b"1")]
-    silent = Record().begin((), "the-id", "http", "v2-rest", "", 0.0, 0, traceparent=b"not passed on")
+    silent = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, traceparent=b"not passed on")
     assert MirrorRecord(silent).forwarded_fields() == [(b"gateway-mirror", b"1")]
     assert MirrorRecord(None).forwarded_fields() == [(b"gateway-mirror", b"1")]
     client.context = TraceContext(1, 2, 3, True)
@@ -344,7 +345,7 @@ def test_without_an_id_of_the_gateway_s_own_the_client_s_is_forwarded() -> None:
 
 async def test_nobody_observes_the_mirrored_call() -> None:
     observed: list[Record] = []
-    client = Record().begin((observed.append,), "the-id", "http", "v2-rest", "", 0.0, 0)
+    client = records.made((observed.append,), "the-id", "http", "v2-rest", "", 0.0, 0)
     other = Server()
     handler, found = mirrored(Server(), other, settings())
     await handler(Request(Operation.INFER, "m", record=client))

@@ -13,7 +13,6 @@ from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
-from gateway.core.record import Record
 from gateway.core.types import Answer, Message, Request, Tries
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
@@ -21,6 +20,7 @@ from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
 from gateway.routing.queue import FairQueue, QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
+from tests import records
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
 
 MAX_WAITING = QueueSettings().length
@@ -890,7 +890,7 @@ class SlowWire(Wire):
 async def test_a_record_has_what_the_server_took_and_not_what_the_client_took(taken: int, seconds: float) -> None:
     lab = Lab()
     lab.backend.endpoints[0].connector = SlowWire(lab.clock)
-    record = Record().begin((), "id", "", "", "", 0, 0)
+    record = records.made((), "id", "", "", "", 0, 0)
     responses = lab.backend.stream(Request(Operation.INFER, "m", record=record))
     async for _ in responses:
         lab.clock.now += 100  # the client reads the response

@@ -37,8 +37,7 @@ def trailers(reply: Message) -> bytes:
 
 def more_trailers(record: Record) -> bytes:
     """What the block of `trailers` has besides, because of the request's record."""
-    fields = record.reply_fields()
-    return write_repeated(fields) if fields else b""
+    return write_repeated(record.reply_fields()) if record.tells else b""
 
 
 def status_block(status: Status, text: str) -> bytes:

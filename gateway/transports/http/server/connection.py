@@ -191,7 +191,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if dispatch.refused is not None and not worth_receiving(head):
             raise dispatch.refused
         admit = self._context.admit
-        if admit is not None and (dispatch.coding or not worth_receiving(head)):
+        if admit is not None and dispatch.admits_first:
             admit(head.headers, self._identity, self._peer)  # for other requests the exchange does it, with the body
         self._keep_alive = head.keep_alive
         if head.length == 0:
@@ -358,8 +358,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if self._context.connections.ending:
             self._keep_alive = False
         line = reply_bytes.connection_line(self._keep_alive, "1.1" if self._head is None else self._head.version)
-        if self._record is not None and (fields := self._record.reply_fields()):
-            line += reply_bytes.lines(fields)
+        if (record := self._record) is not None and record.tells:
+            line += reply_bytes.lines(record.reply_fields())
         return line
 
     def _reply_written(self) -> None:

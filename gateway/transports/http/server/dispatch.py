@@ -17,9 +17,10 @@ class Dispatch:
 
     A refused request has a protocol as well, in whose form the error is written. `allow` holds the methods of a path
     that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
+    `admits_first`: the client's credentials are checked before the body is received, not with it.
     """
 
-    __slots__ = ("allow", "coding", "match", "protocol", "refused", "timeout")
+    __slots__ = ("admits_first", "allow", "coding", "match", "protocol", "refused", "timeout")
 
     def __init__(self, head: RequestHead, table: PathTable) -> None:
         self.allow: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ class Dispatch:
         except GatewayError as error:
             self.refused = error
         self.protocol: Protocol = table.protocol_for_error(head.path) if self.match is None else self.match.protocol
+        self.admits_first = bool(self.coding) or not worth_receiving(head)
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float) -> Message:
         """The Message of a request that was `received` at that time of the loop's clock."""

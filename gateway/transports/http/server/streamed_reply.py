@@ -194,6 +194,6 @@ def _end_to_end(reply: Message, record: Record | None) -> Message:
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]
-    own = () if record is None else [name for name, _ in record.reply_fields()]
+    own = () if record is None or not record.tells else [name for name, _ in record.reply_fields()]
     fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options, own)]
     return replace(reply, headers=Headers(fields))

@@ -10,6 +10,7 @@ from gateway.core.types import Headers, Request
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.context import read_headers
 from gateway.protocols.grps.brpc.frames import with_correlation_id
+from tests import records
 from tests.protocols.grps.brpc.recorded import arrived, joined, written
 
 NAMES = bytes.fromhex(
@@ -45,7 +46,7 @@ def sent(record: Record, *, seconds: float | None = None, span: Span | None = No
 def record(
     id: str, context: TraceContext | Unsampled | None = None, traceparent: bytes = b"", *, forwards: bool = True
 ) -> Record:
-    made = Record().begin((), id, "brpc", "grps-brpc", "", 0, 0, Telling(forwards=forwards), traceparent)
+    made = records.made((), id, "brpc", "grps-brpc", "", 0, 0, Telling(forwards=forwards), traceparent)
     made.context = context
     return made
 
