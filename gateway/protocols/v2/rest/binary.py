@@ -8,6 +8,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Headers, Message
 
 HEADER_LENGTH = "inference-header-content-length"
+HEADER_LENGTH_FIELD = HEADER_LENGTH.encode()
 
 _OCTET_STREAM = (b"content-type", b"application/octet-stream")
 _ABSENT = "absent"

@@ -18,6 +18,7 @@ from gateway.protocols.v2.rest import events, extensions, generate, metadata, ve
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
+from gateway.protocols.v2.rest.recalled import MakeOrigin, remember_request, request_like_before
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
 
 _WHAT = "the request"
@@ -44,8 +45,10 @@ class BinaryOutputMessage(Message):
 
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
-    header, binary = split_body(message)
     limits = listener.limits
+    if (known := request_like_before(message, limits)) is not None:
+        return known
+    header, binary = split_body(message)
     document, inputs = read_document(header, "input", binary, limits.json_values, limits.message)
     parameters = read_parameters(document.get("parameters"), _WHAT)
     refuse_shared_memory(parameters, _WHAT)
@@ -53,7 +56,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     outputs, binary_data = _read_outputs(document)
     deadline = take_deadline(parameters, message, _WHAT)
     forwarded = without_consumed(parameters, message)
-    return Request(
+    request = Request(
         INFER,
         message.captures["model"],
         message.captures.get("version", ""),
@@ -66,6 +69,8 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
         _origin(message, binary_data_output, binary_data),
         original=verbatim.of_request(document, header, message, inputs, outputs, forwarded),
     )
+    remember_request(document, header, request, _make_origin(binary_data_output, binary_data))
+    return request
 
 
 def _read_outputs(document: JsonObject) -> tuple[tuple[RequestedOutput, ...], dict[str, bool]]:
@@ -84,6 +89,10 @@ def _read_outputs(document: JsonObject) -> tuple[tuple[RequestedOutput, ...], di
             binary_data[name] = binary
         outputs[name] = RequestedOutput(name, parameters)
     return tuple(outputs.values()), binary_data
+
+
+def _make_origin(binary_data_output: bool, binary_data: dict[str, bool]) -> MakeOrigin:
+    return lambda message: _origin(message, binary_data_output, binary_data)
 
 
 def _origin(message: Message, binary_data_output: bool, binary_data: dict[str, bool]) -> Message:

@@ -29,9 +29,10 @@ _INTEGERS = {
 }  # fmt: skip
 _FLOATS = {Datatype.FP32: "f", Datatype.FP64: "d"}
 # The letters are those of `struct`. It rounds floats to nearest and refuses what is out of range, as `casting` does.
-_NUMBERS = {each.value: (each, letter, each in _FLOATS, each.size) for each, letter in (_INTEGERS | _FLOATS).items()}
+NUMBERS = {each.value: (each, letter, each in _FLOATS, each.size) for each, letter in (_INTEGERS | _FLOATS).items()}
+"""By the name of a datatype of numbers: itself, what `packed` needs to know of it, and the bytes of an element."""
 
-_WRITTEN = {each: (letter, size) for each, letter, _, size in _NUMBERS.values()}
+_WRITTEN = {each: (letter, size) for each, letter, _, size in NUMBERS.values()}
 _FEW = 32
 """The number of elements up to which Python's numbers cost less than numpy's."""
 
@@ -61,9 +62,9 @@ def read_usual(
         if type(entry) is not dict or len(entry) != 4:
             return None
         name, shape, given, data = entry.get("name"), entry.get("shape"), entry.get("datatype"), entry.get("data")
-        if type(name) is not str or type(shape) is not list or type(given) is not str or given not in _NUMBERS:
+        if type(name) is not str or type(shape) is not list or type(given) is not str or given not in NUMBERS:
             return None
-        datatype, letter, is_float, size = _NUMBERS[given]
+        datatype, letter, is_float, size = NUMBERS[given]
         count = 1
         for dimension in shape:
             if type(dimension) is not int or dimension < 1:
@@ -84,7 +85,7 @@ def read_usual(
             taken += count * size
             raw: bytes | int | None = announced
         else:
-            raw = _packed(data, count, letter, is_float)
+            raw = packed(data, count, letter, is_float)
             if raw is None:
                 return None
         tensors.append((name, datatype, tuple(shape), raw))
@@ -108,7 +109,7 @@ def read_usual(
     )
 
 
-def _packed(data: Any, count: int, letter: str, is_float: bool) -> bytes | None:
+def packed(data: Any, count: int, letter: str, is_float: bool) -> bytes | None:
     """A flat list of numbers in raw form; None if it is anything else, or if `casting` decides what it becomes."""
     if type(data) is not list or len(data) != count:
         return None

@@ -60,7 +60,7 @@ def of_request(
     form = BodyForm.JSON if "data" in document["inputs"][0] else BodyForm.BINARY
     text = document, header
     original = Original(form, message.parts, inputs, outputs, parameters, document.get("id"), None, None, text)
-    return original if len(header) <= _LARGE else _forgetting(original, _request_says_no_more(original))
+    return original if len(header) <= _LARGE else _forgetting(original, request_says_no_more(original))
 
 
 def of_response(
@@ -72,7 +72,7 @@ def of_response(
     form = BodyForm.JSON if "data" in document["outputs"][0] else BodyForm.BINARY
     id, name, version = document.get("id"), document.get("model_name"), document.get("model_version")
     original = Original(form, reply.parts, outputs, (), parameters, id, name, version, (document, header))
-    return original if len(header) <= _LARGE else _forgetting(original, _response_says_no_more(original))
+    return original if len(header) <= _LARGE else _forgetting(original, response_says_no_more(original))
 
 
 def _forgetting(original: Original, says_no_more: bool) -> Original | None:
@@ -94,7 +94,7 @@ def request_as_it_came(request: Request, form: BodyForm, lacking: frozenset[Data
         return None
     if request.translate.bytes == "base64" and _writes_base64(form, request.inputs):
         return None
-    return original if _request_says_no_more(original) else None
+    return original if request_says_no_more(original) else None
 
 
 def response_as_it_came(
@@ -112,7 +112,7 @@ def response_as_it_came(
         or (translate.bytes == "base64" and _writes_base64(form, response.outputs))
     ):
         return None
-    return original if _response_says_no_more(original) else None
+    return original if response_says_no_more(original) else None
 
 
 def headers_of(original: Original) -> Headers:
@@ -134,7 +134,8 @@ _RESPONSE = frozenset({"id", "model_name", "model_version", "parameters", "outpu
 _NO_PARAMETERS: Parameters = {}
 
 
-def _request_says_no_more(original: Original) -> bool:
+def request_says_no_more(original: Original) -> bool:
+    """Whether the body of a request says nothing else than its value."""
     document = original.evidence[0]
     if document is None:
         return True
@@ -167,7 +168,8 @@ def _is_binary_output(output: JsonObject) -> bool:
     return len(output) == 2 and parameters is not None and parameters.get("binary_data") is True
 
 
-def _response_says_no_more(original: Original) -> bool:
+def response_says_no_more(original: Original) -> bool:
+    """Whether the body of a response says nothing else than its value."""
     document = original.evidence[0]
     if document is None:
         return True

@@ -135,10 +135,15 @@ def test_reads_json_and_binary_inputs_side_by_side() -> None:
     ]
 
 
-def test_binary_inputs_are_views_on_the_body() -> None:
-    (tensor,) = infer(DEFAULT, 135).inputs
-    assert isinstance(tensor.data, memoryview)
-    assert tensor.data.obj is DEFAULT
+def test_large_binary_inputs_are_views_on_the_body() -> None:
+    size = 2**18
+    entry = b'{"name":"x","datatype":"UINT8","shape":[%d],"parameters":{"binary_data_size":%d}}' % (size, size)
+    header = b'{"inputs":[' + entry + b"]}"
+    body = header + bytes(size)
+    for _ in range(2):  # the second one is not taken for one like the first
+        (tensor,) = infer(body, len(header)).inputs
+        assert isinstance(tensor.data, memoryview)
+        assert tensor.data.obj is body
 
 
 def test_carries_the_id_and_parameters_except_consumed_ones() -> None:

@@ -1,0 +1,280 @@
+"""Bodies like one that came before are read as if nothing had come before."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, ListenerSettings, Target
+from gateway.core.types import Request, Response, Translate
+from gateway.protocols.v2 import V2_REST
+from gateway.protocols.v2.rest import recalled, server, usual
+from tests.protocols.v2.rest.wire import decode, infer, infer_message, reply
+
+PLAIN = Target("models", "127.0.0.1:8000", "plain")
+TRITON = Target("models", "127.0.0.1:8000", "triton")
+
+
+@contextmanager
+def nothing_remembered() -> Iterator[None]:
+    with (
+        mock.patch.object(recalled, "_requests", {}),
+        mock.patch.object(recalled, "_responses", {}),
+        mock.patch.object(recalled, "_binary", {}),
+    ):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def begin_with_nothing() -> Iterator[None]:
+    with nothing_remembered():
+        yield
+
+
+def said(read: object) -> object:
+    """What a request or response says: its value, and the bytes that would go on."""
+    if isinstance(read, Exception):
+        return type(read), str(read)
+    assert isinstance(read, Request | Response)
+    is_request = isinstance(read, Request)
+    tensors = read.inputs if isinstance(read, Request) else read.outputs
+    contents = [(each.name, each.datatype, each.shape, bytes(each.data), dict(each.parameters)) for each in tensors]
+    names = ("model", "version", "id", "parameters", *(("outputs", "deadline") if is_request else ()))
+    return contents, [repr(getattr(read, each)) for each in names], type(read.origin), sent_on(read)
+
+
+def sent_on(read: Request | Response) -> list[object]:
+    """The bodies that each kind of receiver gets."""
+    client = Request(Operation.INFER, "m")
+    found: list[object] = []
+    for target in (PLAIN, TRITON):
+        try:
+            if isinstance(read, Request):
+                sent = V2_REST.encode_request(read, target)
+            else:
+                sent = V2_REST.encode_response(read, client, Translate())
+            found.append((b"".join(map(bytes, sent.parts)), sent.headers))
+        except GatewayError as error:
+            found.append(str(error))
+    return found
+
+
+def as_request(body: bytes, length: int | None) -> object:
+    try:
+        return infer(body, length)
+    except (DecodeError, GatewayError) as error:
+        return error
+
+
+def as_reply(body: bytes, length: int | None) -> object:
+    try:
+        return decode(reply(body, length))
+    except (DecodeError, GatewayError) as error:
+        return error
+
+
+def with_document(entries: str, more: str = "", role: str = "inputs") -> bytes:
+    return f'{{"{role}":[{entries}]{more}}}'.encode()
+
+
+def entry(data: str = "[1.5,-2]", datatype: str = "FP64", name: str = "x", shape: str = "[1,2]", more: str = "") -> str:
+    return f'{{"name":"{name}","shape":{shape},"datatype":"{datatype}"{more},"data":{data}}}'
+
+
+DATA = [
+    "[1.5,-2]", "[3,4]", "[3.0,4.0]", "[1e3,1E-3]", "[ 1.5 , -2 ]", "[1.5]", "[1.5,-2,3]", "[]", "[[1.5,-2]]",
+    "[1.5,null]",
+    '["1","2"]', "[true,false]", "[NaN,1]", "[1e400,1]", "[18446744073709551616,1]", "[9223372036854775807,1]",
+    "[9007199254740993,1]", "[300,-300]", "[1.5,-2", "[1.5,,2]", "[01,2]", "[1.5,-2]]", "null", "1.5", "[1.5,{}]",
+    '[1.5,"]"]', "[1.5,-2],[3,4]", '[1.5,-2],"data":[3,4]', "[4e38,1]",
+]  # fmt: skip
+DATATYPES = ["FP64", "FP32", "FP16", "INT64", "INT8", "UINT8", "UINT64", "BOOL", "BYTES"]
+
+
+@pytest.mark.parametrize("role", ["inputs", "outputs"])
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_other_numbers_in_a_known_document_are_read_as_in_a_new_one(datatype: str, role: str) -> None:
+    read = as_request if role == "inputs" else as_reply
+    for data in DATA:
+        body = with_document(entry(data, datatype), role=role)
+        with nothing_remembered():
+            fresh = said(read(body, None))
+        for before in DATA:
+            with nothing_remembered():
+                read(with_document(entry(before, datatype), role=role), None)
+                assert said(read(body, None)) == fresh, f"{data} after {before}"
+
+
+TEXTS = [
+    with_document(entry()),
+    with_document(entry("[3,4]")),
+    with_document(entry(shape="[2]")),
+    with_document(entry(shape="[3]")),
+    with_document(entry(name="data")),
+    with_document(entry(name="]")),
+    with_document(entry(name="[")),
+    with_document(entry(name='\\"data\\"')),
+    with_document(entry(name="y")),
+    with_document(entry(), ',"id":"data"'),
+    with_document(entry("[3,4]"), ',"id":"data"'),
+    with_document(entry(), ',"id":"1"'),
+    with_document(entry(), ',"id":null'),
+    with_document(entry(), ',"more":[1,2]'),
+    with_document(entry(), ',"outputs":[{"name":"y"}]'),
+    with_document(entry(), ',"parameters":{"timeout":1000000}'),
+    with_document(entry(), ',"parameters":{"data":1}'),
+    with_document(entry(more=',"parameters":{"p":1}')),
+    with_document(entry(more=',"parameters":{}')),
+    with_document(entry(more=',"data":[7,8]')),
+    with_document(f"{entry()},{entry(name='y')}"),
+    with_document(f"{entry('[3,4]')},{entry('[5,6]', name='y')}"),
+    with_document(entry()).replace(b'"data":', b'"data" : '),
+    with_document(entry()).replace(b'"data":', b'"\\u0064ata":'),
+    with_document(entry()).replace(b'{"name"', b'{"x":"data","name"'),
+    b'{"id":"data","inputs":[1,2],"inputs":[' + entry().encode() + b"]}",
+    b'{"a":["data",[1,2]],"inputs":[' + entry("[1,2]").encode() + b"]}",
+    b'{"a":["data",[3,4]],"inputs":[' + entry("[1,2]").encode() + b"]}",
+    b" " + with_document(entry()),
+    with_document(entry()) + b" ",
+    with_document(entry()) + b"]}",
+    with_document(entry())[:-1],
+    b"",
+]
+
+
+@pytest.mark.parametrize("before", range(len(TEXTS)))
+def test_no_document_changes_how_another_one_is_read(before: int) -> None:
+    for body in TEXTS:
+        answer = body.replace(b'"inputs"', b'"outputs"')
+        with nothing_remembered():
+            fresh = said(as_request(body, None)), said(as_reply(answer, None))
+        with nothing_remembered():
+            as_request(TEXTS[before], None)
+            as_reply(TEXTS[before].replace(b'"inputs"', b'"outputs"'), None)
+            assert (said(as_request(body, None)), said(as_reply(answer, None))) == fresh, body
+
+
+RAW = bytes(range(16))
+
+
+def binary_entry(size: int = 16, datatype: str = "FP64", shape: str = "[1,2]", more: str = "") -> str:
+    given = f'"parameters":{{"binary_data_size":{size}{more}}}'
+    return f'{{"name":"x","shape":{shape},"datatype":"{datatype}",{given}}}'
+
+
+BINARY_TEXTS = [
+    with_document(binary_entry()),
+    with_document(binary_entry(), ',"parameters":{"binary_data_output":true}'),
+    with_document(binary_entry(), ',"parameters":{"binary_data_output":true,"timeout":5000000}'),
+    with_document(binary_entry(), ',"parameters":{"binary_data_output":true,"priority":1}'),
+    with_document(binary_entry(), ',"parameters":{"p":1}'),
+    with_document(binary_entry(), ',"outputs":[{"name":"y","parameters":{"binary_data":true}}]'),
+    with_document(binary_entry(), ',"outputs":[{"name":"y","parameters":{"binary_data":false}}]'),
+    with_document(binary_entry(), ',"id":""'),
+    with_document(binary_entry(), ',"id":"7"'),
+    with_document(binary_entry(more=',"p":1')),
+    with_document(binary_entry(8)),
+    with_document(binary_entry(datatype="INT64")),
+    with_document(binary_entry(datatype="BOOL", shape="[16]")),
+    with_document(binary_entry(datatype="BYTES", shape="[1]")),
+    with_document(binary_entry(0, shape="[0]")),
+    with_document(binary_entry(8, shape="[1]") + "," + binary_entry(8, shape="[1]").replace('"x"', '"y"')),
+]
+CONTENTS = [RAW, RAW[::-1], RAW[:8], RAW + b"\0", b"", b"\0\0\0\0" + RAW]
+
+
+@pytest.mark.parametrize("before", range(len(BINARY_TEXTS)))
+@pytest.mark.parametrize("contents", CONTENTS, ids=lambda each: f"{len(each)} bytes")
+def test_no_binary_body_changes_how_another_one_is_read(before: int, contents: bytes) -> None:
+    for text in BINARY_TEXTS:
+        out = text.replace(b'"inputs"', b'"outputs"') if b'"outputs"' not in text else text
+        with nothing_remembered():
+            fresh = said(as_request(text + contents, len(text))), said(as_reply(out + contents, len(out)))
+        with nothing_remembered():
+            first = BINARY_TEXTS[before]
+            as_request(first + RAW, len(first))
+            first = first.replace(b'"inputs"', b'"outputs"')
+            as_reply(first + RAW, len(first))
+            again = said(as_request(text + contents, len(text))), said(as_reply(out + contents, len(out)))
+            assert again == fresh, (text, contents)
+
+
+def test_the_second_document_of_its_kind_is_not_read_as_a_whole() -> None:
+    infer(with_document(entry()))
+    with mock.patch.object(server, "read_document", side_effect=AssertionError):
+        assert infer(with_document(entry("[3.0,4]"))).inputs[0].array.tolist() == [[3, 4]]
+        assert infer(with_document(entry("[5.0,6]"))).model == "m"
+
+
+def test_the_second_binary_body_of_its_kind_is_not_read_as_a_whole() -> None:
+    text = with_document(binary_entry(), ',"parameters":{"binary_data_output":true}')
+    first = infer(text + RAW, len(text))
+    with mock.patch.object(server, "read_document", side_effect=AssertionError):
+        second = infer(text + RAW[::-1], len(text))
+    assert bytes(second.inputs[0].data) == RAW[::-1]
+    assert type(second.origin) is type(first.origin) is server.BinaryOutputMessage
+    assert second.origin is not first.origin
+
+
+@pytest.mark.parametrize("limits", [Limits(json_values=5), Limits(message=16)], ids=["values", "bytes"])
+def test_a_listener_with_smaller_limits_has_them_for_known_documents_too(limits: Limits) -> None:
+    body = with_document(entry("[" + ",".join("1" * 40) + "]", shape="[40]"))
+    assert infer(body).inputs
+    small = replace(ListenerSettings("small"), limits=limits)
+    with nothing_remembered(), pytest.raises((DecodeError, GatewayError)) as fresh:
+        V2_REST.decode_request(infer_message(body), small)
+    infer(body)
+    with pytest.raises((DecodeError, GatewayError)) as known:
+        V2_REST.decode_request(infer_message(body), small)
+    assert str(known.value) == str(fresh.value)
+
+
+numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**66), 2**66))
+
+
+@given(
+    before=st.lists(numbers, min_size=1, max_size=5),
+    data=st.lists(numbers, min_size=1, max_size=5),
+    datatype=st.sampled_from(DATATYPES[:7]),
+    blanks=st.booleans(),
+)
+def test_any_numbers_after_any_others(before: list[float], data: list[float], datatype: str, blanks: bool) -> None:
+    def body(numbers: list[float]) -> bytes:
+        tensor = {"name": "x", "shape": [len(before)], "datatype": datatype, "data": numbers}
+        return json.dumps({"inputs": [tensor]}, separators=None if blanks else (",", ":")).encode()
+
+    with nothing_remembered():
+        fresh = said(as_request(body(data), None))
+        as_request(body(before), None)
+        assert said(as_request(body(data), None)) == fresh
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    for at in range(3 * recalled._MOST):
+        infer(with_document(entry(name=f"x{at}")))
+        text = with_document(binary_entry().replace('"x"', f'"x{at}"'))
+        infer(text + RAW, len(text))
+    assert len(recalled._requests) <= recalled._MOST
+    assert len(recalled._binary) <= recalled._MOST
+    infer(with_document(entry(name="x" * 2000)))
+    assert not any(len(before) > 2000 for before, _ in recalled._requests)
+
+
+def test_the_numbers_are_those_of_the_usual_reader() -> None:
+    """What `usual` packs, for each datatype that has a layout."""
+    assert len(usual.NUMBERS) == 10
+    assert not usual.NUMBERS.keys() & {"BOOL", "BYTES", "FP16", "BF16"}
+
+
+def test_a_message_in_several_buffers_has_no_layout() -> None:
+    body = with_document(entry())
+    infer(body)
+    request = V2_REST.decode_request(infer_message(body, parts=(memoryview(body),)), ListenerSettings("http"))
+    assert (request.operation, request.inputs[0].array.tolist()) == (Operation.INFER, [[1.5, -2]])
