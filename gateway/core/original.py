@@ -6,7 +6,7 @@ otherwise. The codec that read the body finds that out when it is to write the v
 
 Whoever changes a Request or a Response makes a new one with other tensors, outputs or parameters in it, and does not
 have to know of this: the objects that were read are compared by identity, so a body is never sent for a value that it
-does not say.
+does not say. Where fitting makes new tensors of the same data, the data is compared instead, by identity as well.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -62,3 +62,14 @@ class Original:
     def is_of_response(self, response: "Response") -> bool:
         """As `is_of_request`, of tensors and parameters. A reply has the names and the id of the client's request."""
         return self.tensors is response.outputs and self.parameters is response.parameters
+
+    def has_data_of(self, tensors: "tuple[Tensor, ...]") -> bool:
+        """Whether `tensors` hold the data that was read from the body, in the body's order: the very buffers, in the
+        same datatypes. For wires that leave names or shapes out: those may be others, as fitting sets them."""
+        own = self.tensors
+        if len(own) != len(tensors):
+            return False
+        for read, given in zip(own, tensors, strict=True):
+            if read.data is not given.data or read.datatype is not given.datatype:
+                return False
+        return True

@@ -289,3 +289,15 @@ async def test_the_error_of_a_row_says_whether_any_row_may_have_run(
     with pytest.raises(TransportError, match=f"row {failing}: down") as failed:
         await each(range(4), call, 1)
     assert failed.value.sent is may_have_run
+
+
+@pytest.mark.parametrize("shape", [(2,), (-1, 2)], ids=str)
+async def test_the_only_row_is_passed_on_with_the_very_data(shape: tuple[int, ...]) -> None:
+    """So that a codec sees that nothing has changed, and sends the body as it came."""
+    given, returned = point(1.5, 2.5), point(3.5, 4.5)
+    known = signature(spec("", *shape), gives=(spec("", *shape),))
+    backend = Backend({"m": known}, lambda request: Response((returned,)))
+    answer = await call(bridge(POINTS, POINTS, backend), infer(given))
+    [sent], [back] = backend.calls[0].inputs, answer.outputs
+    assert (sent.data is given.data, back.data is returned.data) == (True, True)
+    assert (sent.shape, back.shape) == ((2,), (2,))

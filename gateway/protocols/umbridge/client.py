@@ -1,14 +1,15 @@
 """Facing backends: canonical Requests to requests, replies to Answers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input, unsupported
+from gateway.core.frozen import set_field
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor
 from gateway.json import ArrayForm, Json, read, write
-from gateway.protocols.umbridge import errors, metadata
+from gateway.protocols.umbridge import errors, metadata, verbatim
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
 from gateway.protocols.umbridge.schema import (
@@ -38,7 +39,7 @@ def encode_request(request: Request, target: Target) -> Message:
             that is not one integer, or a parameter that UM-Bridge does not have.
     """
     if request.operation in PATHS:
-        return _post(PATHS[request.operation], request, _call_members(request, target))
+        return _call(request, target)
     if request.operation is Operation.METADATA and request.part in PARTS:
         return _post(f"/{request.part}", request, _metadata_members(request, target))
     if request.operation in INFO_OPERATIONS:
@@ -46,7 +47,17 @@ def encode_request(request: Request, target: Target) -> Message:
     raise unsupported(f"operation {request.operation.value!r} is not supported by UM-Bridge")
 
 
-def _post(path: str, request: Request, members: Iterator[tuple[str, tuple[bytes, ...]]]) -> Message:
+def _call(request: Request, target: Target) -> Message:
+    path, original = PATHS[request.operation], request.original
+    if original is not None and original.form is verbatim.REQUESTS[request.operation]:
+        original = verbatim.request_as_it_came(request)
+        if original is not None:
+            _encode_config(request, target)  # for its checks
+            return Message("POST", path, JSON_HEADERS, original.parts, deadline=request.deadline)
+    return _post(path, request, _call_members(request, target))
+
+
+def _post(path: str, request: Request, members: Iterable[tuple[str, tuple[bytes, ...]]]) -> Message:
     return Message("POST", path, JSON_HEADERS, encode_object(members), deadline=request.deadline)
 
 
@@ -56,19 +67,20 @@ def _metadata_members(request: Request, target: Target) -> Iterator[tuple[str, t
         yield "config", (_encode_config(request, target),)
 
 
-def _call_members(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+def _call_members(request: Request, target: Target) -> list[tuple[str, tuple[bytes, ...]]]:
     names = DERIVATIVES.get(request.operation, ())
     inputs, rest = _split_inputs(request, len(names))
     tensors = dict(zip(names, rest, strict=True))
-    yield "name", (write(request.model),)
+    members: list[tuple[str, tuple[bytes, ...]]] = [("name", (write(request.model),))]
     for name in names:
         if name in INDEX_TENSORS:
-            yield KEYS[name], (_encode_index(name, tensors[name]),)
-    yield "input", encode_vectors(inputs, NAN, "input")
+            members.append((KEYS[name], (_encode_index(name, tensors[name]),)))
+    members.append(("input", encode_vectors(inputs, NAN, "input")))
     for name in names:
         if name not in INDEX_TENSORS:
-            yield KEYS[name], encode_vector(tensors[name], NAN, name)
-    yield "config", (_encode_config(request, target),)
+            members.append((KEYS[name], encode_vector(tensors[name], NAN, name)))
+    members.append(("config", (_encode_config(request, target),)))
+    return members
 
 
 def _split_inputs(request: Request, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -107,12 +119,16 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     body = read(message.body, array_keys, values=target.limits.json_values, literals=True, level=1)
     if "error" in body:
         raise errors.decode_error(body["error"], message)
-    return decode_body(body, request)
+    answer = decode_body(body, request)
+    if request.operation in PATHS:
+        assert isinstance(answer, Response)
+        set_field(answer, "original", verbatim.of_response(request.operation, body, message, answer.outputs))
+    return answer
 
 
 def _decode_outputs(body: dict[str, Json], request: Request) -> Response:
     vectors = enumerate(required(body, "output", "reply"))
-    return Response(tuple(decode_vector("", vector, f"output {at}") for at, vector in vectors))
+    return Response(tuple([decode_vector("", vector, f"output {at}") for at, vector in vectors]))
 
 
 def _decode_derivative(body: dict[str, Json], request: Request) -> Response:

@@ -5,11 +5,12 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.frozen import set_field
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
 from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
-from gateway.protocols.umbridge import metadata
+from gateway.protocols.umbridge import metadata, verbatim
 from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
 from gateway.protocols.umbridge.schema import (
@@ -74,10 +75,14 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         return Request(operation, _model_despite(error, message, listener), part=part, flaw=str(error))
     model = _model(body)
     try:
-        inputs = () if part else (*_inputs(operation, body), *_derivative_tensors(operation, body))
-        return Request(operation, model, "", None, inputs, (), _parameters(part, body, listener), part)
+        inputs = () if part else _inputs(operation, body)
+        parameters = _parameters(part, body, listener)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
+    request = Request(operation, model, "", None, inputs, (), parameters, part)
+    if not part:
+        set_field(request, "original", verbatim.of_request(operation, body, message, inputs, parameters))
+    return request
 
 
 def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:
@@ -95,10 +100,11 @@ def _model(body: dict[str, Json]) -> str:
     return name
 
 
-def _inputs(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
+def _inputs(operation: Operation, body: dict[str, Json]) -> tuple[Tensor, ...]:
     # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
     vectors = required(body, "input", "request") if operation is INFER else body.get("input", ())
-    return (decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors))
+    inputs = [decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors)]
+    return tuple(inputs) if operation is INFER else (*inputs, *_derivative_tensors(operation, body))
 
 
 def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
@@ -131,6 +137,12 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
+    original = answer.original if isinstance(answer, Response) else None
+    if original is not None and original.form is verbatim.RESPONSES.get(request.operation):
+        assert isinstance(answer, Response)
+        original = verbatim.response_as_it_came(answer, request)
+        if original is not None:
+            return reply(JSON_HEADERS, original.parts, 200)
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     return reply(JSON_HEADERS, encode_body(answer, translate.nan or NAN), 200)
 

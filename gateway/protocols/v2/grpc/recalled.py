@@ -24,7 +24,9 @@ _LONGEST = 1024
 _BEGINNING = 16
 """Bytes at the beginning of a message, most of them the model's name, that tell layouts of the same size apart."""
 _MOST = 256
-"""Layouts that are remembered."""
+"""Kinds of layouts, of one size and beginning each, that are remembered."""
+_ALIKE = 4
+"""Layouts of one kind that are remembered, such as those of models whose long names begin alike."""
 
 
 @frozen
@@ -51,20 +53,22 @@ class MessageLayout:
         return Original(self.kind, message.parts, tensors, head.outputs, parameters, None, head.model, head.version)
 
 
-_layouts: dict[tuple[str, int, bytes], MessageLayout] = {}
+_layouts: dict[tuple[str, int, bytes], tuple[MessageLayout, ...]] = {}
 
 
 def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     """The layout of `body`, if it is known."""
     if type(body) is not bytes:
         return None
-    layout = _layouts.get((kind.role, len(body), body[:_BEGINNING]))
-    if layout is None or not body.startswith(layout.start):
-        return None
-    for place, text in layout.between:
-        if not body.startswith(text, place):
-            return None
-    return layout
+    for layout in _layouts.get((kind.role, len(body), body[:_BEGINNING]), ()):
+        if not body.startswith(layout.start):
+            continue
+        for place, text in layout.between:
+            if not body.startswith(text, place):
+                break
+        else:
+            return layout
+    return None
 
 
 def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequence[Tensor]) -> None:
@@ -89,7 +93,9 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
     if len(_layouts) >= _MOST:
         _layouts.clear()
     layout = MessageLayout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
-    _layouts[kind.role, len(body), body[:_BEGINNING]] = layout
+    key = kind.role, len(body), body[:_BEGINNING]
+    # It is none of those that are known: `recall` has not found it.
+    _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])
 
 
 def request_as_it_came(request: Request, kind: MessageKind, lacking: frozenset[Datatype] | None) -> Original | None:

@@ -145,6 +145,25 @@ def test_what_differs_in_one_byte_outside_the_contents_is_parsed() -> None:
         assert layout is None
 
 
+def test_models_whose_long_names_begin_alike_are_told_apart_and_remembered() -> None:
+    names = [f"the-model-of-the-laboratory-{at}" for at in range(3)]
+    bodies = [request_body(model=name) for name in names]
+    for body in bodies:
+        assert read(body).original is None
+    for name, body in zip(names, bodies, strict=True):
+        request = read(body)
+        assert request.model == name
+        assert request.original is not None
+        assert V2_GRPC.encode_request(request, TARGET).body == body
+
+
+def test_only_so_many_that_begin_alike_are_remembered() -> None:
+    for at in range(10, 60):
+        read(request_body(model=f"the-model-of-the-laboratory-{at}"))
+    [alike] = recalled._layouts.values()
+    assert len(alike) == recalled._ALIKE
+
+
 def test_only_so_many_are_remembered() -> None:
     for number in range(600):
         read(request_body(model=f"model {number}"))
