@@ -43,7 +43,7 @@ async def test_metadata_wait_too_and_hold_no_slot_but_questions_about_readiness_
     lab = Lab(wires=0, limit=1, queue=WAITS)
     metadata = lab.ask(operation=Operation.METADATA)
     await settle()
-    with pytest.raises(GatewayError, match="no endpoint at the moment$"):
+    with pytest.raises(GatewayError, match=r"no endpoint at the moment$"):
         await lab.ask(operation=Operation.MODEL_READY)
     wire = added(lab)
     await settle()
