@@ -134,8 +134,8 @@ def _scaler_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     if scaler is None or scaler.open or scaler.bind.loopback:
         return
     if scaler.tls is None or scaler.tls.client != "required":
-        text = "the scaler tells who asks how busy each backend is; on an address off loopback it needs"
-        yield Finding(("scaler", "bind"), f"{text} `tls: {{client: required}}` or `open: true`, got {VALUE}")
+        text = "the scaler names backends and their load; expected an address on loopback, `tls: {client: required}`"
+        yield Finding(("scaler", "bind"), f"{text} or `open: true`, got {VALUE}")
 
 
 def _reference_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
