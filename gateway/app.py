@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeAlias
 
 from gateway import registry
 from gateway.admin import register, status
@@ -17,6 +18,7 @@ from gateway.admin.metrics import Metrics
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
+from gateway.admin.scaler.server import ScalerServer
 from gateway.admin.server import AdminServer, gathering
 from gateway.assembly.assembly import Assembly, Connect, RequestsInFlight
 from gateway.assembly.brief_errors import BriefErrors
@@ -29,7 +31,7 @@ from gateway.assembly.observing import Observing
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
-from gateway.assembly.reloading import ReloadError, Replaced, Replacements, staying
+from gateway.assembly.reloading import PortServer, ReloadError, Replaced, Replacements, staying
 from gateway.assembly.server_info import INFO
 from gateway.assembly.serving import Serving, Tap
 from gateway.bridge.backend import BackendSide
@@ -43,6 +45,7 @@ from gateway.config.keys import (
     HealthConfig,
     ListenerConfig,
     ListenerTlsConfig,
+    ScalerConfig,
 )
 from gateway.config.keys import Ready as ReadyRule
 from gateway.core.address import Address
@@ -60,8 +63,9 @@ from gateway.transports.shedding import Shedding
 
 log = logging.getLogger(__name__)
 
-PORTS = ("health", "admin")
+PORTS = ("health", "admin", "scaler")
 """The ports beside the listeners, named as their keys."""
+PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 
 NOT_RUNNING = "the gateway has not started yet, or is stopping"
 
@@ -88,7 +92,7 @@ class Gateway:
         self.ready = False
         self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
-        self.ports: dict[str, AdminServer | HealthServer] = {}
+        self.ports: dict[str, PortServer] = {}
         self.loaded_at = datetime.now(UTC)
         self.reloads = 0
         self.last_reload_error: status.LoadError | None = None
@@ -197,7 +201,7 @@ class Gateway:
 
     def _port_context(self, name: str) -> ssl.SSLContext | None:
         tls = self._port_tls[name]
-        return None if tls is None else self._certificates.server(tls, port_alpn())()
+        return None if tls is None else self._certificates.server(tls, port_alpn(name))()
 
     def _rows(self, config: Config) -> dict[str, tuple[tuple[Protocol, str], ...]]:
         """The protocols of each listener, each with its path prefix."""
@@ -221,8 +225,8 @@ class Gateway:
         """Open the file of the access log again, which a program that rotates logs may have renamed."""
         self.observing.reopen_logs()
 
-    async def _start_port(self, name: str, config: Config, assembly: Assembly) -> AdminServer | HealthServer:
-        server: AdminServer | HealthServer
+    async def _start_port(self, name: str, config: Config, assembly: Assembly) -> PortServer:
+        server: PortServer
         self._port_tls[name] = _tls(config, name)
         tls = partial(self._port_context, name)
         if name == "health":
@@ -231,6 +235,9 @@ class Gateway:
             count, asked = self._part.gather or self.observing.flush, assembly.asked_for_metrics
             bind = config.health.bind
             server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
+        elif name == "scaler":
+            assert config.scaler is not None
+            bind, server = config.scaler.bind, ScalerServer(assembly.backends, assembly.activities, tls)
         else:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
@@ -294,7 +301,7 @@ class Gateway:
         assembly = self._assemble(config, self._assembly)
         self.observing.renew(config, self.metrics.reader(config))
         started: dict[str, tuple[Listener, Serving]] = {}
-        ports: dict[str, AdminServer | HealthServer] = {}
+        ports: dict[str, PortServer] = {}
         try:
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
@@ -323,7 +330,7 @@ class Gateway:
         assembly: Assembly,
         stays: Mapping[str, str],
         started: Mapping[str, tuple[Listener, Serving]],
-        ports: Mapping[str, AdminServer | HealthServer],
+        ports: Mapping[str, PortServer],
         all_rows: Mapping[str, Sequence[tuple[Protocol, str]]],
     ) -> Replaced:
         """Answer every request that begins from now on by `assembly`."""
@@ -359,6 +366,9 @@ class Gateway:
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
             admin.access.asked = assembly.asked_by_admin
+        scaler = self.ports.get("scaler")
+        if isinstance(scaler, ScalerServer):
+            scaler.renew(assembly.backends, assembly.activities)
         kept = set(map(id, self.listeners.values()))
         gone = [each for each in listeners.values() if id(each) not in kept]
         return Replaced(old, gone, gone_ports, running)
@@ -516,11 +526,11 @@ class Gateway:
 
 
 def _bind(config: Config, port: str) -> Address | None:
-    """The address of the health port or the status API; None if it is off."""
-    found: HealthConfig | AdminConfig | None = getattr(config, port)
+    """The address of one of PORTS; None if it is off."""
+    found: PortConfig = getattr(config, port)
     return None if found is None else found.bind
 
 
 def _tls(config: Config, port: str) -> ListenerTlsConfig | None:
-    found: HealthConfig | AdminConfig | None = getattr(config, port)
+    found: PortConfig = getattr(config, port)
     return None if found is None else found.tls

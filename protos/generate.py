@@ -12,7 +12,11 @@ from grpc_tools import protoc
 
 SCHEMAS = Path(__file__).parent
 GATEWAY = SCHEMAS.parent / "gateway"
-ELSEWHERE = {"grpc": GATEWAY / "transports" / "grpc", "v2": GATEWAY / "protocols" / "v2" / "grpc"}
+ELSEWHERE = {
+    "grpc": GATEWAY / "transports" / "grpc",
+    "keda": GATEWAY / "admin" / "scaler",
+    "v2": GATEWAY / "protocols" / "v2" / "grpc",
+}
 """The folders of schemas that are not read in `gateway/protocols/NAME`."""
 
 

@@ -41,6 +41,7 @@ from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
+from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
 from gateway.routing.branches import Branch, Branches
@@ -150,6 +151,10 @@ class Assembly:
         self._safe = {name: each.safe for name, each in config.backends.items()}
         self.endpoints: dict[EndpointKey, Endpoint] = {}
         self._closer = EndpointCloser(self.endpoints, self._has, self._shared.release)
+        before = {} if previous is None else previous.activities
+        counted = () if config.scaler is None else config.backends
+        self.activities: Mapping[str, Activity] = {name: before.get(name) or Activity(clock) for name in counted}
+        """The calls of each backend, by its name; counted for the scaler only. Those of the previous Assembly go on."""
         self._passing = {each.main_backend for each in config.routes if each.passthrough}
         """The backends with `passthrough` routes."""
         self._weights: dict[str, dict[Hashable, float]] = {}
@@ -291,7 +296,7 @@ class Assembly:
             limit,
             _ejection(config),
             strategy=strategy(config.balance, Weights(weights, config.slow_start, self._clock)),
-            queue=QueueSettings(config.queue.length, config.queue.timeout),
+            queue=QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints),
             clock=self._clock,
             has_tls=config.tls is not None,
         )
@@ -364,11 +369,12 @@ class Assembly:
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         context = self._policy_contexts[name]
-        handler = with_policies(backend, config.policies, self._policies, context)
+        activity = self.activities.get(name)
+        call: Handler = backend if activity is None else activity.counted(backend)
+        stream = backend.stream if activity is None else activity.counted_stream(backend.stream)
+        handler = with_policies(call, config.policies, self._policies, context)
         responses = (
-            stream_with_policies(backend.stream, config.policies, self._policies, context)
-            if traits.wire.streams
-            else None
+            stream_with_policies(stream, config.policies, self._policies, context) if traits.wire.streams else None
         )
         signatures = SignatureCache(handler, traits, self._clock)
         backend.on_recovery(signatures.drop_all)
@@ -428,7 +434,9 @@ class Assembly:
         name = config.main_backend
         backend, policies = self.backends[name], whole.backends[name].policies
         own, outer = self._policy_contexts[name], self._route_context(config)
-        stream = stream_with_policies(partial(backend.stream, passthrough=True), policies, self._policies, own)
+        activity, passing = self.activities.get(name), partial(backend.stream, passthrough=True)
+        counted = passing if activity is None else activity.counted_stream(passing)
+        stream = stream_with_policies(counted, policies, self._policies, own)
         stream = stream_with_policies(stream, config.policies, self._policies, outer)
         joins = backend.protocol.traits.models.joined_versions
         return Route(

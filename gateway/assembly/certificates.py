@@ -169,9 +169,9 @@ def alpn(*protocols: Protocol) -> tuple[str, ...]:
     return tuple(sorted(names - {""}, reverse=True))  # http/1.1, h2
 
 
-def port_alpn() -> tuple[str, ...]:
-    """As `alpn`, of the health port and the status API."""
-    return (registry.transport("http").ALPN,)
+def port_alpn(port: str = "") -> tuple[str, ...]:
+    """As `alpn`, of a port beside the listeners: HTTP/2 for the scaler, HTTP/1.1 for the others."""
+    return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
@@ -184,9 +184,9 @@ def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTl
     for reference in config.reference:
         if reference.tls is not None:
             yield f"reference {reference.protocol!r}", reference.tls, alpn(protocols[reference.protocol])
-    for name, port in (("health", config.health), ("admin", config.admin)):
+    for name, port in (("health", config.health), ("admin", config.admin), ("scaler", config.scaler)):
         if port is not None and port.tls is not None:
-            yield f"the {name} port", port.tls, port_alpn()
+            yield f"the {name} port", port.tls, port_alpn(name)
     for name, backend in config.backends.items():
         if backend.tls is not None:
             yield f"backend {name!r}", backend.tls, alpn(protocols[backend.protocol])

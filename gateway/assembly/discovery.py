@@ -44,7 +44,8 @@ class Discovery:
         """Add a backend that has `discovery`."""
         discovery = config.discovery
         assert discovery is not None
-        for source in _sources(name, config.addresses, discovery, parse_address):
+        may_be_empty = config.queue.wait_for_endpoints is not None
+        for source in _sources(name, config.addresses, discovery, parse_address, may_be_empty=may_be_empty):
             self._watchers.append(Watcher(name, source, endpoints.updater()))
         if discovery.registration is not None:
             leases = Leases(discovery.registration.seconds, parse_address, self._clock)
@@ -143,13 +144,18 @@ def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None,
 
 
 def _sources(
-    name: str, addresses: Iterable[str], discovery: DiscoveryConfig, parse_address: ParseAddress
+    name: str,
+    addresses: Iterable[str],
+    discovery: DiscoveryConfig,
+    parse_address: ParseAddress,
+    *,
+    may_be_empty: bool = False,
 ) -> Iterable[Source]:
     if discovery.dns is not None:
         for address in addresses:
             place = parse_address(address)
             if _has_name(place):
-                yield DnsName(address, place.host, place.port, discovery.interval)
+                yield DnsName(address, place.host, place.port, discovery.interval, may_be_empty=may_be_empty)
     if discovery.srv is not None:
         yield SrvRecords(discovery.srv, discovery.interval, parse_address)
     if discovery.files is not None:

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from gateway.admin.health import HealthServer
+from gateway.admin.scaler.server import ScalerServer
 from gateway.admin.server import AdminServer
 from gateway.assembly.assembly import Assembly
 from gateway.config.keys import Config, ListenerConfig
@@ -14,6 +16,9 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 
 log = logging.getLogger(__name__)
+
+PortServer: TypeAlias = AdminServer | HealthServer | ScalerServer
+"""What serves a port beside the listeners."""
 
 
 class ReloadError(Exception):
@@ -61,7 +66,7 @@ class Replaced:
 
     assembly: Assembly
     listeners: Sequence[Listener]
-    ports: Sequence[AdminServer | HealthServer]
+    ports: Sequence[PortServer]
     running: Sequence["asyncio.Task[None]"]
     """The tasks of requests in flight that began before the reload, on listeners that stay."""
 

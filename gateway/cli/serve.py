@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PATHS = {"health": "/healthz, /readyz, /metrics", "admin": "/ (console), /status, /reload, /docs"}
+PATHS = {
+    "health": "/healthz, /readyz, /metrics",
+    "admin": "/ (console), /status, /reload, /docs",
+    "scaler": "KEDA's external scaler",
+}
 """What each port serves, as printed at the start."""
 
 

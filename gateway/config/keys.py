@@ -261,6 +261,19 @@ class AdminConfig(Keys):
 Ready = Literal["any", "all", "none"]
 
 
+class ScalerConfig(Keys):
+    """KEDA's external scaler: tells over gRPC how many calls each backend has, so that KEDA starts and ends its
+    servers. It tells names of backends and their load, and controls nothing. Nothing is counted without it."""
+
+    bind: Bind
+    """`HOST:PORT`; on loopback, or on any address with `tls: {client: required}` or `open`."""
+    tls: ListenerTlsConfig | None = None
+    """TLS, as of a listener. KEDA takes `caCert`, `tlsClientCert` and `tlsClientKey` from a TriggerAuthentication."""
+    open: Flag = False
+    """Everybody who reaches the address may ask: for a pod whose NetworkPolicy lets only KEDA's operator reach it. KEDA
+    cannot send keys or tokens."""
+
+
 class HealthConfig(Keys):
     """The health port: `/healthz`, `/readyz` and `/metrics`."""
 
@@ -451,6 +464,10 @@ class QueueConfig(Keys):
     are free places."""
     timeout: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
     """Seconds that a call may wait; then it is refused. Without it a call waits until its deadline."""
+    wait_for_endpoints: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
+    """Seconds that a call (or a question for a model's metadata) waits while `discovery` has found no endpoint, for a
+    backend whose servers are started on demand (`scaler`); `timeout` does not count meanwhile. A DNS name without
+    addresses then means that there is no endpoint. Without it calls fail at once."""
 
 
 class BackendConfig(Keys):
@@ -592,6 +609,8 @@ class Config(Keys):
     first glob that matches. Principals without an entry may do nothing."""
     health: HealthConfig | None = None
     """The health port, for probes and Prometheus; off if absent."""
+    scaler: ScalerConfig | None = None
+    """KEDA's external scaler; off if absent."""
     metrics: MetricsConfig = MetricsConfig()
     """What is counted for Prometheus."""
     tracing: TracingConfig | None = None

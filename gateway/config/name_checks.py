@@ -110,7 +110,7 @@ def _bind_schemes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 def _binds(parts: Parts) -> Iterator[tuple[Location, Address, tuple[str, ...]]]:
     for at, listener in parts.listeners.items():
         yield ("listeners", at, "bind"), listener.bind, listener.protocols
-    for name, port in (("admin", parts.admin), ("health", parts.health)):
+    for name, port in (("admin", parts.admin), ("health", parts.health), ("scaler", parts.scaler)):
         if port is not None:
             yield (name, "bind"), port.bind, ()
     for at, reference in parts.reference.items():
@@ -127,6 +127,15 @@ def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     if parts.admin is not None and parts.admin.auth is None and not parts.admin.bind.loopback:
         text = "without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`"
         yield Finding(("admin", "bind"), f"{text}, got {VALUE}")
+
+
+def _scaler_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    scaler = parts.scaler
+    if scaler is None or scaler.open or scaler.bind.loopback:
+        return
+    if scaler.tls is None or scaler.tls.client != "required":
+        text = "the scaler names backends and their load; expected an address on loopback, `tls: {client: required}`"
+        yield Finding(("scaler", "bind"), f"{text} or `open: true`, got {VALUE}")
 
 
 def _reference_models(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -261,6 +270,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _bind_schemes,
     _clashes,
     _admin_bind,
+    _scaler_bind,
     _reference_models,
     _endpoints,
     _discovery,

@@ -7,7 +7,15 @@ from pydantic import ValidationError
 
 from gateway.config.document import Location
 from gateway.config.fields import Keys
-from gateway.config.keys import AdminConfig, BackendConfig, Config, HealthConfig, ListenerConfig, ReferenceConfig
+from gateway.config.keys import (
+    AdminConfig,
+    BackendConfig,
+    Config,
+    HealthConfig,
+    ListenerConfig,
+    ReferenceConfig,
+    ScalerConfig,
+)
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 
@@ -22,6 +30,7 @@ class Parts:
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None
     health: HealthConfig | None
+    scaler: ScalerConfig | None
     reference: dict[int, ReferenceConfig]
     backends: dict[str, BackendConfig]
     routes: dict[int, RouteConfig]
@@ -39,6 +48,7 @@ def valid_parts(data: Any) -> Parts:
         _valid(ListenerConfig, listeners),
         _read(AdminConfig, data.get("admin")),
         _read(HealthConfig, data.get("health")),
+        _read(ScalerConfig, data.get("scaler")),
         _valid(ReferenceConfig, _indexed(data.get("reference"))),
         _valid(BackendConfig, backends),
         _valid(RouteConfig, _indexed(data.get("routes"))),
@@ -53,6 +63,7 @@ def all_parts(config: Config) -> Parts:
         dict(enumerate(config.listeners)),
         config.admin,
         config.health,
+        config.scaler,
         dict(enumerate(config.reference)),
         dict(config.backends),
         dict(enumerate(config.routes)),

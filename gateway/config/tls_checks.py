@@ -67,7 +67,7 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
     for at, reference in parts.reference.items():
         if reference.tls is not None:
             yield ("reference", at, "tls"), reference.tls
-    for name, port in (("admin", parts.admin), ("health", parts.health)):
+    for name, port in (("admin", parts.admin), ("health", parts.health), ("scaler", parts.scaler)):
         if port is not None and port.tls is not None:
             yield (name, "tls"), port.tls
 

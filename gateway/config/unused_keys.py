@@ -69,7 +69,10 @@ def _permissions(config: Config) -> Iterator[Finding]:
 
 def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
     has_queue = backend.max_in_flight or catalog.protocols[backend.protocol].traits.servers.max_in_flight
-    if "queue" in backend.model_fields_set and not has_queue:
+    waits = backend.queue.wait_for_endpoints is not None
+    if waits and backend.discovery is None:
+        yield _unused((*location, "queue", "wait_for_endpoints"), "without `discovery` endpoints never change")
+    if "queue" in backend.model_fields_set and not has_queue and not waits:
         text = "calls wait only where `max_in_flight` limits them"
         yield _unused((*location, "queue"), text)
     health = backend.health

@@ -71,6 +71,10 @@ them as extra inputs of a companion model (`M.gradient`), whose only output is C
 CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
 """The operations that run a model."""
 
+WAKING = CALLS | {Operation.METADATA}
+"""The operations that are worth the start of a server. Bridges and UM-Bridge's clients ask for metadata before their
+first call."""
+
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
 """Those that hold the zero-based position of an input or output, as INT64; 0 if absent. They have no batch
 dimension."""

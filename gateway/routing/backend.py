@@ -8,7 +8,8 @@ every request does. The endpoint is chosen so:
    in flight.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
-Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come.
+Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. If
+`waits_for_endpoints` is set, somebody starts servers for calls that wait: they wait in the queue for the first one.
 
 Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
 recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
@@ -28,7 +29,7 @@ from gateway.core.deadlines import wait_until
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
-from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
+from gateway.core.operations import CALLS, CONTROL_OPERATIONS, WAKING, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.queue_wait import note_wait
 from gateway.core.record import Record
@@ -82,6 +83,12 @@ class Backend:
         self._strategy = strategy or LeastInFlight()
         self.queue_settings = queue or QueueSettings()
         self.queue: FairQueue[Endpoint] = FairQueue(self.name, self.queue_settings.length, self.seconds_until)
+        self.waits_for_endpoints = self.queue_settings.wait_for_endpoints
+        """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
+        self._emptied_or_filled = -math.inf
+        """When the last endpoint was removed, or the first one added."""
+        self._replaced: list[Backend] = []
+        """Those that had this name before and whose calls still wait for the first endpoint."""
         self._slot_times = SlotTimes()
         self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
@@ -115,13 +122,21 @@ class Backend:
         self._replace_endpoints((*self.endpoints, endpoint))
         endpoint.watch(self._hand_over_slot if self.max_in_flight else None, self._recovered)
         if is_first:
+            self._emptied_or_filled = self._clock()
             self._recovered()
         while endpoint.offer():
             pass
+        if not self.max_in_flight:  # calls wait for the first endpoint only
+            while self._hand_over_slot(endpoint):
+                pass
+        self._replaced = [each for each in self._replaced if each.queue]
+        for each in self._replaced:
+            each.add(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
         """Send no more calls to `endpoint`; nothing happens if it is not there. Calls in flight go on, and its
-        sequences lose their state. If it was the last endpoint, the calls that wait in the queue fail.
+        sequences lose their state. If it was the last endpoint, the calls that wait in the queue fail, unless the
+        backend waits for endpoints.
 
         It is not closed here: `Endpoint.is_used` says whether another backend has it, `Endpoint.idle` waits for the
         end of its calls.
@@ -133,7 +148,11 @@ class Backend:
         self._targets.remove(endpoint)
         self._sequences.forget(endpoint)
         if not self.endpoints:
-            self.queue.fail(self._no_endpoint)
+            self._emptied_or_filled = self._clock()
+            if self.waits_for_endpoints is None:
+                self.queue.fail(self._no_endpoint)
+        for replaced in self._replaced:
+            replaced.remove(endpoint)
         for each in self.endpoints:  # a slot may have been kept free because the removed endpoint was only busy
             while each.offer():
                 pass
@@ -142,8 +161,10 @@ class Backend:
         self.endpoints = endpoints
         self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
 
-    def _no_endpoint(self) -> TransportError:
+    def _no_endpoint(self, waited: float | None = None) -> TransportError:
         text = f"backend {self.name!r} has no endpoint at the moment"
+        if waited is not None:
+            text += f", and none came within {waited:g} s (queue.wait_for_endpoints)"
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     def seconds_until(self, place: int) -> float | None:
@@ -182,6 +203,18 @@ class Backend:
         """Take over from the backend that had this name before: the sequences at endpoints that both have. From now on
         `previous` gets no new requests."""
         self._sequences.adopt(previous._sequences, self.endpoints)
+        if previous.waits_for_endpoints is not None and previous.protocol is self.protocol:
+            # Nobody else adds endpoints to it any more.
+            before, previous._replaced = previous._replaced, []
+            self._replaced = [each for each in (previous, *before) if each.queue]
+            for each in self._replaced:
+                for endpoint in self.endpoints:
+                    each.add(endpoint)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait in its queue, and in those of the backends that it replaced."""
+        return len(self.queue) + sum(len(each.queue) for each in self._replaced)
 
     def close(self) -> None:
         """Leave the endpoints, which other backends may share. No request may be in flight."""
@@ -481,6 +514,8 @@ class Backend:
         already."""
         if not self._takes_slot(request):
             if not self.endpoints:
+                if self._waits(request):
+                    return None
                 raise self._no_endpoint()
             return self._choose(0, tried) or self.endpoints[0]
         if (sequence := sequence_of(request)) is not None:
@@ -513,8 +548,9 @@ class Backend:
             raise refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
         return self._free_endpoint(request, tried)
 
-    def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint:
-        """The endpoint that has the sequence's state, or the one chosen for a new sequence, with a slot taken.
+    def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint that has the sequence's state, or the one chosen for a new sequence, with a slot taken; None if
+        it waits for the first endpoint.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
@@ -525,6 +561,8 @@ class Backend:
             endpoint = self._choose(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
             if not self.endpoints:
+                if self._waits(request):
+                    return None
                 raise self._no_endpoint()
             # The sequence stays where its state is: the client's next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
@@ -588,11 +626,48 @@ class Backend:
                 UNAVAILABLE, there is no endpoint.
         """
         if not self.endpoints:
+            return await self._wait_for_endpoint(request)
+        return await self._wait_in_queue(request)
+
+    def _waits(self, request: Request) -> bool:
+        """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""
+        return self.waits_for_endpoints is not None and request.operation in WAKING
+
+    async def _wait_for_endpoint(self, request: Request) -> Endpoint:
+        """As `_wait_for_slot`, while there is no endpoint."""
+        if not self._waits(request):
             raise self._no_endpoint()
+        endpoint = await self._wait_in_queue(request)
+        if not self._takes_slot(request):
+            endpoint.give_back()
+        elif (sequence := sequence_of(request)) is not None:
+            self._sequences.note(request, sequence, endpoint)
+        return endpoint
+
+    async def _wait_patiently(self, waiter: "asyncio.Future[Endpoint]", seconds: float) -> None:
+        """Wait until `waiter` is done: `seconds` while there is no endpoint, and `queue.timeout` while there are some.
+
+        Raises:
+            TimeoutError: one of the two is over.
+        """
+        joined = self._clock()
+        queue_timeout = math.inf if self.queue_settings.timeout is None else self.queue_settings.timeout
+        while not waiter.done():
+            limit = queue_timeout if self.endpoints else seconds
+            left = max(joined, self._emptied_or_filled) + limit - self._clock()
+            if left <= 0:
+                raise TimeoutError
+            # Endpoints may come and go meanwhile, and with them the limit.
+            await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
+
+    async def _wait_in_queue(self, request: Request) -> Endpoint:
         client, model, seconds = request.client, request.model, self.queue_settings.timeout
         place = self.queue.place(client, model)
         waiter, joined = self.queue.join(client, model), self._clock()
         try:
+            if self.waits_for_endpoints is not None:
+                await self._wait_patiently(waiter, self.waits_for_endpoints)
+                return await waiter
             if seconds is None:
                 return await waiter
             async with asyncio.timeout(seconds):
@@ -605,6 +680,8 @@ class Backend:
                 self.queue.leave(client, model, waiter)
             if isinstance(error, asyncio.CancelledError):
                 raise
+            if not self.endpoints:
+                raise self._no_endpoint(self.waits_for_endpoints) from error
             text = f"no endpoint was free within {seconds:g} s (queue.timeout); try again later"
             raise overloaded(f"backend {self.name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
         finally:
@@ -637,7 +714,7 @@ class Backend:
         return True
 
     def _is_full(self, endpoint: Endpoint) -> bool:
-        return endpoint.in_flight >= self.max_in_flight
+        return 0 < self.max_in_flight <= endpoint.in_flight
 
     def _recovered(self) -> None:
         self._targets.forget()

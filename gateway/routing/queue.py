@@ -39,10 +39,12 @@ NEWEST_SHARE = 0.1
 
 @frozen
 class QueueSettings:
-    """`length`: the most calls that may wait. `timeout`: the seconds that each may wait; None: any time."""
+    """`length`: the most calls that may wait. `timeout`: the seconds that each may wait; None: any time.
+    `wait_for_endpoints`: the same while there is no endpoint; None: calls do not wait then."""
 
     length: int = 1000
     timeout: float | None = None
+    wait_for_endpoints: float | None = None
 
 
 class SlotTimes:

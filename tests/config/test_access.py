@@ -72,6 +72,7 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
         (LISTENER + KEYS + "permissions: {u: [{operations: [infr]}]}\n", "3:33: expected infer, metadata, control"),
         (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "no listener is called 'x'"),
         ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: without `auth` the status API must be on loopback"),
+        ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler names backends and their load"),
         ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "nothing says what clients"),
     ],
 )  # fmt: skip
@@ -81,6 +82,7 @@ def test_problems(text: str, problem: str, file: str) -> None:
 
 def test_the_status_api_may_be_anywhere_with_credentials(file: str) -> None:
     assert problems('admin: {bind: "0.0.0.0:1", auth: {}}\n' + LISTENER + KEYS + PRINCIPALS, file) == ""
+    assert problems('scaler: {bind: "0.0.0.0:1", open: true}\n' + LISTENER + KEYS + PRINCIPALS, file) == ""
 
 
 def test_mip_clients_may_be_anonymous(file: str) -> None:

@@ -35,6 +35,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "permissions",
                 "principals",
                 "health",
+                "scaler",
                 "metrics",
                 "tracing",
                 "log",

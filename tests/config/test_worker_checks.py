@@ -33,6 +33,7 @@ def load(workers: str, **parts: str) -> None:
         {"LIMITS": "limits: {connections_per_client: 10}"},
         {"LIMITS": "limits: {memory_per_client: 1000}"},
         {"BACKEND": ", discovery: {dns: all}"},
+        {"LIMITS": "scaler: {bind: '127.0.0.1:9092'}"},
         {"ROUTE": ", policies: [{concurrency_limit: {calls: 3}}]"},
         {"ROUTE": ", policies: [{mirror: {backend: other}}]"},
     ],

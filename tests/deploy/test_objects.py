@@ -15,11 +15,11 @@ from gateway import registry
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from gateway.core.address import Address
-from tests.deploy import gateway_api, prometheus_operator
+from tests.deploy import gateway_api, keda, prometheus_operator
 from tests.deploy.rendered import CHART, FILES, NAMESPACE, Object, Release, render, rendered, servers, values
 
 VERSIONS = all_versions()
-SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS
+SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS | keda.SCHEMAS
 TESTED = {
     VERSIONS[0]: "oldest",
     VERSIONS[len(VERSIONS) // 2]: "between",
@@ -130,7 +130,8 @@ def test_ports_are_those_that_the_configuration_listens_on(release: Release) -> 
     assert read.health
     listening = [each.bind.port for each in read.listeners if tcp(each.bind)]
     ports = {each["name"]: each["containerPort"] for each in release.container["ports"]}
-    assert sorted(ports.values()) == sorted([*listening, read.health.bind.port])
+    scaler = [] if read.scaler is None or read.scaler.bind.loopback else [read.scaler.bind.port]
+    assert sorted(ports.values()) == sorted([*listening, read.health.bind.port, *scaler])
     assert [ports[each["targetPort"]] for each in release.service["spec"]["ports"]] == listening
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = release.container[probe]["httpGet"]

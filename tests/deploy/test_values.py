@@ -68,6 +68,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ),
         ("metrics: {prometheusRule: {runbooks: docs}}", "/metrics/prometheusRule/runbooks"),
         ("metrics: {dashboard: {labels: {grafana_dashboard: 1}}}", "/metrics/dashboard/labels/grafana_dashboard"),
+        ("keda: {scaledObjects: [{backend: a}]}", "/keda/scaledObjects/0"),
         ("keys: {secret: a}", "/keys"),
         ("extraEnv: {A: b}", "/extraEnv"),
         ("extraEnv: [{name: A, value: 1}]", "/extraEnv/0/value"),

@@ -5,6 +5,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
   text       what the ConfigMap holds; empty with existingConfigMap
   listeners  of {name, portName, port, transport, protocols, model, prefix, tls}, without those on unix sockets
   healthPort, healthTls
+  scalerPort, scalerTls   of KEDA's external scaler; 0 where it is off, or on loopback
   preStop, grace   seconds
   endpoints  of {backend, endpoint}
 */}}
@@ -42,6 +43,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- $listeners = append $listeners (merge (dict "transport" $transport) .) -}}
 {{- end -}}
 {{- dict "text" "" "listeners" (include "gateway.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" $existing.healthPort "healthTls" $existing.healthTls
+     "scalerPort" 0 "scalerTls" false
      "delay" $existing.drainDelay "timeout" $existing.drainTimeout "endpoints" list | toJson -}}
 {{- end -}}
 
@@ -90,6 +92,11 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
   {{- $endpoints = append $endpoints (dict "backend" $name "endpoint" (toString $address)) -}}
   {{- end -}}
 {{- end -}}
+{{- $scaler := $config.scaler | default dict -}}
+{{- $scalerPort := 0 -}}
+{{- if and $scaler (not (regexMatch "^(127\\.|localhost:|\\[::1\\])" (toString $scaler.bind))) -}}
+{{- $scalerPort = include "gateway.port" (dict "what" "config: scaler" "bind" (toString $scaler.bind)) -}}
+{{- end -}}
 {{- $drain := $config.drain | default dict -}}
 {{- range $key, $value := pick $drain "delay" "timeout" -}}
   {{- if not (regexMatch "^[0-9]*\\.?[0-9]+$" (toString $value)) -}}
@@ -98,7 +105,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- end -}}
 {{- dict "text" $text "listeners" (include "gateway.namedPorts" (dict "listeners" $listeners) | fromJsonArray)
      "healthPort" (include "gateway.port" (dict "what" "config: health" "bind" (toString $config.health.bind)) | int)
-     "healthTls" (hasKey $config.health "tls")
+     "healthTls" (hasKey $config.health "tls") "scalerPort" (int $scalerPort) "scalerTls" (hasKey $scaler "tls")
      "delay" (get $drain "delay" | default 0) "timeout" (hasKey $drain "timeout" | ternary (get $drain "timeout") 30)
      "endpoints" $endpoints | toJson -}}
 {{- end -}}
@@ -145,7 +152,7 @@ http,grpc. Takes {listener, protocols}.
 
 {{/* Listeners with the names that their ports have: their own, where Kubernetes takes it for a port. Takes {listeners}. */}}
 {{- define "gateway.namedPorts" -}}
-{{- $taken := list "health" -}}
+{{- $taken := list "health" "scaler" -}}
 {{- $named := list -}}
 {{- range .listeners -}}
 {{- $name := .name -}}

@@ -1,0 +1,88 @@
+"""The port of KEDA's external scaler, with gRPC's health and reflection services beside it."""
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Any
+
+from gateway.admin.scaler import schema
+from gateway.admin.scaler.service import METHODS, STREAM_IS_ACTIVE, ExternalScaler
+from gateway.core.address import Address
+from gateway.core.errors import GatewayError, error_fields
+from gateway.core.exchange import as_gateway_error
+from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol
+from gateway.core.transport import Exchanges
+from gateway.core.types import Headers, Message
+from gateway.routing.activity import Activity
+from gateway.routing.backend import Backend
+from gateway.transports.grpc.server.listener import GrpcListener
+from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
+
+MAX_CONNECTIONS = 64
+"""Open connections; KEDA's operator has one for each TLS identity that its triggers use."""
+_LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
+"""Metadata of Kubernetes' objects are far smaller."""
+
+
+class ScalerServer:
+    """Serves ExternalScaler. `tls` is as in ListenerSettings."""
+
+    address: str
+    """`host:port`; set by `start`."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        activities: Mapping[str, Activity],
+        tls: Callable[[], ssl.SSLContext | None] | None = None,
+    ) -> None:
+        self._service = service = ExternalScaler(backends, activities)
+
+        def answer(message: Message, protocol: Protocol) -> Message:
+            try:
+                return service.answer(message)
+            except Exception as error:
+                return _refused(as_gateway_error(error))
+
+        def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+            return service.stream(messages)
+
+        self._listener = GrpcListener(
+            ListenerSettings("scaler", _LIMITS, tls=tls),
+            [(_PROTOCOL, "")],
+            Exchanges(answer, stream, lambda error, protocol, message: _refused(error)),
+            connections=ListenerConnections("scaler", shared_limit=ConnectionLimit(MAX_CONNECTIONS)),
+        )
+
+    def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
+        """Answer for another configuration from now on."""
+        self._service.renew(backends, activities)
+
+    async def start(self, address: Address) -> None:
+        """Bind and accept connections. Raises OSError if the address cannot be bound."""
+        await self._listener.start(address)
+        self.address = self._listener.address
+
+    async def stop(self) -> None:
+        """Close the port. Streams end with UNAVAILABLE: KEDA opens them again, at a gateway that is there."""
+        await self._listener.drain(0)
+
+
+def _refused(error: GatewayError) -> Message:
+    text = error.message.encode("utf-8", "replace")
+    return Message(headers=Headers(error_fields(error)), parts=(text,), status=error.status)
+
+
+def _no_codec(*_: Any) -> Any:
+    raise NotImplementedError("the scaler has no codec")
+
+
+_PROTOCOL = Protocol(
+    name="scaler",
+    carrier=GrpcForm(frozenset({STREAM_IS_ACTIVE}), schema.DESCRIPTORS),
+    patterns=METHODS,
+    decode_request=_no_codec,
+    encode_response=_no_codec,
+    encode_error=_no_codec,
+    encode_request=_no_codec,
+    decode_response=_no_codec,
+)

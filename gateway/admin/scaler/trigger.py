@@ -1,0 +1,68 @@
+"""What the trigger of a ScaledObject asks for: its `metadata`, which KEDA hands on."""
+
+import math
+from collections.abc import Mapping
+from difflib import get_close_matches
+
+from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.frozen import frozen
+
+METRICS = ("calls", "queue")
+"""`calls`: those in flight and those that wait. `queue`: those that wait."""
+
+DEFAULT_IDLE = 300.0
+_SHORTEST_IDLE = 1.0
+_LONGEST = 1e9
+_KEYS = ("backend", "target", "metric", "idle")
+_OF_KEDA = ("scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert", "tlsClientKey", "tlsCertFile")
+
+
+@frozen
+class Trigger:
+    """`target`: how much of `metric` each replica should have; None: as much as the backend's `max_in_flight`. `idle`:
+    the seconds for which the backend stays active after its last call."""
+
+    backend: str
+    target: float | None
+    metric: str
+    idle: float
+
+
+def trigger(metadata: Mapping[str, str]) -> Trigger:
+    """The Trigger with this metadata. Keys that nobody knows may be KEDA's, unless they look like a slip of the pen.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, naming the key and what would be right.
+    """
+    for key in metadata:
+        similar = () if key in _OF_KEDA else get_close_matches(key[:40], _KEYS, n=1, cutoff=0.7)
+        if similar and key not in _KEYS:
+            raise invalid_input(f"metadata: {_shown(key)} is no key; did you mean {similar[0]!r}?")
+    backend = metadata.get("backend", "")
+    if not backend:
+        raise _wrong("backend", "", "the name of a backend of the gateway's configuration")
+    metric = metadata.get("metric", METRICS[0])
+    if metric not in METRICS:
+        raise _wrong("metric", metric, "calls (in flight and waiting) or queue (waiting)")
+    target = None if "target" not in metadata else _number("target", metadata["target"], 0.001)
+    idle = DEFAULT_IDLE if "idle" not in metadata else _number("idle", metadata["idle"], _SHORTEST_IDLE)
+    return Trigger(backend, target, metric, idle)
+
+
+def _number(key: str, text: str, least: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not least <= number <= _LONGEST:
+        raise _wrong(key, text, f"a number from {least:g} to {_LONGEST:g}")
+    return number
+
+
+def _wrong(key: str, text: str, expected: str) -> GatewayError:
+    got = f"got {_shown(text)}" if text else "it is missing or empty"
+    return invalid_input(f"metadata.{key}: expected {expected}; {got}")
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 100 else f"{text[:100]}...")

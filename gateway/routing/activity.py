@@ -1,0 +1,74 @@
+"""The calls of one backend that wait in its queue or are in flight, for a scaler that starts and ends its servers."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from gateway.core.operations import WAKING
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+
+
+class Activity:
+    """Counts the calls of one backend. Requests that are not worth the start of a server (`WAKING`) do not count."""
+
+    __slots__ = ("_clock", "_ended_at", "_waiters", "calls")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.calls = 0
+        """Those that wait or are in flight now."""
+        self._ended_at = -math.inf
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def counted(self, handler: Handler) -> Handler:
+        """`handler`, whose calls count."""
+
+        async def counting(request: Request) -> Answer:
+            if request.operation not in WAKING:
+                return await handler(request)
+            self._began()
+            try:
+                return await handler(request)
+            finally:
+                self._ended()
+
+        return counting
+
+    def counted_stream(self, handler: StreamHandler) -> StreamHandler:
+        """`handler`, whose calls count until their streams end."""
+
+        async def counting(request: Request) -> AsyncGenerator[Response, None]:
+            self._began()
+            try:
+                async with aclosing(handler(request)) as responses:
+                    async for response in responses:
+                        yield response
+            finally:
+                self._ended()
+
+        return counting
+
+    def seconds_active(self, idle: float) -> float:
+        """For how many seconds it is active at least: `idle` while there are calls, and in all `idle` seconds after the
+        last one. 0 or less: it is not active."""
+        return idle if self.calls else self._ended_at + idle - self._clock()
+
+    def next_call(self) -> "asyncio.Future[None]":
+        """A future that is done when the next call begins. Whoever does not wait for it any more has to cancel it."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        waiter.add_done_callback(self._waiters.discard)
+        return waiter
+
+    def _began(self) -> None:
+        self.calls += 1
+        if self._waiters:
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _ended(self) -> None:
+        self.calls -= 1
+        self._ended_at = self._clock()
