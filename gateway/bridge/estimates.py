@@ -265,7 +265,8 @@ class EstimatedDerivatives:
         # Each point of the line is a row of its own, at which there is a gradient.
         at = {name: np.repeat(each, many, axis=0) for name, each in problem.moved.items()}
         at[problem.second] = line.points.reshape(-1, line.points.shape[2])
-        spread = replace(problem, inputs=_repeated(problem.inputs, many), sens=np.repeat(problem.sens, many, axis=0))
+        sens = np.repeat(problem.sens, many, axis=0)
+        spread = replace(problem, inputs=_repeated(problem.inputs, many), moved=at, sens=sens)
         gradients = await self._gradient(spread, at, step)
         return line.combine(gradients.reshape(problem.rows, many, -1))
 
