@@ -187,7 +187,8 @@ class EstimatedDerivatives:
             if wants_error:
                 fields.append((ERROR_HEADER.encode(), b"%.2g" % largest_difference(results[0], results[1])))
             _tell(record, fields)
-        return results[0]
+        result: Array = results[0]
+        return result
 
     def _how_told(self, step: Step, count: int) -> str:
         evaluations = "1 evaluation" if count == 1 else f"{count} evaluations"
@@ -237,7 +238,7 @@ class EstimatedDerivatives:
 
     async def _jacobian(self, problem: Problem, step: Step) -> Array:
         assert problem.vec is not None
-        line = await _made(self._line, problem, problem.vec, step)
+        line: Line = await _made(self._line, problem, problem.vec, step)
         values = await self._values(problem, {problem.second: line.points})
         return line.combine(values)
 
@@ -252,12 +253,13 @@ class EstimatedDerivatives:
         }
         jacobian = axes.combine(await self._values(problem, moved))
         with np.errstate(all="ignore"):
-            return np.einsum("bnm,bm->bn", jacobian, problem.sens)
+            gradient: Array = np.einsum("bnm,bm->bn", jacobian, problem.sens)
+            return gradient
 
     async def _hessian(self, problem: Problem, step: Step, is_exact: bool) -> Array:
         assert problem.vec is not None
         assert problem.sens is not None
-        line = await _made(self._line, problem, problem.vec, step)
+        line: Line = await _made(self._line, problem, problem.vec, step)
         many = line.points.shape[1]
         if is_exact:
             gradients = await self._own_gradients(problem, {problem.second: line.points})

@@ -45,12 +45,12 @@ def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -
     """The step, in units of an element's size, at which the error of a stencil of this order and the rounding of values
     of `dtype` are equally large: eps ** (1 / (order + 1)), and for `second` derivatives eps ** (1 / (order + 2))."""
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
-    return eps ** (1 / (order + (2 if second else 1)))
+    return float(eps ** (1 / (order + (2 if second else 1))))
 
 
 def for_second(step: float, order: int) -> float:
     """The step for second derivatives, given the one that is right for first derivatives."""
-    return step ** ((order + 1) / (order + 2))
+    return float(step ** ((order + 1) / (order + 2)))
 
 
 @frozen
@@ -156,7 +156,8 @@ def weights(nodes: Array) -> Array:
                 if rest not in (j, other):
                     term = term * -t[..., rest] / (t[..., j] - t[..., rest])
             found[..., j] += term
-    return found / unit
+    scaled: Array = found / unit
+    return scaled
 
 
 def largest_difference(result: Array, coarser: Array) -> float:
