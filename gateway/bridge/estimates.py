@@ -83,7 +83,7 @@ POINTS = Protocol(
 
 
 @frozen
-class Problem:
+class DerivativeProblem:
     """One request for a derivative, in numbers. All arrays have a first dimension of B rows."""
 
     request: Request
@@ -166,7 +166,7 @@ class EstimatedDerivatives:
         output = make_tensor(COMPANION_OUTPUT, estimated.reshape(shape), Datatype.FP64)
         return fit_response(Response((output,)), request, fitted, fitting)
 
-    async def _solve(self, problem: Problem) -> Array:
+    async def _solve(self, problem: DerivativeProblem) -> Array:
         """The derivative, [B, n] or [B, m] in FP64."""
         record = problem.request.record
         tells = record is not None and record.telling.route
@@ -194,7 +194,7 @@ class EstimatedDerivatives:
         evaluations = "1 evaluation" if count == 1 else f"{count} evaluations"
         return f"{self._how.method}, order {self._stencil.order}, step {step.size:.2g}, {evaluations}"
 
-    def _step(self, problem: Problem, scale: float) -> Step:
+    def _step(self, problem: DerivativeProblem, scale: float) -> Step:
         how, order = self._how, self._stencil.order
         is_second = problem.operation is Operation.APPLY_HESSIAN
         size = relative_step(order, problem.narrowest, second=is_second)
@@ -202,7 +202,7 @@ class EstimatedDerivatives:
             size = for_second(how.step, order) if is_second else how.step
         return Step(size, how.typical, scale)
 
-    def _check(self, problem: Problem, count: int) -> None:
+    def _check(self, problem: DerivativeProblem, count: int) -> None:
         """Refuse what takes too many points or too much memory, before there are any."""
         what = f"{problem.operation.value} of model {problem.request.model!r} by finite differences"
         if count > self._how.max_evaluations:
@@ -215,7 +215,7 @@ class EstimatedDerivatives:
             )
             raise refusal(Reason.TOO_LARGE, text)
 
-    async def _plan(self, problem: Problem, step: Step) -> "_Plan":
+    async def _plan(self, problem: DerivativeProblem, step: Step) -> "_Plan":
         count = problem.rows
         match problem.operation:
             case Operation.APPLY_JACOBIAN:
@@ -233,16 +233,16 @@ class EstimatedDerivatives:
                 total = count * len(self._stencil.offsets) * points
                 return _Plan(total, lambda: self._hessian(problem, step, is_exact))
 
-    def _first_step(self, problem: Problem) -> Step:
+    def _first_step(self, problem: DerivativeProblem) -> Step:
         return self._step(replace(problem, operation=Operation.GRADIENT), 1.0)
 
-    async def _jacobian(self, problem: Problem, step: Step) -> Array:
+    async def _jacobian(self, problem: DerivativeProblem, step: Step) -> Array:
         assert problem.vec is not None
         line: Line = await _made(self._line, problem, problem.vec, step)
         values = await self._values(problem, {problem.second: line.points})
         return line.combine(values)
 
-    async def _gradient(self, problem: Problem, at: Mapping[str, Array], step: Step) -> Array:
+    async def _gradient(self, problem: DerivativeProblem, at: Mapping[str, Array], step: Step) -> Array:
         """The gradient [B, n] at the moved inputs `at`, each [B, n]."""
         assert problem.sens is not None
         x = at[problem.first]
@@ -256,7 +256,7 @@ class EstimatedDerivatives:
             gradient: Array = np.einsum("bnm,bm->bn", jacobian, problem.sens)
             return gradient
 
-    async def _hessian(self, problem: Problem, step: Step, is_exact: bool) -> Array:
+    async def _hessian(self, problem: DerivativeProblem, step: Step, is_exact: bool) -> Array:
         assert problem.vec is not None
         assert problem.sens is not None
         line: Line = await _made(self._line, problem, problem.vec, step)
@@ -272,10 +272,10 @@ class EstimatedDerivatives:
         gradients = await self._gradient(spread, at, step)
         return line.combine(gradients.reshape(problem.rows, many, -1))
 
-    def _line(self, problem: Problem, direction: Array, step: Step) -> Line:
+    def _line(self, problem: DerivativeProblem, direction: Array, step: Step) -> Line:
         return along_line(problem.moved[problem.second], direction, step, self._stencil, problem.dtype)
 
-    async def _values(self, problem: Problem, moved: Mapping[str, Array]) -> Array:
+    async def _values(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
         """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]."""
         points = next(iter(moved.values())).shape[1]
         inputs = await _made(_at_points, problem.inputs, moved, points)
@@ -283,7 +283,7 @@ class EstimatedDerivatives:
         ask = replace(ask, outputs=(RequestedOutput(problem.output),) if problem.is_batch else ())
         return await self._answers(problem, ask, problem.output, points)
 
-    async def _own_gradients(self, problem: Problem, moved: Mapping[str, Array]) -> Array:
+    async def _own_gradients(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
         """The model's own gradients [B, K, n] where the moved inputs are `moved`."""
         assert problem.sens is not None
         points = next(iter(moved.values())).shape[1]
@@ -295,7 +295,7 @@ class EstimatedDerivatives:
         ask = _outgoing(problem.request, problem.key, Operation.GRADIENT, (*inputs, *extras))
         return await self._answers(problem, ask, COMPANION_OUTPUT, points)
 
-    async def _answers(self, problem: Problem, ask: Request, output: str, points: int) -> Array:
+    async def _answers(self, problem: DerivativeProblem, ask: Request, output: str, points: int) -> Array:
         """One output for all rows of `ask`, as [B, P, ...]."""
         count, most = problem.rows * points, self._how.batch
         try:
@@ -338,7 +338,9 @@ def stencil_of(settings: Derivatives) -> Stencil:
     return STENCILS[method, settings.order or DIFFERENCE_ORDERS[method][0]]
 
 
-def _problem(request: Request, key: Key, base: Signature, signature: Signature, tensors: Sequence[Tensor]) -> Problem:
+def _problem(
+    request: Request, key: Key, base: Signature, signature: Signature, tensors: Sequence[Tensor]
+) -> DerivativeProblem:
     """The numbers in the fitted `tensors` of a request for a derivative, whose signature is `signature`.
 
     Raises:
@@ -368,7 +370,7 @@ def _problem(request: Request, key: Key, base: Signature, signature: Signature, 
         if needed[name] >= 0 and vector.shape[1] != needed[name]:
             raise DecodeError(f"input {name!r} has length {vector.shape[1]}, expected {needed[name]}")
     dtypes = [found[name].datatype.dtype for name in moved]
-    return Problem(
+    return DerivativeProblem(
         request, key, operation, inputs, moved, first.name, second.name, output.name, positions,
         vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes), _narrowest([*dtypes, output.datatype.dtype]),
         is_batch,
@@ -452,7 +454,7 @@ async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = No
     return await in_thread(lambda: make(*arguments)) if size > 4 * LARGE else make(*arguments)
 
 
-def _explained(error: GatewayError, problem: Problem) -> GatewayError:
+def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
     """The error of an evaluation, saying what it was for."""
     text = f"{problem.operation.value} by finite differences: {error.message}"
     if isinstance(error, TransportError):
