@@ -8,7 +8,7 @@ from gateway.config import ConfigError, loads
 from gateway.core.operations import Operation
 
 CONFIG = """
-listeners: [{{bind: "127.0.0.1:0", protocols: [umbridge]}}]
+listeners: [{{name: science, bind: "127.0.0.1:0", protocols: [umbridge]}}]
 backends: {{lab: {{protocol: umbridge, endpoints: ["http://127.0.0.1:4242"]}}}}
 routes:
   - match: {{}}
