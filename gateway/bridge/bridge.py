@@ -5,7 +5,8 @@ about tensors, they pass unchanged and the backend is not asked for metadata. Ot
 model's signature and the response fitted back (`fitting` has the rules).
 
 Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) go to a backend as operations if its protocol has
-them, else as inference of the companion model (`derivatives`).
+them, else as inference of the companion model (`derivatives`). Where the route says so, those that the model does not
+have are computed from its evaluations (`estimates`).
 """
 
 import re
@@ -17,6 +18,7 @@ from gateway.bridge import derivatives, json_members, names, streams
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
 from gateway.bridge.config_tensor import ConfigTensor
+from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
 from gateway.bridge.metadata import ModelMetadata
@@ -31,7 +33,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
@@ -61,16 +63,30 @@ class Bridge:
         self._signatures = RouteSignatures(self._rewrite)
         self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
+        self._estimates = None if settings.derivatives is None else self._estimated_derivatives()
+        self._derivative = self._derive if self._estimates is None else self._derive_or_estimate
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
             Operation.EXPLAIN: self._explain,
-            **dict.fromkeys(DERIVATIVES, self._derive),
+            **dict.fromkeys(DERIVATIVES, self._derivative),
             Operation.METADATA: self._metadata.signature,
             Operation.MODEL_READY: self._metadata.ready,
             Operation.CONFIG: self._config,
             Operation.MODEL_STATISTICS: self._extensions.statistics,
             **dict.fromkeys(CONTROL_OPERATIONS, self._extensions.control),
         }
+
+    def _estimated_derivatives(self) -> EstimatedDerivatives:
+        backend = self._backend
+        return EstimatedDerivatives(
+            self._settings,
+            self._fittings_of_derivatives,
+            self._signatures,
+            Bridge(self._settings.for_points, POINTS, backend),
+            backend.limits.message,
+            backend.rows_at_once,
+            takes_batches=backend.traits.wire.rows is not Rows.ONE,
+        )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
         """The answer to a request for a model of the route.
@@ -136,7 +152,7 @@ class Bridge:
             base = self._config_tensor.to_parameter(base) if self._config_tensor.from_client else base
             match request.operation:
                 case Operation.INFER:
-                    answer = await self._derive(replace(base, operation=operation))
+                    answer = await self._derivative(replace(base, operation=operation))
                     return replace(answer, model=request.model)
                 case Operation.METADATA:
                     return await self._metadata.companion(base, operation)
@@ -155,6 +171,8 @@ class Bridge:
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
         """The model's configuration, {} if the backend has none: perf_analyzer ends if it does not get one."""
+        if companion and await self._signatures.is_estimated(self._rewrite.key(request), companion):
+            return {}
         config = await self._extensions.config(request, companion)
         if config is not None:
             return config
@@ -228,6 +246,14 @@ class Bridge:
             if self._settings.stream == "last":
                 return await streams.last(responses, name)
             return await streams.collect(responses, name, self._backend.limits.message)
+
+    async def _derive_or_estimate(self, request: Request) -> Response:
+        """The model's own derivative if it has one, else one by finite differences."""
+        assert self._estimates is not None
+        key = self._rewrite.key(request)
+        if await self._signatures.is_estimated(key, request.operation):
+            return await self._estimates.derive(request, key)
+        return await self._derive(request)
 
     async def _derive(self, request: Request) -> Response:
         key = self._rewrite.key(request)

@@ -102,6 +102,9 @@ class ModelMetadata:
     async def _companion(self, request: Request, operation: Operation) -> Signature:
         key = self._rewrite.key(request)
         name = f"{request.model}.{operation.value}"
+        if await self._signatures.is_estimated(key, operation):
+            known = companion_signature(await self._estimable(request, key, operation), operation)
+            return self._as_vectors(self._renamed(name, known, self._for_derivatives))
         if not self._backend.traits.wire.derivatives:
             companion = self._rewrite.companion(key, operation)
             signature = await self._backend.metadata(self._rewrite.outgoing(request, companion))
@@ -112,6 +115,11 @@ class ModelMetadata:
         if operation not in base.operations:
             raise unsupported(f"model {request.model!r} does not claim {operation.value}")
         return self._as_vectors(self._renamed(name, companion_signature(base, operation), self._for_derivatives))
+
+    async def _estimable(self, request: Request, key: Key, operation: Operation) -> Signature:
+        if operation not in await self._signatures.operations(key):
+            raise unsupported(f"model {request.model!r} does not claim {operation.value}")
+        return await self._signatures.described(key)
 
     async def ready(self, request: Request) -> bool:
         """Whether the model is ready.
@@ -138,6 +146,9 @@ class ModelMetadata:
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
         """Whether a derivative of the model is ready; False if the model does not claim it."""
         key = self._rewrite.key(request)
+        if await self._signatures.is_estimated(key, operation):
+            is_claimed = operation in await self._signatures.operations(key)
+            return is_claimed and await self._ready(request, key)
         if not self._backend.traits.wire.derivatives:
             companion = self._rewrite.companion(key, operation)
             return self._backend.traits.models.companions and await self._ready(request, companion)

@@ -17,6 +17,9 @@ from gateway.core.types import Signature, Tensor, Translate
 Cast: TypeAlias = Literal["refuse", "round", "saturate"]
 Layout: TypeAlias = Literal["hwc", "chw"]
 Channels: TypeAlias = Literal["rgb", "bgr", "rgba", "gray"]
+DifferenceMethod: TypeAlias = Literal["forward", "central"]
+DIFFERENCE_ORDERS: dict[DifferenceMethod, tuple[int, ...]] = {"forward": (1, 2), "central": (2, 4)}
+"""The orders of each method, the default first."""
 
 
 @frozen
@@ -88,6 +91,37 @@ class Images:
 
 
 @frozen
+class Derivatives:
+    """Derivatives by finite differences, for models that have none: UM-Bridge's Gradient, ApplyJacobian and
+    ApplyHessian, and the companion models of other protocols, are computed from evaluations of the model at points
+    nearby. Operations that the model has itself stay the model's."""
+
+    method: DifferenceMethod = "central"
+    """The points: on one side (`forward`: n + 1 for the gradient of an input of n elements) or on both sides
+    (`central`: 2 n, and far more exact)."""
+    order: Literal[1, 2, 4] | None = None
+    """The error falls with this power of the step: 1 (the default) or 2 for `forward`, 2 (the default) or 4 for
+    `central`. A higher order takes twice as many points."""
+    step: float | None = None
+    """The distance of the points, in proportion to the element's size. The default fits a model that is exact to the
+    last digit of its datatype: eps^(1/(order + 1)), and for the Hessian eps^(1/(order + 2)). A model that is exact to 6
+    digits, whatever its datatype, needs that of eps = 1e-6."""
+    typical: float = 1.0
+    """The size of an element that is nearer to 0 than this: its step is `step` times `typical`."""
+    replace: tuple[Operation, ...] = ()
+    """Operations that are computed by finite differences even if the model has them."""
+    error: bool = False
+    """Estimate the error of every result, in the reply header `gateway-derivative-error` on listeners with
+    `reply_headers`; takes twice as many evaluations. Without this key it is done for requests with the header
+    `gateway-derivative-error: 1`."""
+    batch: int | None = None
+    """The most points in one request to a model that takes batches. Without it all of a derivative's points are one
+    batch."""
+    max_evaluations: int = 4096
+    """The most points of one derivative. A request that needs more is refused."""
+
+
+@frozen
 class TranslateSettings(Translate):
     """How the tensors of clients are converted for the backend, and those of the backend for clients."""
 
@@ -119,6 +153,8 @@ class TranslateSettings(Translate):
     images: Images | None = None
     """Tensors that are image files for clients and pixels for the backend. Without it files are sent as they are. Needs
     Pillow: `pip install "inference-gateway[images]"`."""
+    derivatives: Derivatives | None = None
+    """Finite differences for the derivatives that the model does not have. Without it they are not offered."""
 
 
 @frozen
@@ -150,6 +186,20 @@ class RouteSettings(TranslateSettings):
             or self.cast != "refuse"
             or self.images
         )
+
+    @property
+    def for_points(self) -> "RouteSettings":
+        """The settings for evaluations at points that are fitted to the backend already."""
+        kept = RouteSettings(
+            nan=self.nan,
+            payload=self.payload,
+            cast=self.cast,
+            operations=self.operations,
+            stream=self.stream,
+            carry_config=self.carry_config,
+            signature=self.signature,
+        )
+        return kept if self.derivatives is None else replace(kept, max_rows=self.derivatives.max_evaluations)
 
     @property
     def for_derivatives(self) -> "RouteSettings":

@@ -10,9 +10,13 @@ An empty signature means that nobody knows the model's tensors: they are then pa
 that they have. Signatures here have the backend's names.
 """
 
+from collections import OrderedDict
+from time import monotonic
+
 from gateway.bridge.derivatives import companion_signature
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.signature_cache import Key
+from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
+from gateway.core.datatypes import Kind
 from gateway.core.errors import GatewayError, Status, not_found, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
@@ -30,6 +34,8 @@ class RouteSignatures:
     def __init__(self, rewrite: Rewrite) -> None:
         self._own = rewrite.settings.signature
         self._companions = rewrite.settings.operations
+        self._estimated = rewrite.settings.derivatives
+        self._known_companions: OrderedDict[tuple[Key, Operation], tuple[float, bool]] = OrderedDict()
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -133,6 +139,45 @@ class RouteSignatures:
         Raises:
             GatewayError: NOT_FOUND if there is no such model; the backend's error if it cannot be asked.
         """
+        own = await self._own_operations(key)
+        if self._estimated is None or Operation.INFER not in own or not _is_smooth(await self.model(key)):
+            return own
+        return own | {*DERIVATIVES}
+
+    async def is_estimated(self, key: Key, operation: Operation) -> bool:
+        """Whether a derivative of the model is computed by finite differences.
+
+        Raises:
+            GatewayError: NOT_FOUND if there is no such model; the backend's error if it cannot be asked.
+        """
+        settings = self._estimated
+        if settings is None:
+            return False
+        return operation in settings.replace or not await self.has_own(key, operation)
+
+    async def has_own(self, key: Key, operation: Operation) -> bool:
+        """Whether the model itself claims a derivative, or has a companion for it. For a companion the answer is
+        remembered as long as signatures are.
+
+        Raises:
+            GatewayError: as `is_estimated`.
+        """
+        if self._backend.traits.wire.derivatives:
+            return operation in (await self.described(key)).operations
+        if operation in self._companions:
+            return True
+        kept, now = self._known_companions, monotonic()
+        entry = kept.get((key, operation))
+        if entry is not None and entry[0] > now:
+            return entry[1]
+        found = await self._has_companion(key, operation)
+        kept[key, operation] = now + SECONDS_KEPT, found
+        kept.move_to_end((key, operation))
+        if len(kept) > MOST_KEPT:
+            kept.popitem(last=False)
+        return found
+
+    async def _own_operations(self, key: Key) -> frozenset[Operation]:
         claimed = (await self.described(key)).operations
         if self._backend.traits.wire.derivatives:
             return claimed
@@ -159,6 +204,13 @@ _MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
 )
 """What servers answer to a question for metadata if they have the model but no metadata."""
+
+
+def _is_smooth(signature: Signature) -> bool:
+    """Whether an input and an output are floats, so that there is something to differentiate."""
+    return all(
+        any(spec.datatype.kind is Kind.FLOAT for spec in specs) for specs in (signature.inputs, signature.outputs)
+    )
 
 
 def _override(fetched: Signature, own: Signature) -> Signature:

@@ -5,10 +5,19 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
-from gateway.bridge.settings import ImageInput, ImageOutput, Renaming, TranslateSettings
+from gateway.bridge.settings import (
+    DIFFERENCE_ORDERS,
+    Derivatives,
+    DifferenceMethod,
+    ImageInput,
+    ImageOutput,
+    Renaming,
+    TranslateSettings,
+)
 from gateway.config.declared import Declared
 from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, Names, Size, Written, refusal
 from gateway.config.policies import Policies
+from gateway.config.problems import listed
 from gateway.config.tensors import Constant, FreeDimension, RouteSignature
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import SERVER_OPERATIONS, Operation
@@ -117,6 +126,23 @@ def _height_and_width(sides: tuple[int, ...]) -> tuple[int, int]:
     return height, width
 
 
+def _real_method(given: Any) -> Any:
+    if given == "complex":
+        raise refusal(
+            "a complex step needs a model that takes complex numbers, and no protocol here has a datatype for them;"
+            " method: central with order: 4 is the most exact"
+        )
+    return given
+
+
+def _known_stencil(derivatives: Derivatives) -> Derivatives:
+    method, order = derivatives.method, derivatives.order
+    orders = DIFFERENCE_ORDERS[method]
+    if order is not None and order not in orders:
+        raise refusal(f"method {method} has order {listed(map(str, orders))}, got {VALUE}", "order")
+    return derivatives
+
+
 def _null_is_a_word(given: Any) -> Any:
     # `nan: null` is YAML's null, and here the word.
     return "null" if given is None else given
@@ -133,6 +159,8 @@ _FORMS: Mapping[Any, Any] = {
     tuple[int, int]: Annotated[tuple[int, int], Written(_Sides, _height_and_width)],
     Tensor: Constant,
     Operation: Annotated[Operation, Written(Literal["gradient", "apply_jacobian", "apply_hessian"], Operation)],
+    float: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)],
+    DifferenceMethod: Annotated[DifferenceMethod, BeforeValidator(_real_method)],
     Nan | None: Annotated[Nan | None, BeforeValidator(_null_is_a_word)],
 }
 """How values of a type are written in YAML, for the fields of TranslateSettings."""
@@ -142,6 +170,7 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
     tuple[ImageInput, ...]: _distinct_images,
     tuple[ImageOutput, ...]: _distinct_images,
     ImageOutput: _without_hidden_loss,
+    Derivatives: _known_stencil,
 }
 
 

@@ -1,0 +1,474 @@
+"""Derivatives that a model does not have, by finite differences of its evaluations.
+
+A request for a derivative is fitted to the signature of the companion model, as one for the model's own derivative is.
+Then the model is evaluated at the points that `finite_differences` gives: as one batch if it takes batches, else point
+by point, with as many calls at once as the backend takes from one batch. They are calls of the same client, so its
+other calls and those of others have their turn in the queue. The first that fails cancels the rest.
+
+The Hessian is the difference of two or more gradients along `vec`: of the model's own if it has them, else of those
+that are computed here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from gateway.bridge import derivatives, json_members, names, rows, shapes
+from gateway.bridge.finite_differences import (
+    STENCILS,
+    Array,
+    Axes,
+    Line,
+    Stencil,
+    Step,
+    along_axes,
+    along_line,
+    for_second,
+    largest_difference,
+    points_along_axes,
+    relative_step,
+)
+from gateway.bridge.fitting import FittedRequest, Fittings
+from gateway.bridge.request import fit_inputs
+from gateway.bridge.response import fit_response
+from gateway.bridge.settings import DIFFERENCE_ORDERS, Derivatives, RouteSettings
+from gateway.bridge.signature_cache import Key
+from gateway.bridge.signatures import RouteSignatures, is_unknown
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import (
+    DecodeError,
+    GatewayError,
+    Reason,
+    TransportError,
+    invalid_input,
+    invalid_output,
+    refusal,
+    unsupported,
+)
+from gateway.core.frozen import frozen, replace
+from gateway.core.offload import LARGE, in_thread
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import NO_HTTP, Protocol, Rows, Traits, Wire
+from gateway.core.record import Record
+from gateway.core.spans import begin
+from gateway.core.transport import Handler
+from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import tensor as make_tensor
+
+ERROR_HEADER = "gateway-derivative-error"
+"""The header or metadata key of a request that asks for an estimate of the error (`1`), and of the reply with it."""
+MARK_HEADER = "gateway-derivative"
+"""The header or metadata key of a reply that says how the derivative in it was computed."""
+
+
+def _no_wire(*_: object) -> Any:
+    raise NotImplementedError("evaluations at points have no messages")
+
+
+POINTS = Protocol(
+    name="points",
+    carrier=NO_HTTP,
+    patterns=(),
+    decode_request=_no_wire,
+    encode_response=_no_wire,
+    encode_error=_no_wire,
+    encode_request=_no_wire,
+    decode_response=_no_wire,
+    # Rows are counted on every tensor: a model that takes no batches is then called for each row.
+    traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)),
+)
+"""The client's side of the bridge that evaluates models at points."""
+
+
+@frozen
+class DerivativeProblem:
+    """One request for a derivative, in numbers. All arrays have a first dimension of B rows."""
+
+    request: Request
+    key: Key
+    operation: Operation
+    inputs: tuple[Tensor, ...]
+    """The model's inputs, by the backend's names, with B rows."""
+    moved: Mapping[str, Array]
+    """The inputs that are moved, by name, as [B, n] FP64."""
+    first: str
+    """The input that a gradient is for: `in_wrt` or `in_wrt1`."""
+    second: str
+    """The input that is moved along `vec`: `in_wrt` of a Jacobian, `in_wrt2` of a Hessian."""
+    output: str
+    positions: Mapping[str, int]
+    sens: Array | None
+    vec: Array | None
+    dtype: "np.dtype[Any]"
+    """That of the inputs that are moved."""
+    narrowest: "np.dtype[Any]"
+    """The narrowest of `dtype` and that of the output: the rounding of values."""
+    is_batch: bool
+    """The model takes batches."""
+
+    @property
+    def rows(self) -> int:
+        return len(self.moved[self.first])
+
+
+class EstimatedDerivatives:
+    """Computes the derivatives of one route's models. `evaluate` answers requests for inference and gradients with the
+    backend's names, whose rows are points."""
+
+    def __init__(
+        self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler, limit: int,
+        window: Callable[[], int], takes_batches: bool,
+    ) -> None:  # fmt: skip
+        assert settings.derivatives is not None
+        self._settings = settings
+        self._how = settings.derivatives
+        self._stencil = stencil_of(settings.derivatives)
+        self._fittings = fittings
+        self._signatures = signatures
+        self._evaluate = evaluate
+        self._limit = limit
+        """The most bytes of all points together: the backend's `limits.message`."""
+        self._window = window
+        self._takes_batches = takes_batches
+
+    async def derive(self, request: Request, key: Key) -> Response:
+        """The derivative that `request` asks for; `key` is the backend's name of the model.
+
+        Raises:
+            DecodeError: the client's tensors do not fit.
+            GatewayError: UNIMPLEMENTED, the input or the output is not of floats; FAILED_PRECONDITION, nobody knows
+                the model's tensors; INVALID_ARGUMENT, it takes too many evaluations; the backend's error.
+        """
+        base = await self._signatures.model(key)
+        if is_unknown(base):
+            text = f"nobody tells the inputs of model {request.model!r}, whose {request.operation.value} is computed by"
+            text = f"{text} finite differences; `signature` on the route must declare them"
+            raise refusal(Reason.FAILED_PRECONDITION, text)
+        if Operation.INFER not in (await self._signatures.described(key)).operations:
+            raise unsupported(
+                f"{request.operation.value} is not supported by model {request.model!r}: it has no values"
+            )
+        signature = derivatives.companion_signature(base, request.operation)
+        found = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
+        if found is not None and not request.schemaless:
+            signature = derivatives.sized(signature, base, request.operation, found)
+        fitting = self._fittings.to(signature)
+        if request.schemaless:
+            request = json_members.resolve_inputs(request, signature, fitting.settings)
+        inputs = fit_inputs(request.inputs, fitting, request.record)
+        outputs = names.requested(request.outputs, signature, fitting.settings)
+        fitted = FittedRequest(replace(request, outputs=outputs), inputs.rows, inputs.unbatched)
+        problem = _problem(request, key, base, fitting.signature, inputs.tensors)
+        estimated = await self._solve(problem)
+        shape = estimated.shape if inputs.rows is not None else estimated.shape[1:]
+        output = make_tensor(COMPANION_OUTPUT, estimated.reshape(shape), Datatype.FP64)
+        return fit_response(Response((output,)), request, fitted, fitting)
+
+    async def _solve(self, problem: DerivativeProblem) -> Array:
+        """The derivative, [B, n] or [B, m] in FP64."""
+        record = problem.request.record
+        tells = record is not None and record.telling.route
+        wants_error = tells and (self._how.error or problem.request.headers.get(ERROR_HEADER) == "1")
+        steps = [self._step(problem, 1.0), self._step(problem, 2.0)] if wants_error else [self._step(problem, 1.0)]
+        plans = [await self._plan(problem, step) for step in steps]
+        count = sum(plan.count for plan in plans)
+        self._check(problem, count)
+        if record is not None and record.events is not None:
+            with begin(record, "finite differences") as span:
+                span.facts = {"how": self._how_told(steps[0], count), "evaluations": count}
+                results = [await plan.solve() for plan in plans]
+        else:
+            results = [await plan.solve() for plan in plans]
+        if tells:
+            assert record is not None
+            fields = [(MARK_HEADER.encode(), self._how_told(steps[0], count).encode())]
+            if wants_error:
+                fields.append((ERROR_HEADER.encode(), b"%.2g" % largest_difference(results[0], results[1])))
+            _tell(record, fields)
+        result: Array = results[0]
+        return result
+
+    def _how_told(self, step: Step, count: int) -> str:
+        evaluations = "1 evaluation" if count == 1 else f"{count} evaluations"
+        return f"{self._how.method}, order {self._stencil.order}, step {step.size:.2g}, {evaluations}"
+
+    def _step(self, problem: DerivativeProblem, scale: float) -> Step:
+        how, order = self._how, self._stencil.order
+        is_second = problem.operation is Operation.APPLY_HESSIAN
+        size = relative_step(order, problem.narrowest, second=is_second)
+        if how.step is not None:
+            size = for_second(how.step, order) if is_second else how.step
+        return Step(size, how.typical, scale)
+
+    def _check(self, problem: DerivativeProblem, count: int) -> None:
+        """Refuse what takes too many points or too much memory, before there are any."""
+        what = f"{problem.operation.value} of model {problem.request.model!r} by finite differences"
+        if count > self._how.max_evaluations:
+            text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
+            raise invalid_input(f"{text}; `translate: {{derivatives: {{max_evaluations: {count}}}}}` allows them")
+        size = sum(len(tensor.data) for tensor in problem.inputs) // max(problem.rows, 1) * count
+        if size > self._limit:
+            text = (
+                f"{what} takes {count} points of {size} bytes together; limits.message of the backend is {self._limit}"
+            )
+            raise refusal(Reason.TOO_LARGE, text)
+
+    async def _plan(self, problem: DerivativeProblem, step: Step) -> "_Plan":
+        count = problem.rows
+        match problem.operation:
+            case Operation.APPLY_JACOBIAN:
+                return _Plan(count * len(self._stencil.offsets), lambda: self._jacobian(problem, step))
+            case Operation.GRADIENT:
+                points = points_along_axes(problem.moved[problem.first].shape[1], self._stencil)
+                return _Plan(count * points, lambda: self._gradient(problem, problem.moved, step))
+            case _:
+                replaced = Operation.GRADIENT in self._how.replace
+                is_exact = not replaced and await self._signatures.has_own(problem.key, Operation.GRADIENT)
+                if is_exact:
+                    # The model's own gradient has one difference taken of it, and not two.
+                    step = replace(self._first_step(problem), scale=step.scale)
+                points = 1 if is_exact else points_along_axes(problem.moved[problem.first].shape[1], self._stencil)
+                total = count * len(self._stencil.offsets) * points
+                return _Plan(total, lambda: self._hessian(problem, step, is_exact))
+
+    def _first_step(self, problem: DerivativeProblem) -> Step:
+        return self._step(replace(problem, operation=Operation.GRADIENT), 1.0)
+
+    async def _jacobian(self, problem: DerivativeProblem, step: Step) -> Array:
+        assert problem.vec is not None
+        line: Line = await _made(self._line, problem, problem.vec, step)
+        values = await self._values(problem, {problem.second: line.points})
+        return line.combine(values)
+
+    async def _gradient(self, problem: DerivativeProblem, at: Mapping[str, Array], step: Step) -> Array:
+        """The gradient [B, n] at the moved inputs `at`, each [B, n]."""
+        assert problem.sens is not None
+        x = at[problem.first]
+        axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
+        moved = {
+            name: axes.points if name == problem.first else np.repeat(each[:, None], axes.points.shape[1], axis=1)
+            for name, each in at.items()
+        }
+        jacobian = axes.combine(await self._values(problem, moved))
+        with np.errstate(all="ignore"):
+            gradient: Array = np.einsum("bnm,bm->bn", jacobian, problem.sens)
+            return gradient
+
+    async def _hessian(self, problem: DerivativeProblem, step: Step, is_exact: bool) -> Array:
+        assert problem.vec is not None
+        assert problem.sens is not None
+        line: Line = await _made(self._line, problem, problem.vec, step)
+        many = line.points.shape[1]
+        if is_exact:
+            gradients = await self._own_gradients(problem, {problem.second: line.points})
+            return line.combine(gradients)
+        # Each point of the line is a row of its own, at which there is a gradient.
+        at = {name: np.repeat(each, many, axis=0) for name, each in problem.moved.items()}
+        at[problem.second] = line.points.reshape(-1, line.points.shape[2])
+        sens = np.repeat(problem.sens, many, axis=0)
+        spread = replace(problem, inputs=_repeated(problem.inputs, many), moved=at, sens=sens)
+        gradients = await self._gradient(spread, at, step)
+        return line.combine(gradients.reshape(problem.rows, many, -1))
+
+    def _line(self, problem: DerivativeProblem, direction: Array, step: Step) -> Line:
+        return along_line(problem.moved[problem.second], direction, step, self._stencil, problem.dtype)
+
+    async def _values(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
+        """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]."""
+        points = next(iter(moved.values())).shape[1]
+        inputs = await _made(_at_points, problem.inputs, moved, points)
+        ask = _outgoing(problem.request, problem.key, Operation.INFER, inputs)
+        ask = replace(ask, outputs=(RequestedOutput(problem.output),) if problem.is_batch else ())
+        return await self._answers(problem, ask, problem.output, points)
+
+    async def _own_gradients(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
+        """The model's own gradients [B, K, n] where the moved inputs are `moved`."""
+        assert problem.sens is not None
+        points = next(iter(moved.values())).shape[1]
+        inputs = await _made(_at_points, problem.inputs, moved, points)
+        count = problem.rows * points
+        where = {"out_wrt": problem.positions["out_wrt"], "in_wrt": problem.positions["in_wrt1"]}
+        extras = [make_tensor(name, np.full((count, 1), at, np.int64)) for name, at in where.items()]
+        extras.append(make_tensor("sens", np.repeat(problem.sens, points, axis=0)))
+        ask = _outgoing(problem.request, problem.key, Operation.GRADIENT, (*inputs, *extras))
+        return await self._answers(problem, ask, COMPANION_OUTPUT, points)
+
+    async def _answers(self, problem: DerivativeProblem, ask: Request, output: str, points: int) -> Array:
+        """One output for all rows of `ask`, as [B, P, ...]."""
+        count, most = problem.rows * points, self._how.batch
+        try:
+            if most is None or count <= most or not (problem.is_batch and self._takes_batches):
+                answers = [await self._answer(ask, output, count)]
+            else:
+                pieces = [
+                    replace(ask, inputs=tuple(_piece(each, at, at + most) for each in ask.inputs))
+                    for at in range(0, count, most)
+                ]
+
+                async def call(piece: Request) -> Array:
+                    return await self._answer(piece, output, piece.inputs[0].shape[0])
+
+                answers = await rows.each(pieces, call, self._window())
+        except GatewayError as error:
+            raise _explained(error, problem) from error
+        return np.concatenate(answers).reshape(problem.rows, points, -1)
+
+    async def _answer(self, ask: Request, output: str, count: int) -> Array:
+        response = await self._evaluate(ask)
+        assert isinstance(response, Response)
+        for each in response.outputs:
+            if each.name == output and each.shape[:1] == (count,) and each.datatype is not Datatype.BYTES:
+                return each.array.reshape(count, -1).astype(np.float64)
+        raise invalid_output(f"the model gave no output {output!r} with {count} rows of numbers")
+
+
+@frozen
+class _Plan:
+    """How many evaluations a result takes, and what computes it."""
+
+    count: int
+    solve: Callable[[], Any]
+
+
+def stencil_of(settings: Derivatives) -> Stencil:
+    """The stencil that the settings ask for."""
+    method = settings.method
+    return STENCILS[method, settings.order or DIFFERENCE_ORDERS[method][0]]
+
+
+def _problem(
+    request: Request, key: Key, base: Signature, signature: Signature, tensors: Sequence[Tensor]
+) -> DerivativeProblem:
+    """The numbers in the fitted `tensors` of a request for a derivative, whose signature is `signature`.
+
+    Raises:
+        DecodeError: an index is out of range or differs in some rows; a vector has the wrong length.
+        GatewayError: UNIMPLEMENTED, the input or the output has no floats, or only some tensors have rows.
+    """
+    fitted = {tensor.name: tensor for tensor in tensors}
+    batched = {spec.name: shapes.is_batch(spec.shape) for spec in signature.inputs}
+    operation = request.operation
+    positions = {name: _index(fitted[name]) for name in DERIVATIVES[operation] if name in INDEX_TENSORS}
+    derivatives.sized(signature, base, operation, positions)  # which checks that they are in range
+    own = list(base.inputs)
+    output = base.outputs[positions.get("out_wrt", 0)]
+    first = own[positions.get("in_wrt", positions.get("in_wrt1", 0))]
+    second = own[positions.get("in_wrt2", positions.get("in_wrt", 0))]
+    for role, spec in (("input", first), ("input", second), ("output", output)):
+        if spec.datatype.kind is not Kind.FLOAT:
+            text = f"{operation.value} of model {request.model!r}: {role} {spec.name!r} is {spec.datatype}"
+            raise unsupported(f"{text}, and finite differences need floats")
+    is_batch = _takes_rows(request, [*own, output])
+    inputs = tuple(_as_row(fitted[spec.name], is_rows=batched[spec.name]) for spec in own)
+    found = {tensor.name: tensor for tensor in inputs}
+    moved = {name: _flat(found[name]) for name in {first.name, second.name}}
+    needed = {"sens": shapes.point_size(output.shape), "vec": moved[second.name].shape[1]}
+    vectors = {name: _flat(_as_row(fitted[name], is_rows=batched[name])) for name in needed if name in fitted}
+    for name, vector in vectors.items():
+        if needed[name] >= 0 and vector.shape[1] != needed[name]:
+            raise DecodeError(f"input {name!r} has length {vector.shape[1]}, expected {needed[name]}")
+    dtypes = [found[name].datatype.dtype for name in moved]
+    return DerivativeProblem(
+        request, key, operation, inputs, moved, first.name, second.name, output.name, positions,
+        vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes), _narrowest([*dtypes, output.datatype.dtype]),
+        is_batch,
+    )  # fmt: skip
+
+
+def _takes_rows(request: Request, specs: Sequence[TensorSpec]) -> bool:
+    """Whether the model's inputs and the output have a batch dimension."""
+    have = {shapes.is_batch(spec.shape) for spec in specs}
+    if len(have) > 1 or any(not spec.shape for spec in specs):
+        raise unsupported(
+            f"{request.operation.value} of model {request.model!r}: finite differences need a batch dimension on all"
+            " of its inputs and the output or on none, and no scalars; `signature` on the route may say so"
+        )
+    return have.pop()
+
+
+def _index(tensor: Tensor) -> int:
+    found = set(tensor.array.reshape(-1).tolist())
+    if len(found) != 1:
+        raise DecodeError(f"index {tensor.name!r} differs in some rows; send one request for each")
+    return int(found.pop())
+
+
+def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
+    return tensor if is_rows else shapes.one_row(tensor)
+
+
+def _flat(tensor: Tensor) -> Array:
+    return tensor.array.reshape(tensor.shape[0], -1).astype(np.float64)
+
+
+def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
+    return max(dtypes, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))  # type: ignore[no-untyped-call]
+
+
+def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
+    """The inputs with B * P rows: those in `moved`, [B, P, n], as they are there, the others repeated."""
+    return tuple(
+        make_tensor(
+            each.name,
+            moved[each.name].reshape(-1, *each.shape[1:]).astype(each.datatype.dtype),
+            each.datatype,
+        )
+        if each.name in moved
+        else _repeated((each,), points)[0]
+        for each in inputs
+    )
+
+
+def _repeated(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
+    """The inputs with each row repeated."""
+    return tuple(make_tensor(each.name, np.repeat(each.array, times, axis=0), each.datatype) for each in inputs)
+
+
+def _piece(tensor: Tensor, begin: int, end: int) -> Tensor:
+    """Some rows of a tensor."""
+    return make_tensor(tensor.name, tensor.array[begin:end], tensor.datatype)
+
+
+def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Tensor, ...]) -> Request:
+    """The client's request as one for `operation` with the backend's names and other inputs."""
+    return replace(
+        request,
+        operation=operation,
+        model=key[0],
+        version=key[1],
+        inputs=inputs,
+        outputs=(),
+        origin=None,
+        original=None,
+        schemaless=False,
+    )
+
+
+async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = None) -> Any:
+    """What `make` returns; in a thread if that has much to copy."""
+    if size is None:
+        arrays = [each for one in arguments for each in (one.values() if isinstance(one, Mapping) else (one,))]
+        size = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
+    return await in_thread(lambda: make(*arguments)) if size > 4 * LARGE else make(*arguments)
+
+
+def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
+    """The error of an evaluation, saying what it was for."""
+    text = f"{problem.operation.value} by finite differences: {error.message}"
+    if isinstance(error, TransportError):
+        return TransportError(
+            error.status, error.reason, text, sent=error.sent, answered=error.answered, retry_after=error.retry_after
+        )
+    return GatewayError(error.status, error.reason, text, error.retry_after)
+
+
+def _tell(record: Record, fields: list[tuple[bytes, bytes]]) -> None:
+    """Add headers to the reply."""
+    further = record.explain
+
+    def explain(ended: Record) -> list[tuple[bytes, bytes]]:
+        return [*fields, *(further(ended) if further is not None else ())]
+
+    record.explain = explain

@@ -1,0 +1,258 @@
+"""Derivatives by finite differences, between a client and a model that has no derivatives."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.bridge.settings import Derivatives, RouteSettings
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import Protocol
+from gateway.core.types import Request, Response, Tensor, tensor
+from tests.bridge.fakes import (
+    FP32,
+    FP64,
+    INT64,
+    POINTS,
+    TENSORS,
+    Backend,
+    bridge,
+    call,
+    describe,
+    infer,
+    named,
+    point,
+    signature,
+    spec,
+)
+
+THETA = (0.5, 2.0)
+EACH = pytest.mark.parametrize(
+    ("method", "order", "bound"),
+    [("forward", 1, 2e-7), ("forward", 2, 2e-9), ("central", 2, 2e-10), ("central", 4, 5e-12)],
+)
+SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
+
+
+def posterior(theta: Any) -> Any:
+    x, y = theta.reshape(-1, 2).T
+    return (-((1 - x) ** 2 + 100 * (y - x**2) ** 2) / 20)[:, None]
+
+
+def slope(x: float, y: float) -> Any:
+    return np.array([(1 - x) / 10 + 20 * x * (y - x**2), -10 * (y - x**2)])
+
+
+def curvature(x: float, y: float) -> Any:
+    return np.array([[20 * y - 60 * x**2 - 0.1, 20 * x], [20 * x, -10.0]])
+
+
+def evaluated(request: Request) -> Response:
+    theta = request.inputs[0]
+    found = posterior(theta.array)
+    return Response((tensor("y", found if len(theta.shape) > 1 else found[0], FP64),))
+
+
+def backend_of(server: Protocol, compute: Any = evaluated, offers: Any = None, size: int = 2) -> Backend:
+    batch = () if server is POINTS else (-1,)
+    known = signature(spec("x", *batch, size), gives=(spec("y", *batch, 1),), offers=offers)
+    return Backend({"m": known}, compute)
+
+
+def settings(**keys: Any) -> RouteSettings:
+    return RouteSettings(derivatives=Derivatives(**keys))
+
+
+def vector(name: str, *values: float) -> Tensor:
+    return tensor(name, np.array(values))
+
+
+def derivative(operation: Operation, *extras: Tensor, theta: Any = THETA) -> Request:
+    """As UM-Bridge's codec makes it: the model's inputs have no names."""
+    given = {each.name for each in extras}
+    indices = [name for name in DERIVATIVES[operation] if name in INDEX_TENSORS and name not in given]
+    zeros = [tensor(name, np.array([0])) for name in indices]
+    return Request(operation, "m", inputs=(*zeros, *extras, point(*map(float, theta))))
+
+
+GRADIENT = derivative(Operation.GRADIENT, vector("sens", 2.0))
+JACOBIAN = derivative(Operation.APPLY_JACOBIAN, vector("vec", 1.0, 100.0))
+HESSIAN = derivative(Operation.APPLY_HESSIAN, vector("sens", 2.0), vector("vec", 1.0, 3.0))
+EXACT = {
+    Operation.GRADIENT: 2 * slope(*THETA),
+    Operation.APPLY_JACOBIAN: np.array([slope(*THETA) @ [1.0, 100.0]]),
+    Operation.APPLY_HESSIAN: 2 * curvature(*THETA) @ [1.0, 3.0],
+}
+
+
+def error_of(response: Response, operation: Operation) -> float:
+    found, exact = response.outputs[0].array, EXACT[operation]
+    assert found.shape == exact.shape
+    return float(np.abs(found - exact).max() / np.abs(exact).max())
+
+
+@EACH
+@SERVERS
+@pytest.mark.parametrize("request_", [GRADIENT, JACOBIAN, HESSIAN], ids=lambda each: each.operation.value)
+async def test_the_derivatives_of_posterior(
+    server: Protocol, method: Any, order: Any, bound: float, request_: Request
+) -> None:
+    backend = backend_of(server)
+    handler = bridge(POINTS, server, backend, settings(method=method, order=order))
+    found = error_of(await call(handler, request_), request_.operation)
+    assert found < (bound if request_.operation is not Operation.APPLY_HESSIAN else bound**0.55)
+
+
+async def test_all_points_are_one_batch_where_the_model_takes_batches() -> None:
+    backend = backend_of(TENSORS)
+    await call(bridge(POINTS, TENSORS, backend, settings()), GRADIENT)
+    assert [request.inputs[0].shape for request in backend.calls] == [(4, 2)]
+    backend = backend_of(TENSORS)
+    response = await call(bridge(POINTS, TENSORS, backend, settings(batch=3)), GRADIENT)
+    assert sorted(request.inputs[0].shape for request in backend.calls) == [(1, 2), (3, 2)]
+    assert error_of(response, Operation.GRADIENT) < 1e-9
+
+
+async def test_a_companion_of_several_rows() -> None:
+    backend = backend_of(POINTS)
+    handler = bridge(TENSORS, POINTS, backend, settings()).companion(Operation.GRADIENT)
+    rows = [list(THETA), [1.0, 1.0]]
+    request = infer(named("x", rows), named("sens", [[2.0], [1.0]]), model="m.gradient")
+    found = (await call(handler, request)).outputs[0].array
+    assert np.allclose(found, [2 * slope(*THETA), slope(1.0, 1.0)], atol=1e-7)
+
+
+async def test_the_models_own_derivative_is_used_unless_it_is_replaced() -> None:
+    def compute(request: Request) -> Response:
+        if request.operation is Operation.GRADIENT:
+            x, y = next(each for each in request.inputs if each.name == "x").array.reshape(-1)
+            return Response(
+                (
+                    tensor(
+                        "output",
+                        slope(x, y) * next(each for each in request.inputs if each.name == "sens").array.reshape(-1),
+                    ),
+                )
+            )
+        return evaluated(request)
+
+    offers = frozenset({Operation.INFER, Operation.GRADIENT})
+    backend = backend_of(POINTS, compute, offers)
+    assert error_of(await call(bridge(POINTS, POINTS, backend, settings()), GRADIENT), Operation.GRADIENT) < 1e-15
+    assert [each.operation for each in backend.calls] == [Operation.GRADIENT]
+
+    backend = backend_of(POINTS, compute, offers)
+    response = await call(bridge(POINTS, POINTS, backend, settings()), HESSIAN)
+    assert error_of(response, Operation.APPLY_HESSIAN) < 1e-9
+    assert [each.operation for each in backend.calls] == [Operation.GRADIENT] * 2
+
+    backend = backend_of(POINTS, compute, offers)
+    await call(bridge(POINTS, POINTS, backend, settings(replace=(Operation.GRADIENT,))), GRADIENT)
+    assert {each.operation for each in backend.calls} == {Operation.INFER}
+
+
+async def test_derivatives_are_claimed_only_where_configured() -> None:
+    backend = backend_of(POINTS)
+    claimed = (await describe(bridge(POINTS, POINTS, backend, settings()), part="ModelInfo")).operations
+    assert {each.value for each in claimed} == {"infer", "gradient", "apply_jacobian", "apply_hessian"}
+    plain = (await describe(bridge(POINTS, POINTS, backend, RouteSettings()), part="ModelInfo")).operations
+    assert plain == {Operation.INFER}
+
+
+async def test_too_many_evaluations_are_refused_before_any() -> None:
+    backend = backend_of(TENSORS, size=1_000_000)
+    request = derivative(Operation.GRADIENT, vector("sens", 1.0), theta=np.zeros(1_000_000))
+    with pytest.raises(GatewayError, match="takes 2000000 evaluations, and the route allows 4096") as caught:
+        await call(bridge(POINTS, TENSORS, backend, settings()), request)
+    assert caught.value.reason is Reason.INVALID_INPUT
+    with pytest.raises(GatewayError, match=r"limits\.message") as caught:
+        await call(bridge(POINTS, TENSORS, backend, settings(max_evaluations=10**7)), request)
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert backend.calls == []
+
+
+@SERVERS
+async def test_a_thousand_elements(server: Protocol) -> None:
+    def compute(request: Request) -> Response:
+        x = request.inputs[0].array
+        found = np.sin(x.reshape(-1, 1000)).sum(axis=1, keepdims=True)
+        return Response((tensor("y", found if x.ndim > 1 else found[0]),))
+
+    backend = backend_of(server, compute, size=1000)
+    theta = np.linspace(-3, 3, 1000)
+    request = derivative(Operation.GRADIENT, vector("sens", 1.0), theta=theta)
+    found = (await call(bridge(POINTS, server, backend, settings(), window=2), request)).outputs[0].array
+    assert np.abs(found - np.cos(theta)).max() < 1e-7
+    assert len(backend.calls) == (1 if server is TENSORS else 2000)
+
+
+async def test_fp32_has_steps_of_its_own() -> None:
+    known = signature(spec("x", -1, 2, datatype=FP32), gives=(spec("y", -1, 1, datatype=FP32),))
+
+    def compute(request: Request) -> Response:
+        return Response((tensor("y", posterior(request.inputs[0].array).astype(np.float32), FP32),))
+
+    handler = bridge(POINTS, TENSORS, Backend({"m": known}, compute), settings())
+    assert error_of(await call(handler, GRADIENT), Operation.GRADIENT) < 1e-3
+
+
+async def test_a_point_that_fails_ends_the_others_and_is_told() -> None:
+    running = 0
+
+    async def compute(request: Request) -> Response:
+        nonlocal running
+        if request.inputs[0].array.reshape(-1)[0] > THETA[0]:
+            raise refusal(Reason.MODEL_ERROR, "no convergence")
+        running += 1
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running -= 1
+        raise AssertionError
+
+    backend = backend_of(POINTS, compute)
+    with pytest.raises(GatewayError, match="gradient by finite differences: row 1: no convergence") as caught:
+        await call(bridge(POINTS, POINTS, backend, settings()), GRADIENT)
+    assert caught.value.status is Status.INTERNAL
+    assert running == 0
+
+
+async def test_a_client_that_leaves_a_hung_backend_leaves_no_call() -> None:
+    running, hung = 0, asyncio.Event()
+
+    async def compute(request: Request) -> Response:
+        nonlocal running
+        running += 1
+        hung.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            running -= 1
+        raise AssertionError
+
+    task = asyncio.ensure_future(call(bridge(POINTS, POINTS, backend_of(POINTS, compute), settings()), GRADIENT))
+    async with asyncio.timeout(10):
+        await hung.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert running == 0
+
+
+async def test_vectors_and_indices_are_checked() -> None:
+    handler = bridge(POINTS, TENSORS, backend_of(TENSORS), settings())
+    with pytest.raises(DecodeError, match="'sens' has length 2, expected 1"):
+        await call(handler, derivative(Operation.GRADIENT, vector("sens", 1.0, 2.0)))
+    wrong = tensor("in_wrt", np.array([1]), INT64)
+    with pytest.raises(DecodeError, match="index 'in_wrt' is 1, but the model has 1 input"):
+        await call(handler, derivative(Operation.GRADIENT, wrong, vector("sens", 1.0)))
+
+
+async def test_integers_have_no_derivatives() -> None:
+    known = signature(spec("x", -1, 2, datatype=INT64), gives=(spec("y", -1, 1),))
+    handler = bridge(POINTS, TENSORS, Backend({"m": known}, evaluated), settings())
+    request = derivative(Operation.GRADIENT, vector("sens", 1.0), theta=(1, 2))
+    with pytest.raises(GatewayError, match="input 'x' is INT64, and finite differences need floats"):
+        await call(handler, request)

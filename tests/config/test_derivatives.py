@@ -1,0 +1,41 @@
+"""`translate: {derivatives: ...}`: what `gateway check` refuses, and where."""
+
+import pytest
+
+from gateway.bridge.settings import Derivatives
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads
+from gateway.core.operations import Operation
+
+CONFIG = """
+listeners: [{{name: science, bind: "127.0.0.1:0", protocols: [umbridge]}}]
+backends: {{lab: {{protocol: umbridge, endpoints: ["http://127.0.0.1:4242"]}}}}
+routes:
+  - match: {{}}
+    backend: lab
+    translate:
+      derivatives: {given}
+"""
+
+
+def test_all_keys() -> None:
+    given = "{method: forward, order: 2, step: 1.0e-4, typical: 10, replace: [gradient], error: true, batch: 64}"
+    route = loads(CONFIG.format(given=given), "test.yaml", catalog(), {}).routes[0]
+    assert route.translate.derivatives == Derivatives("forward", 2, 1e-4, 10, (Operation.GRADIENT,), True, 64)
+
+
+@pytest.mark.parametrize(
+    ("given", "column", "text"),
+    [
+        ("{method: forward, order: 4}", 45, "method forward has order 1 or 2, got 4"),
+        ("{order: 1}", 28, "method central has order 2 or 4, got 1"),
+        ("{method: complex}", 29, "no protocol here has a datatype for them"),
+        ("{step: 0}", 27, "0"),
+        ("{replace: [infer]}", 31, "infer"),
+    ],
+)
+def test_what_is_refused_has_its_line_and_column(given: str, column: int, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        loads(CONFIG.format(given=given), "test.yaml", catalog(), {})
+    assert f"test.yaml:8:{column}:" in str(caught.value)
+    assert text in str(caught.value)
