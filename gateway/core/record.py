@@ -25,6 +25,8 @@ TRACE_HEADER = "traceparent"
 """The header of W3C Trace Context, whose trace id is the request id of a request that has no ID_HEADER."""
 ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
 """The headers or metadata keys of a reply that name what answered it, on listeners that tell."""
+CACHE_HEADER = "gateway-cache"
+"""The same, for what a cache did: `hit`, `shared` or `miss`, a hit with its age in seconds."""
 
 LONGEST_MODEL = 1024
 """Characters of a model's name that a record keeps. The router refuses longer names."""
@@ -33,6 +35,7 @@ GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 """The `code` of a request whose client left before the reply, by transport."""
 
 _ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
+_CACHE = CACHE_HEADER.encode()
 _ROUTE, _BACKEND, _TRIES = ROUTE_HEADER.encode(), BACKEND_HEADER.encode(), TRIES_HEADER.encode()
 
 PRIORITY_DROPPED = "priority dropped"
@@ -85,6 +88,8 @@ class Record:
     - `decode`, `encode`: seconds to decode the client's message and to encode the reply.
     - `retries`: how many of the tries repeat an earlier one, at the same endpoint or another, by a policy or because
       nothing could be sent. (A batch that is sent row by row has a try for each row, and no retries.)
+    - `cache`: what the policy `cache` did: `hit`, `shared` or `miss`, empty where there is none. `cache_age`: of a hit,
+      the age of its answer in seconds.
     - `losses`: what a translation lost: PRIORITY_DROPPED, CAST_ROUNDED for each tensor; None if nothing.
 
     How it ended:
@@ -101,10 +106,10 @@ class Record:
     """
 
     __slots__ = (
-        "backend", "bytes_in", "bytes_out", "client", "code", "context", "decode", "encode", "ended", "endpoint",
-        "events", "explain", "id", "in_protocol", "listener", "losses", "model", "observers", "operation",
-        "out_protocol", "principal", "queued", "reason", "received", "retries", "route", "status", "telling",
-        "traceparent", "tries", "upstream",
+        "backend", "bytes_in", "bytes_out", "cache", "cache_age", "client", "code", "context", "decode", "encode",
+        "ended", "endpoint", "events", "explain", "id", "in_protocol", "listener", "losses", "model", "observers",
+        "operation", "out_protocol", "principal", "queued", "reason", "received", "retries", "route", "status",
+        "telling", "traceparent", "tries", "upstream",
     )  # fmt: skip
 
     def begin(
@@ -127,9 +132,9 @@ class Record:
         self.received, self.bytes_in = received, bytes_in
         self.telling, self.traceparent = telling, traceparent
         self.principal = self.operation = self.model = self.route = self.backend = self.out_protocol = ""
-        self.endpoint = self.reason = ""
+        self.endpoint = self.reason = self.cache = ""
         self.tries = self.retries = self.code = self.bytes_out = 0
-        self.queued = self.upstream = self.decode = self.encode = self.ended = 0.0
+        self.queued = self.upstream = self.decode = self.encode = self.ended = self.cache_age = 0.0
         self.status = OK
         self.losses: list[str] | None = None
         self.events: list[Span] | None = None
@@ -153,6 +158,9 @@ class Record:
         if telling.route and self.route:
             tries = b"%d" % self.tries
             fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
+            if self.cache:
+                age = f"; age={int(self.cache_age)}" if self.cache == "hit" else ""
+                fields.append((_CACHE, f"{self.cache}{age}".encode()))
         if self.explain is not None:
             fields += self.explain(self)
         return fields
