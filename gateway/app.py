@@ -459,7 +459,7 @@ class Gateway:
         """Place and state of each policy `cache` of the configuration in use, in each process."""
         if self._part.policies is not None:
             return [(place, state) for place, name, state in self._part.policies() if name == "cache"]
-        return [(each.place, each.status()) for each in self._assembly.caches]
+        return [(place, each.status()) for place, each in self._assembly.caches]
 
     @property
     def shedding(self) -> Shedding | None:

@@ -315,8 +315,7 @@ def _caches(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metr
     """Each of several workers has a cache at every place: their counts are added."""
     calls: Counter[tuple[str, ...]] = Counter()
     evictions, answers, kept = calls.copy(), calls.copy(), calls.copy()
-    for whole, state in states:
-        place = whole.rpartition(" ")[0]
+    for place, state in states:
         for outcome, key in (("hit", "hits"), ("shared", "shared"), ("miss", "misses")):
             calls[place, outcome] += _count(state, key)
         evictions[place,] += _count(state, "evicted")

@@ -244,16 +244,14 @@ class Assembly:
                     continue
                 if isinstance(state, Mirror) and isinstance(before, Mirror):
                     state.take_over(before)
-                elif isinstance(state, Cache) and isinstance(before, Cache) and self._is_unchanged(place, previous):
-                    state.take_over(before)
-
-    def _is_unchanged(self, place: str, previous: "Assembly") -> bool:
-        return self._place_config(place) == previous._place_config(place)
+                if isinstance(state, Cache) and isinstance(before, Cache):
+                    is_unchanged = self._place_config(place) == previous._place_config(place)
+                    if is_unchanged:
+                        state.take_over(before)
 
     def _place_config(self, place: str) -> object:
         """What the answers at the place of a list of policies depend on: the backend's configuration, or the route's
-        with those of its backends. `place` ends with a policy's name."""
-        place = place.rpartition(" ")[0]
+        with those of its backends."""
         kind, _, name = place.partition(".")
         if kind == "backends":
             return self.config.backends[name]
@@ -261,9 +259,9 @@ class Assembly:
         return route, [self.config.backends[each] for each in route.backends]
 
     @property
-    def caches(self) -> list[Cache]:
-        """The states of all policies `cache`."""
-        return [state for _, _, state in self.policy_states if isinstance(state, Cache)]
+    def caches(self) -> list[tuple[str, Cache]]:
+        """The places and states of all policies `cache`."""
+        return [(place, state) for place, _, state in self.policy_states if isinstance(state, Cache)]
 
     @property
     def mirrors(self) -> list[Mirror]:

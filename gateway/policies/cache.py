@@ -169,13 +169,13 @@ class Cache:
             if flight is None:
                 return await self._lead(key, handler, request)
             self._note(request.record, SHARED)
-            answer = await self._wait(key, flight)
-            if isinstance(answer, Response):
-                return replace(answer, id=request.id, original=None)
-            if not isinstance(answer, Exception):
-                return answer
-            if not flight.is_ended_by_leader(answer):
-                raise _copy(answer)
+            shared = await self._wait(key, flight)
+            if isinstance(shared, Response):
+                return replace(shared, id=request.id, original=None)
+            if not isinstance(shared, Exception):
+                return shared
+            if not flight.is_ended_by_leader(shared):
+                raise _copy(shared)
             self.outcomes[SHARED] -= 1
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
