@@ -465,6 +465,13 @@ class Gateway:
         return self._assembly.mirrors
 
     @property
+    def cache_states(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        """Place and state of each policy `cache` of the configuration in use, in each process."""
+        if self._part.policies is not None:
+            return [(place, state) for place, name, state in self._part.policies() if name == "cache"]
+        return [(place, each.status()) for place, each in self._assembly.caches]
+
+    @property
     def shedding(self) -> Shedding | None:
         """What refuses work while the gateway is overloaded, if anything does."""
         return self._limits.shedding if self._part.shedding is None else self._part.shedding()

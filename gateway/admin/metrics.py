@@ -150,6 +150,17 @@ MIRROR_IN_FLIGHT = Family(
     ("route", "backend"),
     "Mirrored calls that are not answered and compared.",
 )
+CACHE_CALLS = Family(
+    "gateway_cache_calls_total",
+    "counter",
+    ("place", "outcome"),
+    "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
+)
+CACHE_EVICTIONS = Family(
+    "gateway_cache_evictions_total", "counter", ("place",), "Answers that a cache dropped to make room for others."
+)
+CACHE_ANSWERS = Family("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.")
+CACHE_BYTES = Family("gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.")
 TRACES_SENT = Family(
     "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector took (`tracing`)."
 )
@@ -170,6 +181,7 @@ FAMILIES = (
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
+    CACHE_CALLS, CACHE_EVICTIONS, CACHE_ANSWERS, CACHE_BYTES,
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
     WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
@@ -195,6 +207,10 @@ class Running(typing.Protocol):
     @property
     def mirrors(self) -> Sequence[Mirror]:
         """The states of its policies `mirror`."""
+
+    @property
+    def cache_states(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        """Place and state of each of its policies `cache`, in each process."""
 
     @property
     def shedding(self) -> Shedding | None:
@@ -229,6 +245,7 @@ class StateMetrics(Collector):
         yield from _listeners(list(self._running.listeners.items()))
         yield from _backends(list(self._running.backends.items()))
         yield from _mirrors(self._running.mirrors)
+        yield from _caches(self._running.cache_states)
         yield from self._process()
         yield from self._configuration()
 
@@ -292,6 +309,28 @@ def _mirrors(mirrors: Sequence[Mirror]) -> Iterator[Metric]:
     yield _values(MIRROR_FAILURES, failures.items())
     yield _values(MIRROR_DROPS, drops.items())
     yield _values(MIRROR_IN_FLIGHT, in_flight.items())
+
+
+def _caches(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metric]:
+    """Each of several workers has a cache at every place: their counts are added."""
+    calls: Counter[tuple[str, ...]] = Counter()
+    evictions, answers, kept = calls.copy(), calls.copy(), calls.copy()
+    for place, state in states:
+        for outcome, key in (("hit", "hits"), ("shared", "shared"), ("miss", "misses")):
+            calls[place, outcome] += _count(state, key)
+        evictions[place,] += _count(state, "evicted")
+        answers[place,] += _count(state, "answers")
+        kept[place,] += _count(state, "bytes")
+    yield _values(CACHE_CALLS, calls.items())
+    yield _values(CACHE_EVICTIONS, evictions.items())
+    yield _values(CACHE_ANSWERS, answers.items())
+    yield _values(CACHE_BYTES, kept.items())
+
+
+def _count(state: Mapping[str, object], key: str) -> int:
+    found = state[key]
+    assert isinstance(found, int)
+    return found
 
 
 def _value(family: Family, value: float) -> Metric:

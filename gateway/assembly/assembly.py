@@ -16,6 +16,7 @@ from gateway.assembly.routes import (
     conditions,
     joined_versions,
     policy_states,
+    reach_of_messages,
     rewritten,
     route,
     route_settings,
@@ -37,7 +38,8 @@ from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, trait
 from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
-from gateway.policies.context import OtherBackend, PolicyContext
+from gateway.policies.cache import Cache
+from gateway.policies.context import MessageReach, OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
@@ -239,12 +241,32 @@ class Assembly:
             prober.start()
 
     def _adopt_policy_states(self, previous: "Assembly") -> None:
-        """Let policies that count go on with the counts of those that stood at their places."""
+        """Let policies that count go on with the counts of those that stood at their places, and caches with their
+        answers where nothing has changed that these depend on."""
         for place, _, state in self.policy_states:
-            if isinstance(state, Mirror):
-                for place_before, _, before in previous.policy_states:
-                    if place_before == place and isinstance(before, Mirror):
+            for place_before, _, before in previous.policy_states:
+                if place_before != place:
+                    continue
+                if isinstance(state, Mirror) and isinstance(before, Mirror):
+                    state.take_over(before)
+                if isinstance(state, Cache) and isinstance(before, Cache):
+                    is_unchanged = self._place_config(place) == previous._place_config(place)
+                    if is_unchanged:
                         state.take_over(before)
+
+    def _place_config(self, place: str) -> object:
+        """What the answers at the place of a list of policies depend on: the backend's configuration, or the route's
+        with those of its backends."""
+        kind, _, name = place.partition(".")
+        if kind == "backends":
+            return self.config.backends[name]
+        route = self.config.routes[int(place.removeprefix("routes[").removesuffix("]"))]
+        return route, [self.config.backends[each] for each in route.backends]
+
+    @property
+    def caches(self) -> list[tuple[str, Cache]]:
+        """The places and states of all policies `cache`."""
+        return [(place, state) for place, _, state in self.policy_states if isinstance(state, Cache)]
 
     @property
     def mirrors(self) -> list[Mirror]:
@@ -303,13 +325,32 @@ class Assembly:
 
     def _policy_context(self, owner: str, name: str, *, safe: bool) -> PolicyContext:
         """The context of policies around calls to the backend `name`."""
-        backend = self.backends[name]
-        return PolicyContext(owner, safe=safe, endpoints=lambda: len(backend.endpoints), clock=self._clock)
+        reach = reach_of_messages(self.config, [name], self._protocols)
+        return self._context(owner, [name], safe, reach)
+
+    def _context(self, owner: str, names: Sequence[str], safe: bool, reach: MessageReach) -> PolicyContext:
+        """The context of policies around calls to these backends, of which the first gets most."""
+        backends = [self.backends[name] for name in names]
+
+        def on_new_models(watcher: Callable[[], None]) -> None:
+            for each in backends:
+                each.on_recovery(watcher)
+
+        return PolicyContext(
+            owner,
+            safe=safe,
+            endpoints=lambda: len(backends[0].endpoints),
+            clock=self._clock,
+            reach=reach,
+            on_new_models=on_new_models,
+        )
 
     def _route_context(self, config: RouteConfig) -> PolicyContext:
         """The context of a route's policies. Its calls may be repeated if every backend that may get them allows it."""
         name, safe = config.main_backend, all(self._safe[each] for each in config.called_backends)
-        return self._policy_context(f"the route to backend {name!r}", name, safe=safe)
+        names = [name, *(each for each in config.called_backends if each != name)]
+        reach = replace(reach_of_messages(self.config, names, self._protocols), is_unfitted=True)
+        return self._context(f"the route to backend {name!r}", names, safe, reach)
 
     def _endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""

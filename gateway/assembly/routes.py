@@ -5,15 +5,18 @@ from typing import TypeAlias, cast
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
+from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig, SplitConfig
 from gateway.core.frozen import extended, replace
 from gateway.core.globs import ModelRenaming, Rewritten, captures, wildcards
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Protocol
+from gateway.core.record import ID_HEADER, TRACE_HEADER
+from gateway.core.spans import TRACE_HEADERS
 from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
-from gateway.policies.context import PolicyContext
+from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule, StatefulPolicyModule, wants_context
 from gateway.routing.conditions import Conditions, InputCondition
@@ -104,6 +107,19 @@ def stream_with_policies(
         more = (context,) if wants_context(policy) else ()
         handler = policy.wrap_stream(handler, config.settings, *more)
     return handler
+
+
+def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[str, Protocol]) -> MessageReach:
+    """What of clients' messages gets to the servers of these backends."""
+    backends = [config.backends[name] for name in names]
+    headers = dict.fromkeys(header for each in backends for header in each.forward_headers)
+    has_forms = any(protocols[each.protocol].payloads for each in backends)
+    forms = frozenset(name for name, each in protocols.items() if each.payloads) if has_forms else frozenset()
+    return MessageReach(tuple(header for header in headers if header not in _IDS), forms)
+
+
+_IDS = frozenset({ID_HEADER, TRACE_HEADER, *TRACE_HEADERS})
+"""Headers that tell requests apart, and that no answer depends on."""
 
 
 def policy_states(

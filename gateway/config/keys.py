@@ -239,7 +239,7 @@ class ListenerConfig(Keys):
     """How much errors tell clients."""
     reply_headers: Flag = False
     """Name what answered: replies over HTTP and gRPC have `gateway-route` (such as `routes[2]`), `gateway-backend` and
-    `gateway-tries`."""
+    `gateway-tries`, and `gateway-cache` where a cache was asked."""
     auth: ListenerAuthConfig | None = None
     """Clients must identify themselves, and may do what their principal may. Without it every client may do
     everything."""

@@ -12,7 +12,13 @@ from gateway.config.problems import Finding
 
 def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
     """The policies that can do nothing where they stand."""
-    return [*_second_calls(config), *_beside_backends(config), *_beside_passthrough(config), *_within_tries(config)]
+    return [
+        *_second_calls(config),
+        *_calls_saved(config),
+        *_beside_backends(config),
+        *_beside_passthrough(config),
+        *_within_tries(config),
+    ]
 
 
 def _second_calls(config: Config) -> Iterator[Finding]:
@@ -20,6 +26,15 @@ def _second_calls(config: Config) -> Iterator[Finding]:
     for location, policy, name in _repeating(config, "sent"):
         text = f"{policy.name} sends calls twice, which needs safe: true on the backend {name!r}"
         yield Finding(location, text, at_key=True)
+
+
+def _calls_saved(config: Config) -> Iterator[Finding]:
+    """Policies that make fewer calls than clients do, around backends whose calls have effects."""
+    for location, policy, name, backend in _placed(config):
+        does = getattr(policy.settings, "needs_safe", "")
+        if does and not backend.safe:
+            text = f"{policy.name} {does}, which needs safe: true on the backend {name!r}"
+            yield Finding(location, text, at_key=True)
 
 
 def _beside_backends(config: Config) -> Iterator[Finding]:

@@ -26,6 +26,8 @@ TRACE_HEADER = "traceparent"
 """The header of W3C Trace Context, whose trace id is the request id of a request that has no ID_HEADER."""
 ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
 """The headers or metadata keys of a reply that name what answered it, on listeners that tell."""
+CACHE_HEADER = "gateway-cache"
+"""The same, for what a cache did: `hit`, `shared` or `miss`, a hit with its age in seconds."""
 
 LONGEST_MODEL = 1024
 """Characters of a model's name that a record keeps. The router refuses longer names."""
@@ -34,6 +36,7 @@ GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 """The `code` of a request whose client left before the reply, by transport."""
 
 _ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
+_CACHE = CACHE_HEADER.encode()
 _ROUTE, _BACKEND, _TRIES = ROUTE_HEADER.encode(), BACKEND_HEADER.encode(), TRIES_HEADER.encode()
 
 PRIORITY_DROPPED = "priority dropped"
@@ -134,6 +137,8 @@ class Record:
     - `decode`, `encode`: seconds to decode the client's message and to encode the reply.
     - `retries`: how many of the tries repeat an earlier one, at the same endpoint or another, by a policy or because
       nothing could be sent. (A batch that is sent row by row has a try for each row, and no retries.)
+    - `cache`: what the policy `cache` did: `hit`, `shared` or `miss`, empty where there is none. `cache_age`: of a hit,
+      the age of its answer in seconds.
     - `losses`: what a translation lost: PRIORITY_DROPPED, CAST_ROUNDED for each tensor; None if nothing.
 
     How it ended:
@@ -153,8 +158,8 @@ class Record:
     names are read of `destination`, `asked` and `server` (the Destination, Backend and Endpoint) when they are needed.
     """
 
-    id = listener = in_protocol = client = principal = operation = model = reason = ""
-    received = queued = upstream = decode = encode = ended = 0.0
+    id = listener = in_protocol = client = principal = operation = model = reason = cache = ""
+    received = queued = upstream = decode = encode = ended = cache_age = 0.0
     bytes_in = bytes_out = tries = retries = code = 0
     status = OK
     destination: _Way = _NOTHING
@@ -203,6 +208,9 @@ class Record:
         if telling.route and self.route:
             tries = b"%d" % self.tries
             fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
+            if self.cache:
+                age = f"; age={int(self.cache_age)}" if self.cache == "hit" else ""
+                fields.append((_CACHE, f"{self.cache}{age}".encode()))
         if self.explain is not None:
             fields += self.explain(self)
         return fields

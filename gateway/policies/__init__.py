@@ -14,6 +14,8 @@ policy stands (its owner, whether calls may be repeated, the number of endpoints
 - `bounds_time = True`: the policy ends calls that take too long;
 - `repeats = "unsent"` or `"sent"`: the policy sends calls again. With "sent" it can do nothing without `safe: true` on
   the backend, which is an error; with "unsent" it still repeats what was not sent, and there is a warning.
+- `needs_safe = "answers equal calls with one call"`: what the policy does that needs `safe: true` on the backend, in
+  the words of the error without it.
 - `other_backends = ("backend", ...)`: the keys that name backends beside those of the route. Such a policy is for
   routes only, whose PolicyContext has the way there (`beside`);
 - `sees_one_try = True`: the policy must not stand within one that sends calls again;

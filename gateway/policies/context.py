@@ -27,8 +27,26 @@ class OtherBackend:
     outputs: tuple[tuple[str, str], ...] | None = None
 
 
+@frozen
+class MessageReach:
+    """What of a client's message gets to the servers beside the canonical request.
+
+    - `headers`: the names of the headers that are forwarded.
+    - `forms`: the clients' protocols in which tensors have several forms (payloads), and the servers get the client's.
+    - `is_unfitted`: requests are as clients sent them, and answers as clients get them: their protocol matters.
+    """
+
+    headers: tuple[str, ...] = ()
+    forms: frozenset[str] = frozenset()
+    is_unfitted: bool = False
+
+
 Beside: TypeAlias = Callable[[OtherBackend], Handler]
 """Makes a Handler that sends requests to another backend, fitted to it as a route's requests are."""
+
+
+def _never(watcher: Callable[[], None]) -> None:
+    """Servers that always have the same models."""
 
 
 def _nothing_beside(backend: OtherBackend) -> Handler:
@@ -42,6 +60,8 @@ class PolicyContext:
     - `safe`: calls that run a model may be repeated, because they have no side effects.
     - `endpoints`: the number of endpoints that a call can go to.
     - `clock`: seconds, for intervals.
+    - `reach`: what of a client's message gets to the servers beside the canonical request.
+    - `on_new_models`: has its argument called when the servers may have other models than before.
     - `beside`: the way to other backends, for the clients of the Handler that is wrapped; only routes have one.
     """
 
@@ -52,11 +72,15 @@ class PolicyContext:
         safe: bool = False,
         endpoints: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = monotonic,
+        reach: MessageReach | None = None,
+        on_new_models: Callable[[Callable[[], None]], None] = _never,
     ) -> None:
         self.owner = owner
         self.safe = safe
         self.endpoints = endpoints
         self.clock = clock
+        self.reach = reach or MessageReach()
+        self.on_new_models = on_new_models
         self.beside: Beside = _nothing_beside
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import lru_cache
 from hashlib import blake2b
-from importlib.util import find_spec
 from ipaddress import ip_address
 from time import monotonic
 from typing import Annotated, Literal, Protocol, Self
@@ -19,11 +18,10 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.allowances import Allowances
 from gateway.policies.places import ShownStates
-from gateway.policies.shared_allowances import SharedAllowances, connection_pool
+from gateway.policies.shared_allowances import SharedAllowances, redis_url
 
 _LONGEST_KEY = 64
 _HEADER_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")  # RFC 9110, section 5.6.2
-_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def _header_name(text: str) -> str:
@@ -31,20 +29,6 @@ def _header_name(text: str) -> str:
     if not _HEADER_NAME.fullmatch(name):
         raise PydanticCustomError("refused", "expected the name of a header, such as x-api-key")
     return name
-
-
-def _redis_url(url: SecretStr) -> SecretStr:
-    # The texts do not show the URL, which may hold a password.
-    if not url.get_secret_value().startswith(_SCHEMES):
-        raise PydanticCustomError("refused", "expected a URL that begins with redis://, rediss:// or unix://")
-    if find_spec("redis") is None:
-        text = 'needs the package redis, which is not installed: pip install "inference-gateway[redis]"'
-        raise PydanticCustomError("refused", text)
-    try:
-        connection_pool(url.get_secret_value())
-    except ValueError as error:
-        raise PydanticCustomError("refused", str(error)) from None
-    return url
 
 
 class Settings(BaseModel):
@@ -64,7 +48,7 @@ class Settings(BaseModel):
     all requests together."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
     """The header or metadata key for `by: header`. Requests without it have one limit together."""
-    redis: Annotated[SecretStr, AfterValidator(_redis_url)] | None = None
+    redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, where gateways share the limit. Needs the
     package `redis`: `pip install "inference-gateway[redis]"`."""
     name: str = ""

@@ -7,8 +7,12 @@ gateways do not matter. The package `redis` is imported only where a policy name
 import asyncio
 import logging
 from collections.abc import Callable
+from importlib.util import find_spec
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+from pydantic_core import PydanticCustomError
 
 from gateway.core.log_limit import LogLimit
 
@@ -23,6 +27,8 @@ PAUSE = 1.0
 """The seconds without any question to a server that did not answer."""
 CONNECTIONS = 32
 """The most connections to the server at once; further requests wait for one."""
+
+_SCHEMES = ("redis://", "rediss://", "unix://")
 
 # The same bucket as `Allowances`: the value is the time at which it will be full.
 _SCRIPT = """
@@ -124,3 +130,22 @@ def connection_pool(url: str) -> "BlockingConnectionPool":
     except Exception as error:  # of several types, with texts that may contain parts of the URL
         raise ValueError("not the URL of a Redis server, such as redis://host:6379/0") from error
     return pool
+
+
+def redis_url(url: SecretStr) -> SecretStr:
+    """`url`, if it is the URL of a Redis server; a check for settings.
+
+    Raises:
+        PydanticCustomError: it is not, or the package is not installed.
+    """
+    # The texts do not show the URL, which may hold a password.
+    if not url.get_secret_value().startswith(_SCHEMES):
+        raise PydanticCustomError("refused", "expected a URL that begins with redis://, rediss:// or unix://")
+    if find_spec("redis") is None:
+        text = 'needs the package redis, which is not installed: pip install "inference-gateway[redis]"'
+        raise PydanticCustomError("refused", text)
+    try:
+        connection_pool(url.get_secret_value())
+    except ValueError as error:
+        raise PydanticCustomError("refused", str(error)) from None
+    return url

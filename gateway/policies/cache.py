@@ -1,0 +1,316 @@
+"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get one answer, and while they are in flight they
+are one call.
+
+Two calls are equal if no server could tell them apart (`cached_answers.request_key`). On a backend requests have the
+names, datatypes and shapes of the model, so it does not matter which protocol they came in.
+
+It needs `safe: true` on the backend. Calls of sequences are passed on, and so are streams, and questions such as for
+metadata. Errors are not kept.
+
+A call that is not known is made in a task of its own, a Flight. It goes on while somebody waits for its answer, whoever
+came first. What came first has set its deadline, which a server may be told: if that ends the call, the next one who
+waits makes it anew.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from time import monotonic
+from typing import Annotated, ClassVar, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from gateway.core.errors import GatewayError, Status
+from gateway.core.frozen import replace
+from gateway.core.offload import in_thread
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.queue_wait import queue_wait
+from gateway.core.record import Record
+from gateway.core.tasks import keep
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response
+from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key, tensor_bytes
+from gateway.policies.context import MessageReach, PolicyContext
+from gateway.policies.places import ShownStates
+from gateway.policies.shared_allowances import redis_url
+from gateway.policies.shared_answers import SharedAnswers
+
+HIT: Final = "hit"
+SHARED: Final = "shared"
+MISS: Final = "miss"
+OUTCOMES = (HIT, SHARED, MISS)
+"""What the cache did for a call; of a batch that is several calls, the last of these is told."""
+
+LARGE = 2**20
+"""Bytes of tensors above which a thread hashes or copies them: this takes 0.6 ms, and 3 ms on a processor without
+instructions for SHA-256."""
+SLACK = 0.1
+"""Seconds by which a server that was told a deadline may end the call before it."""
+
+_CACHED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
+_CACHE_CONTROL = b"cache-control"
+
+
+class RedisSettings(BaseModel):
+    """The second tier: answers that several gateways share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    url: Annotated[SecretStr, AfterValidator(redis_url)]
+    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
+    `pip install "inference-gateway[redis]"`."""
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    """Caches of the same name share their answers: give one name to those whose servers have the same models, and to no
+    others."""
+    largest: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
+    """The bytes of the tensors in the largest answer that is stored there."""
+
+
+class Settings(BaseModel):
+    """Keeps answers of calls that run a model, and gives them to equal calls. Equal calls in flight are one call. Needs
+    `safe: true` on the backend."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    needs_safe: ClassVar[str] = "answers equal calls with one call"
+
+    bytes: Annotated[int, Field(ge=2**16)] = 2**28
+    """The most memory that the answers take. Beyond it those go that were not asked for longest. An answer that takes
+    more than an eighth of it is not kept."""
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
+    """How long an answer is kept."""
+    redis: RedisSettings | None = None
+    """A server where several gateways share answers, beside what each keeps in memory."""
+
+
+class Flight:
+    """A call on its way. `leader`: the request that is sent. `waiting`: how many wait for the answer."""
+
+    __slots__ = ("leader", "task", "waiting")
+
+    task: "asyncio.Task[Answer | Exception]"
+
+    def __init__(self, leader: Request) -> None:
+        self.leader = leader
+        self.waiting = 0
+
+    def is_ended_by_leader(self, error: Exception) -> bool:
+        """Whether the call failed only because the deadline of its first request was over."""
+        if not isinstance(error, GatewayError) or error.status is not Status.DEADLINE_EXCEEDED:
+            return False
+        deadline = self.leader.deadline
+        return deadline is not None and asyncio.get_running_loop().time() >= deadline - SLACK
+
+
+class Cache:
+    """The answers of one entry of `policies:`, and its calls in flight."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+        self._place = "cache"
+        self.settings = settings
+        self.store = AnswerStore(settings.bytes, settings.seconds, clock)
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self._flights: dict[bytes, Flight] = {}
+        self._redis: SharedAnswers | None = None
+        if settings.redis is not None:
+            self._redis = SharedAnswers(
+                settings.redis.url.get_secret_value(),
+                settings.redis.name,
+                settings.seconds,
+                settings.redis.largest,
+                clock,
+            )
+
+    @property
+    def place(self) -> str:
+        """Where the entry stands."""
+        return self._place
+
+    @place.setter
+    def place(self, place: str) -> None:
+        self._place = place
+        if self._redis:
+            self._redis.place = place
+
+    def take_over(self, before: "Cache") -> None:
+        """Go on with the answers and counts of the same entry in the configuration before."""
+        self.store, self.outcomes = before.store, before.outcomes
+
+    def clear(self) -> None:
+        """Forget all answers, because the servers may have other models now. Calls in flight go on for those who wait
+        for them, and are not kept."""
+        self.store.clear()
+        self._flights.clear()
+        if self._redis:
+            self._redis.forget()
+
+    async def call(self, handler: Handler, request: Request, reach: MessageReach) -> Answer:
+        """The answer of `handler`, kept or shared."""
+        control = request.headers.first.get(_CACHE_CONTROL)
+        if control is not None and b"no-store" in control.lower():
+            return await handler(request)
+        if tensor_bytes(request.inputs) > LARGE:
+            key = await in_thread(_key, request, reach)
+        else:
+            key = _key(request, reach)
+        if control is not None and b"no-cache" in control.lower():
+            self._note(request.record, MISS)
+            generation = self.store.generation
+            answer = await handler(request)
+            await self._keep(key, answer, generation)
+            return answer
+        found = self.store.get(key)
+        if found is not None:
+            response, age = found
+            self._note(request.record, HIT, age)
+            return replace(response, id=request.id)
+        while True:
+            flight = self._flights.get(key)
+            if flight is None:
+                return await self._lead(key, handler, request)
+            self._note(request.record, SHARED)
+            shared = await self._wait(key, flight)
+            if isinstance(shared, Response):
+                return replace(shared, id=request.id, original=None)
+            if not isinstance(shared, Exception):
+                return shared
+            if not flight.is_ended_by_leader(shared):
+                raise _copy(shared)
+            self.outcomes[SHARED] -= 1
+
+    async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
+        flight = self._flights[key] = Flight(request)
+        context = copy_context()
+        # In a context that is known, because the backend notes there how long the call waited in a queue.
+        fly = self._fly(key, flight, handler, request)
+        flight.task = asyncio.get_running_loop().create_task(fly, context=context)
+        keep(flight.task)
+        answer = await self._wait(key, flight)
+        wait = context.get(queue_wait)
+        if wait is not None:
+            queue_wait.set(wait)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def _wait(self, key: bytes, flight: Flight) -> Answer | Exception:
+        flight.waiting += 1
+        try:
+            return await asyncio.shield(flight.task)
+        finally:
+            flight.waiting -= 1
+            if not flight.waiting and not flight.task.done():
+                self._land(key, flight)  # who comes now begins another call
+                flight.task.cancel()
+
+    async def _fly(self, key: bytes, flight: Flight, handler: Handler, request: Request) -> Answer | Exception:
+        """The answer, or the error as a value: nobody may be left to look at it."""
+        generation, epoch = self.store.generation, None
+        try:
+            if self._redis is not None:
+                found, epoch = await self._redis.get(key)
+                if found is not None:
+                    response, age = found
+                    self._note(request.record, HIT, age)
+                    self.store.put(key, response, generation, age)
+                    return replace(response, id=request.id)
+            self._note(request.record, MISS)
+            answer = await handler(request)
+            await self._keep(key, answer, generation, epoch)
+            return answer
+        except Exception as error:
+            return error
+        finally:
+            self._land(key, flight)
+
+    def _land(self, key: bytes, flight: Flight) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+
+    async def _keep(self, key: bytes, answer: Answer, generation: int, epoch: "bytes | None" = None) -> None:
+        if not isinstance(answer, Response):
+            return
+        if tensor_bytes(answer.outputs) > LARGE:
+            response = await in_thread(own_copy, answer)
+        else:
+            response = own_copy(answer)
+        self.store.put(key, response, generation)
+        if self._redis is not None and epoch is not None and generation == self.store.generation:
+            self._redis.put(key, response, epoch)
+
+    def _note(self, record: Record | None, outcome: str, age: float = 0.0) -> None:
+        self.outcomes[outcome] += 1
+        if record is None:
+            return
+        if not record.cache or OUTCOMES.index(outcome) >= OUTCOMES.index(record.cache):
+            record.cache, record.cache_age = outcome, max(record.cache_age, age)
+
+    def status(self) -> Mapping[str, object]:
+        """What is kept, what was done for calls, and why answers are gone; with Redis, whether it answers."""
+        store = self.store
+        shown: dict[str, object] = {
+            "answers": len(store),
+            "bytes": store.bytes,
+            "hits": self.outcomes[HIT],
+            "shared": self.outcomes[SHARED],
+            "misses": self.outcomes[MISS],
+            "evicted": store.evicted,
+            "expired": store.expired,
+            "too_large": store.too_large,
+            "cleared": store.cleared,
+        }
+        if self._redis is None:
+            return shown
+        return {**shown, "redis": "up" if self._redis.is_reached else "down", "redis_hits": self._redis.hits}
+
+    async def close(self, seconds: float) -> None:
+        """Close the connections to Redis."""
+        if self._redis:
+            await self._redis.close()
+
+
+def _key(request: Request, reach: MessageReach) -> bytes:
+    """The key of a request, with what of the client's message gets to the servers."""
+    more: tuple[object, ...] = ()
+    if reach.is_unfitted:
+        more = (request.protocol,)
+    if reach.headers:
+        more += tuple([(name, request.headers.all(name)) for name in reach.headers])
+    if request.protocol in reach.forms:
+        more += form_of_message(request.origin)
+    return request_key(request, more)
+
+
+def _copy(error: Exception) -> Exception:
+    """The error of a call for one more who waited: what is raised several times at once has one traceback."""
+    copy = error.__class__.__new__(error.__class__)
+    copy.__dict__.update(error.__dict__)
+    copy.args = error.args
+    return copy
+
+
+state = ShownStates(Cache)
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
+    """`handler`: streams are passed on."""
+    return handler
+
+
+def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
+    """`handler`, asked once for equal calls.
+
+    The Handler raises:
+        GatewayError: that of `handler`.
+    """
+    cache = state(settings)
+    # Once for all Handlers of the entry.
+    context.hidden_state(settings, lambda: context.on_new_models(cache.clear))
+    may_repeat, reach = context.may_repeat, context.reach
+
+    async def with_cache(request: Request) -> Answer:
+        if request.operation not in _CACHED or request.flaw or not may_repeat(request):
+            return await handler(request)
+        return await cache.call(handler, request, reach)
+
+    return with_cache

@@ -1,0 +1,247 @@
+"""The answers that several gateways share, kept in Redis or Valkey: the second tier of a `cache`.
+
+Nothing depends on it: a server that does not answer in time has no answers, and neither has one with bytes that nobody
+of this version has written. An answer is stored as
+
+    VERSION, 16 bytes of a checksum over its key and all that follows, the length of a JSON head, the head, the data of
+    each tensor
+
+To forget all answers at once, they have an epoch: the number in one key of the server that all of them share, which is
+counted up. Each answer says in which epoch it was asked for, and one of an earlier epoch counts as none.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from struct import Struct
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from gateway.core.datatypes import DATATYPES
+from gateway.core.log_limit import LogLimit
+from gateway.core.tasks import spawn
+from gateway.core.types import Response, Tensor
+from gateway.policies.shared_allowances import PAUSE, connection_pool
+
+if TYPE_CHECKING:
+    from redis.asyncio import BlockingConnectionPool
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+VERSION = b"gateway-cache-1\n"
+"""Of the form of stored answers. Whoever changes the form, or what `request_key` means, changes it."""
+SECONDS = 0.1
+"""The longest that a request waits for the server."""
+MOST_WRITES = 32
+"""Answers on their way to the server at once; further ones are not stored there."""
+
+_MOST_BESIDE = 2**16
+"""Bytes of a stored answer beside the data of its tensors."""
+
+_HEAD = Struct("<16sI")
+
+
+def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes | None:
+    """The bytes of an answer, `made` at this Unix time; None if it cannot be stored so."""
+    if response.origin is not None:
+        return None  # what a codec noted of a message is known to that codec alone
+    described = {
+        "epoch": epoch.decode(),
+        "made": made,
+        "model": response.model,
+        "version": response.version,
+        "parameters": dict(response.parameters),
+        "schemaless": response.schemaless,
+        "outputs": [
+            {
+                "name": each.name,
+                "datatype": each.datatype.value,
+                "shape": each.shape,
+                "content_type": each.content_type,
+                "parameters": dict(each.parameters),
+                "untyped": each.untyped,
+                "bytes": len(each.data),
+            }
+            for each in response.outputs
+        ],
+    }
+    # Unlike orjson, json writes NaN and integers of any size, and reads them back.
+    head = json.dumps(described).encode()
+    body = b"".join([head, *(each.data for each in response.outputs)])
+    return b"".join((VERSION, _HEAD.pack(_checksum(key, len(head), body), len(head)), body))
+
+
+def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] | None:
+    """The answer in `stored` and the Unix time at which it was made; None if it is not an answer to the request of this
+    key, in this form and epoch, whole and unchanged."""
+    start = len(VERSION) + _HEAD.size
+    if len(stored) < start or not stored.startswith(VERSION):
+        return None
+    checksum, length = _HEAD.unpack_from(stored, len(VERSION))
+    body = memoryview(stored)[start:]
+    if checksum != _checksum(key, length, body):
+        return None
+    try:
+        head = json.loads(bytes(body[:length]))
+        if head["epoch"].encode() != epoch:
+            return None
+        at, outputs = length, []
+        for each in head["outputs"]:
+            data = bytes(body[at : at + each["bytes"]])
+            at += each["bytes"]
+            datatype, shape = DATATYPES[each["datatype"]], tuple(each["shape"])
+            outputs.append(
+                Tensor(each["name"], datatype, shape, data, each["content_type"], each["parameters"], each["untyped"])
+            )
+        response = Response(
+            tuple(outputs), head["model"], head["version"], None, head["parameters"], None, head["schemaless"]
+        )
+        return response, float(head["made"])
+    except (ValueError, KeyError, TypeError, AttributeError):  # another form with the same VERSION
+        return None
+
+
+def _checksum(key: bytes, length: int, body: bytes | memoryview) -> bytes:
+    digest = sha256(b"%b%d " % (key, length))
+    digest.update(body)
+    return digest.digest()[:16]
+
+
+class SharedAnswers:
+    """The answers of one cache at a Redis server. `largest`: the bytes of the largest answer that is stored there."""
+
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        seconds: float,
+        largest: int,
+        clock: Callable[[], float] = monotonic,
+        now: Callable[[], float] = time,
+    ) -> None:
+        self.place = ""
+        """Where it is configured, for log lines."""
+        self.hits = 0
+        self._url = url
+        self._prefix = f"gateway:cache:{name}:"
+        self._seconds = seconds
+        self._largest = largest
+        self._clock, self._now = clock, now
+        self._pool: BlockingConnectionPool | None = None
+        self._redis: Any = None
+        self._asks_from = 0.0
+        """No question is sent before this time."""
+        self._fails = False
+        self._has_to_forget = False
+        """All answers of the server are to be forgotten, and it does not know that yet."""
+        self._writes: set[asyncio.Task[Any]] = set()
+        self._lines = LogLimit(log)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the server answered the last question."""
+        return not self._fails
+
+    async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
+        """The answer with its age in seconds, None if there is none; and the epoch for `put`, None if the server does
+        not answer."""
+        found = await self._asked(lambda: self._get(key))
+        if found is None:
+            return None, None
+        stored, epoch = found
+        answer = unpacked(key, stored, epoch) if stored else None
+        if answer is None:
+            return None, epoch
+        age = max(0.0, self._now() - answer[1])
+        if age >= self._seconds:
+            return None, epoch
+        self.hits += 1
+        return (answer[0], age), epoch
+
+    async def _get(self, key: bytes) -> tuple[bytes | None, bytes]:
+        if self._has_to_forget:
+            await self._forget()
+        # Not more than could have been stored: of a longer value the checksum is wrong.
+        async with self._redis.pipeline(transaction=False) as questions:
+            questions.getrange(self._key(key), 0, self._largest + _MOST_BESIDE)
+            questions.get(f"{self._prefix}epoch")
+            stored, epoch = await questions.execute()
+        return stored, epoch or b"0"
+
+    def put(self, key: bytes, response: Response, epoch: bytes) -> None:
+        """Store an answer that was asked for in `epoch`. Returns at once; if the server does not take it, it is not
+        stored."""
+        size = sum(len(each.data) for each in response.outputs)
+        if size > self._largest or self._fails or len(self._writes) >= MOST_WRITES:
+            return
+        task = spawn(self._put(key, response, epoch))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def _put(self, key: bytes, response: Response, epoch: bytes) -> None:
+        stored = packed(key, response, epoch, self._now())
+        if stored is not None and len(stored) <= self._largest + _MOST_BESIDE:
+            milliseconds = max(1, int(self._seconds * 1000))
+            await self._asked(lambda: self._redis.set(self._key(key), stored, px=milliseconds))
+
+    def forget(self) -> None:
+        """Forget all answers of this name, for all gateways. Until the server knows, it is not asked for any."""
+        self._has_to_forget = True
+        task = spawn(self._asked(self._forget))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def _forget(self) -> bool:
+        if self._has_to_forget:
+            await self._redis.incr(f"{self._prefix}epoch")
+            self._has_to_forget = False
+        return True
+
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """What the server says; None if it does not."""
+        now = self._clock()
+        if now < self._asks_from:
+            return None
+        if self._fails:
+            self._asks_from = now + PAUSE  # one question is enough to find out whether the server is back
+        try:
+            async with asyncio.timeout(SECONDS):
+                found = await self._connected(ask)
+        except Exception as error:  # redis has errors of its own; others come from the socket and from the timeout
+            self._failed(error)
+            return None
+        if self._fails:
+            self._fails, self._asks_from = False, 0.0
+            self._lines.write("back", logging.INFO, "%s: Redis answers again", self.place)
+        return found
+
+    async def _connected(self, ask: Callable[[], Awaitable[T]]) -> T:
+        if self._pool is None:
+            from redis.asyncio import Redis
+
+            self._pool = connection_pool(self._url)
+            self._redis = Redis(connection_pool=self._pool)
+        return await ask()
+
+    def _failed(self, error: Exception) -> None:
+        self._fails, self._asks_from = True, self._clock() + PAUSE
+        # The texts of the package's errors name hosts and ports, but no passwords.
+        text = (
+            f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+        )
+        self._lines.write("failed", logging.WARNING, "%s: Redis fails: %s", self.place, text)
+
+    def _key(self, key: bytes) -> str:
+        return f"{self._prefix}{key.hex()}"
+
+    async def close(self) -> None:
+        """Close the connections to the server."""
+        for each in list(self._writes):
+            each.cancel()
+        if self._pool is not None:
+            await self._pool.disconnect()
+            self._pool = None

@@ -1,0 +1,255 @@
+"""One call for equal requests, and what becomes of it when those who wait leave."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.operations import Operation
+from gateway.core.types import Answer, Headers, Request, Response, tensor
+from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
+from gateway.policies.context import MessageReach, PolicyContext
+from tests.policies.clock import Clock
+
+
+def infer(*numbers: float, **more: Any) -> Request:
+    return Request(Operation.INFER, "m", inputs=(tensor("x", np.array(numbers)),), **more)
+
+
+def doubled(request: Request) -> Response:
+    return Response((tensor("y", 2 * request.inputs[0].array),), "m", "", request.id)
+
+
+class Model:
+    """A Handler within a cache. It answers at once, or if `holds` when the test says so."""
+
+    def __init__(self, *, holds: bool = False, safe: bool = True, reach: MessageReach | None = None, **keys: Any):
+        self.settings = Settings.model_validate(keys)
+        self.calls: list[tuple[Request, asyncio.Future[Answer]]] = []
+        self.cancelled = 0
+        self.holds = holds
+        self._watchers: list[Any] = []
+        context = PolicyContext("backend 'b'", safe=safe, reach=reach, on_new_models=self._watchers.append)
+        self.handler = wrap(self._answer, self.settings, context)
+        self.cache = state(self.settings)
+
+    async def _answer(self, request: Request) -> Answer:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.calls.append((request, answer))
+        if not self.holds:
+            return doubled(request)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    def models_changed(self) -> None:
+        for each in self._watchers:
+            each()
+
+    async def begin(self, request: Request) -> "asyncio.Task[Answer]":
+        """A call that waits for the model."""
+        task = asyncio.ensure_future(self.handler(request))
+        await turns()
+        return task
+
+
+async def turns() -> None:
+    """Let everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_two_equal_requests_are_one_call_and_have_their_own_ids() -> None:
+    model = Model()
+    answers = [await model.handler(infer(1, 2, id=each)) for each in ("first", "second")]
+    assert len(model.calls) == 1
+    for id, answer in zip(("first", "second"), answers, strict=True):
+        assert isinstance(answer, Response)
+        assert answer.id == id
+        assert answer.outputs[0].array.tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("count", [1, LARGE // 8 + 1])
+async def test_large_tensors_are_cached_too(count: int) -> None:
+    model = Model()
+    for _ in range(2):
+        answer = await model.handler(infer(*range(count)))
+        assert isinstance(answer, Response)
+        assert answer.outputs[0].array[-1] == 2 * (count - 1)
+    assert len(model.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        infer(1, parameters={"sequence_id": 7}),
+        infer(1, flaw="wrong"),
+        infer(1, headers=Headers([(b"cache-control", b"No-Store")])),
+        Request(Operation.METADATA, "m"),
+    ],
+)
+async def test_what_is_passed_by(request_: Request) -> None:
+    model = Model(holds=True)
+    tasks = [await model.begin(request_) for _ in range(2)]
+    assert len(model.calls) == 2
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_calls_that_must_not_be_repeated_are_passed_by() -> None:
+    model = Model(safe=False)
+    for _ in range(2):
+        await model.handler(infer(1))
+    assert len(model.calls) == 2
+
+
+def test_streams_are_passed_on() -> None:
+    async def stream(request: Request) -> AsyncIterator[Response]:
+        yield Response()
+
+    assert wrap_stream(stream, Settings(), PolicyContext("b", safe=True)) is stream  # type: ignore[arg-type]
+
+
+async def test_no_cache_asks_the_model_and_keeps_the_answer() -> None:
+    model = Model()
+    await model.handler(infer(1))
+    await model.handler(infer(1, headers=Headers([(b"cache-control", b"no-cache")])))
+    assert len(model.calls) == 2
+    await model.handler(infer(1))
+    assert len(model.calls) == 2
+
+
+async def test_a_thousand_equal_requests_are_one_call() -> None:
+    model = Model(holds=True)
+    tasks = [asyncio.ensure_future(model.handler(infer(1, id=str(each)))) for each in range(1000)]
+    await turns()
+    [(request, answer)] = model.calls
+    answer.set_result(doubled(request))
+    answers = await asyncio.gather(*tasks)
+    assert [each.id for each in answers if isinstance(each, Response)] == list(map(str, range(1000)))
+    shown = model.cache.status()
+    assert (shown["misses"], shown["shared"], shown["answers"]) == (1, 999, 1)
+
+
+@pytest.mark.parametrize("leaves", [0, 1, 2])
+async def test_the_call_goes_on_for_those_who_stay(leaves: int) -> None:
+    model = Model(holds=True)
+    tasks = [await model.begin(infer(1)) for _ in range(3)]
+    tasks[leaves].cancel()
+    await turns()
+    [(request, answer)] = model.calls
+    assert not model.cancelled
+    answer.set_result(doubled(request))
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(each, Response) for each in found] == [at != leaves for at in range(3)]
+
+
+async def test_the_call_ends_when_nobody_waits_and_who_comes_then_begins_another() -> None:
+    model = Model(holds=True)
+    tasks = [await model.begin(infer(1)) for _ in range(2)]
+    for each in tasks:
+        each.cancel()
+    third = asyncio.ensure_future(model.handler(infer(1)))
+    await turns()
+    assert model.cancelled == 1
+    assert len(model.calls) == 2
+    model.calls[1][1].set_result(doubled(infer(1)))
+    assert isinstance(await third, Response)
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_cancel_at_any_await_leaves_nothing_behind(steps: int) -> None:
+    before = asyncio.all_tasks()
+    model = Model(holds=True)
+    task = asyncio.ensure_future(model.handler(infer(*range(LARGE // 8 + 1))))
+    for _ in range(steps):
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    await turns()
+    assert not model.cache._flights
+    assert asyncio.all_tasks() == before
+
+
+async def test_an_error_goes_to_all_and_is_not_kept() -> None:
+    model = Model(holds=True)
+    tasks = [await model.begin(infer(1)) for _ in range(3)]
+    model.calls[0][1].set_exception(refusal(Reason.NOT_READY, "not now"))
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(each) for each in found] == ["not now"] * 3
+    assert len({id(each) for each in found}) == 3
+    assert len(model.calls) == 1
+    await model.begin(infer(1))
+    assert len(model.calls) == 2
+
+
+async def test_when_the_deadline_of_the_first_is_over_the_next_one_leads() -> None:
+    model = Model(holds=True)
+    now = asyncio.get_running_loop().time()
+    first = await model.begin(infer(1, deadline=now))
+    others = [await model.begin(infer(1, deadline=now + each)) for each in (60, 70)]
+    model.calls[0][1].set_exception(GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "too late"))
+    with pytest.raises(GatewayError, match="too late"):
+        await first
+    await turns()
+    assert [each.deadline for each, _ in model.calls] == [now, now + 60]
+    model.calls[1][1].set_result(doubled(infer(1)))
+    assert all(isinstance(each, Response) for each in await asyncio.gather(*others))
+
+
+async def test_a_deadline_that_is_not_the_first_ones_is_an_error_for_all() -> None:
+    model = Model(holds=True)
+    tasks = [await model.begin(infer(1)) for _ in range(2)]
+    model.calls[0][1].set_exception(GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, "too slow"))
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [str(each) for each in found] == ["too slow"] * 2
+    assert len(model.calls) == 1
+
+
+async def test_nothing_of_the_old_models_is_kept() -> None:
+    model = Model()
+    await model.handler(infer(1))
+    model.holds = True
+    early = await model.begin(infer(2))
+    model.models_changed()
+    late = await model.begin(infer(2))
+    assert len(model.calls) == 3  # the new request does not wait for the old model's answer
+    model.calls[1][1].set_result(doubled(infer(2)))
+    await early
+    assert not len(model.cache.store)
+    model.calls[2][1].set_result(doubled(infer(2)))
+    await late
+    assert len(model.cache.store) == 1
+
+
+async def test_answers_end_with_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    model = Model(seconds=10)
+    model.cache.store._clock = clock
+    for seconds, calls in ((0, 1), (9, 1), (1, 2), (0, 2)):
+        clock.now += seconds
+        await model.handler(infer(1))
+        assert len(model.calls) == calls
+
+
+async def test_headers_that_servers_get_tell_requests_apart() -> None:
+    model = Model(reach=MessageReach(headers=("x-tenant",)))
+    for tenant in (b"a", b"b", b"a"):
+        await model.handler(infer(1, headers=Headers([(b"x-tenant", tenant), (b"x-other", b"%d" % len(model.calls))])))
+    assert len(model.calls) == 2
+
+
+@pytest.mark.parametrize(("unfitted", "calls"), [(False, 1), (True, 2)])
+async def test_protocols_share_answers_to_fitted_requests(unfitted: bool, calls: int) -> None:
+    model = Model(reach=MessageReach(is_unfitted=unfitted))
+    for protocol in ("v2-rest", "umbridge"):
+        await model.handler(infer(1, protocol=protocol, peer=protocol, listener=protocol, deadline=1e9))
+    assert len(model.calls) == calls
