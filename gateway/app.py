@@ -53,6 +53,7 @@ from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
+from gateway.policies.gather import Gather
 from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
 from gateway.transports import memory
@@ -453,6 +454,11 @@ class Gateway:
     def mirrors(self) -> Sequence[Mirror]:
         """The policies `mirror` of the configuration in use."""
         return self._assembly.mirrors
+
+    @property
+    def gathers(self) -> Sequence[Gather]:
+        """The states of the policies `gather`."""
+        return self._assembly.gathers
 
     @property
     def shedding(self) -> Shedding | None:

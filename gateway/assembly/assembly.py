@@ -37,7 +37,8 @@ from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, trait
 from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
-from gateway.policies.context import OtherBackend, PolicyContext
+from gateway.policies.context import KnownModels, OtherBackend, PolicyContext
+from gateway.policies.gather import Gather
 from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
@@ -240,11 +241,20 @@ class Assembly:
                 for place_before, _, before in previous.policy_states:
                     if place_before == place and isinstance(before, Mirror):
                         state.take_over(before)
+            if isinstance(state, Gather):
+                for place_before, _, before in previous.policy_states:
+                    if place_before == place and isinstance(before, Gather):
+                        state.take_over(before)
 
     @property
     def mirrors(self) -> list[Mirror]:
         """The states of all policies `mirror`."""
         return [state for _, _, state in self.policy_states if isinstance(state, Mirror)]
+
+    @property
+    def gathers(self) -> list[Gather]:
+        """The states of all policies `gather`."""
+        return [state for _, _, state in self.policy_states if isinstance(state, Gather)]
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
@@ -364,6 +374,13 @@ class Assembly:
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         context = self._policy_contexts[name]
+        context.models = KnownModels(
+            lambda model, version: self._backend_sides[name].signatures.get((model, version, "")),
+            traits.wire.rows,
+            Operation.CONFIG in traits.servers.extensions,
+            config.forward_headers,
+            config.limits,
+        )
         handler = with_policies(backend, config.policies, self._policies, context)
         responses = (
             stream_with_policies(backend.stream, config.policies, self._policies, context)
