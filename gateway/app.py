@@ -56,6 +56,7 @@ from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
+from gateway.policies.gather import Gather
 from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
 from gateway.transports import memory
@@ -470,6 +471,11 @@ class Gateway:
         if self._part.policies is not None:
             return [(place, state) for place, name, state in self._part.policies() if name == "cache"]
         return [(place, each.status()) for place, each in self._assembly.caches]
+
+    @property
+    def gathers(self) -> Sequence[Gather]:
+        """The states of the policies `gather`."""
+        return self._assembly.gathers
 
     @property
     def shedding(self) -> Shedding | None:

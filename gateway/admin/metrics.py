@@ -29,6 +29,7 @@ from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
 from gateway.observing.tracing import TraceCounts
+from gateway.policies.gather import Gather
 from gateway.policies.mirror import Mirror
 from gateway.policies.mirror_counts import MirrorOutcome
 from gateway.routing.backend import Backend
@@ -161,6 +162,28 @@ CACHE_EVICTIONS = Family(
 )
 CACHE_ANSWERS = Family("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.")
 CACHE_BYTES = Family("gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.")
+GATHERED = Family(
+    "gateway_gather_requests_total",
+    "counter",
+    ("backend", "outcome"),
+    "Requests that a policy `gather` saw: `joined` with others, or sent `alone`.",
+)
+GATHER_BATCHES = Family("gateway_gather_batches_total", "counter", ("backend",), "Batches of several requests.")
+GATHER_ROWS = Family(
+    "gateway_gather_rows_total", "counter", ("backend",), "Rows of these batches; by batches, their mean size."
+)
+GATHER_WAIT = Family(
+    "gateway_gather_wait_seconds_total", "counter", ("backend",), "Seconds that joined requests waited for others."
+)
+GATHER_FAILED = Family(
+    "gateway_gather_failed_batches_total",
+    "counter",
+    ("backend", "cause"),
+    "Batches that failed, by cause: `error` of the backend, or `shape` of a response that could not be split.",
+)
+GATHER_FURTHER = Family(
+    "gateway_gather_further_calls_total", "counter", ("backend",), "Calls for parts of batches that failed."
+)
 TRACES_SENT = Family(
     "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector took (`tracing`)."
 )
@@ -182,6 +205,7 @@ FAMILIES = (
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
     CACHE_CALLS, CACHE_EVICTIONS, CACHE_ANSWERS, CACHE_BYTES,
+    GATHERED, GATHER_BATCHES, GATHER_ROWS, GATHER_WAIT, GATHER_FAILED, GATHER_FURTHER,
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
     WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
@@ -211,6 +235,10 @@ class Running(typing.Protocol):
     @property
     def cache_states(self) -> Sequence[tuple[str, Mapping[str, object]]]:
         """Place and state of each of its policies `cache`, in each process."""
+
+    @property
+    def gathers(self) -> Sequence[Gather]:
+        """The states of its policies `gather`."""
 
     @property
     def shedding(self) -> Shedding | None:
@@ -246,6 +274,7 @@ class StateMetrics(Collector):
         yield from _backends(list(self._running.backends.items()))
         yield from _mirrors(self._running.mirrors)
         yield from _caches(self._running.cache_states)
+        yield from _gathers(self._running.gathers)
         yield from self._process()
         yield from self._configuration()
 
@@ -331,6 +360,21 @@ def _count(state: Mapping[str, object], key: str) -> int:
     found = state[key]
     assert isinstance(found, int)
     return found
+
+
+def _gathers(gathers: Sequence[Gather]) -> Iterator[Metric]:
+    counted = [(each.backend, each.counts) for each in gathers]
+    outcomes = [((name, what), each.requests[what]) for name, each in counted for what in ("joined", "alone")]
+    yield _values(GATHERED, outcomes)
+    yield _values(GATHER_BATCHES, [((name,), each.batches) for name, each in counted])
+    yield _values(GATHER_ROWS, [((name,), each.batched_rows) for name, each in counted])
+    yield _values(GATHER_WAIT, [((name,), each.waited) for name, each in counted])
+    failed = [(name, each.failed, each.unsplittable) for name, each in counted]
+    causes = [
+        ((name, cause), count) for name, *both in failed for cause, count in zip(("error", "shape"), both, strict=True)
+    ]
+    yield _values(GATHER_FAILED, causes)
+    yield _values(GATHER_FURTHER, [((name,), each.further) for name, each in counted])
 
 
 def _value(family: Family, value: float) -> Metric:

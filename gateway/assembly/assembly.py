@@ -39,7 +39,8 @@ from gateway.core.transport import Connector, Destination, Handler
 from gateway.core.types import ServerInfo
 from gateway.discovery.source import Found
 from gateway.policies.cache import Cache
-from gateway.policies.context import MessageReach, OtherBackend, PolicyContext
+from gateway.policies.context import KnownModels, MessageReach, OtherBackend, PolicyContext
+from gateway.policies.gather import Gather
 from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.registry import PolicyModule
@@ -249,6 +250,8 @@ class Assembly:
                     continue
                 if isinstance(state, Mirror) and isinstance(before, Mirror):
                     state.take_over(before)
+                if isinstance(state, Gather) and isinstance(before, Gather):
+                    state.take_over(before)
                 if isinstance(state, Cache) and isinstance(before, Cache):
                     is_unchanged = self._place_config(place) == previous._place_config(place)
                     if is_unchanged:
@@ -272,6 +275,11 @@ class Assembly:
     def mirrors(self) -> list[Mirror]:
         """The states of all policies `mirror`."""
         return [state for _, _, state in self.policy_states if isinstance(state, Mirror)]
+
+    @property
+    def gathers(self) -> list[Gather]:
+        """The states of all policies `gather`."""
+        return [state for _, _, state in self.policy_states if isinstance(state, Gather)]
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
@@ -410,6 +418,13 @@ class Assembly:
         if config.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
         context = self._policy_contexts[name]
+        context.models = KnownModels(
+            lambda model, version: self._backend_sides[name].signatures.get((model, version, "")),
+            traits.wire.rows,
+            Operation.CONFIG in traits.servers.extensions,
+            config.forward_headers,
+            config.limits,
+        )
         activity = self.activities.get(name)
         call: Handler = backend if activity is None else activity.counted(backend)
         stream = backend.stream if activity is None else activity.counted_stream(backend.stream)

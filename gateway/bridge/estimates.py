@@ -51,7 +51,6 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import NO_HTTP, Protocol, Rows, Traits, Wire
-from gateway.core.record import Record
 from gateway.core.spans import begin
 from gateway.core.transport import Handler
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
@@ -186,7 +185,7 @@ class EstimatedDerivatives:
             fields = [(MARK_HEADER.encode(), self._how_told(steps[0], count).encode())]
             if wants_error:
                 fields.append((ERROR_HEADER.encode(), b"%.2g" % largest_difference(results[0], results[1])))
-            _tell(record, fields)
+            record.tell(*fields)
         result: Array = results[0]
         return result
 
@@ -462,13 +461,3 @@ def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
             error.status, error.reason, text, sent=error.sent, answered=error.answered, retry_after=error.retry_after
         )
     return GatewayError(error.status, error.reason, text, error.retry_after)
-
-
-def _tell(record: Record, fields: list[tuple[bytes, bytes]]) -> None:
-    """Add headers to the reply."""
-    further = record.explain
-
-    def explain(ended: Record) -> list[tuple[bytes, bytes]]:
-        return [*fields, *(further(ended) if further is not None else ())]
-
-    record.explain = explain

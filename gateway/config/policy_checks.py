@@ -8,6 +8,7 @@ from gateway.config.document import Location
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.problems import Finding
+from gateway.core.protocol import Rows, resolve_batch
 
 
 def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
@@ -18,6 +19,8 @@ def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
         *_beside_backends(config),
         *_beside_passthrough(config),
         *_within_tries(config),
+        *_before_fitting(config),
+        *_without_batches(config, catalog),
     ]
 
 
@@ -57,14 +60,39 @@ def _beside_passthrough(config: Config) -> Iterator[Finding]:
 
 def _within_tries(config: Config) -> Iterator[Finding]:
     """Policies that must see each call once, within those that send calls again."""
-    for number, route in enumerate(config.routes):
+    places: list[tuple[Location, Sequence[PolicyConfig]]] = [
+        *((("backends", name, "policies"), backend.policies) for name, backend in config.backends.items()),
+        *((("routes", number, "policies"), route.policies) for number, route in enumerate(config.routes)),
+    ]
+    for location, policies in places:
         repeating = ""
-        for at, policy in enumerate(route.policies):
+        for at, policy in enumerate(policies):
             if repeating and getattr(policy.settings, "sees_one_try", False):
                 text = f"{policy.name} would see every try of a call; put it before {repeating}"
-                yield Finding(("routes", number, "policies", at, policy.name), text, at_key=True)
+                yield Finding((*location, at, policy.name), text, at_key=True)
             if getattr(policy.settings, "repeats", ""):
                 repeating = policy.name
+
+
+def _before_fitting(config: Config) -> Iterator[Finding]:
+    """Policies on routes that need requests as the model gets them: only backends do."""
+    for number, route in enumerate(config.routes):
+        for at, policy in enumerate(route.policies):
+            if getattr(policy.settings, "sees_fitted_requests", False):
+                text = f"{policy.name} is a policy for backends; move it to the backend {route.main_backend!r}"
+                yield Finding(("routes", number, "policies", at, policy.name), text, at_key=True)
+
+
+def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Policies that join requests, before servers of which each call is one row."""
+    for name, backend in config.backends.items():
+        if backend.protocol not in catalog.protocols:
+            continue
+        _, traits = resolve_batch(catalog.protocols[backend.protocol], backend.batch)
+        for at, policy in enumerate(backend.policies):
+            if getattr(policy.settings, "sees_fitted_requests", False) and traits.wire.rows is Rows.ONE:
+                text = f"{policy.name} does nothing before a backend of {backend.protocol}: a call of it is one row"
+                yield Finding(("backends", name, "policies", at, policy.name), text, at_key=True)
 
 
 def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Finding]:

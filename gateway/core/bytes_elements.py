@@ -102,6 +102,30 @@ def count(data: bytes | bytearray | memoryview) -> int:
     return found
 
 
+def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
+    """Where every `step`-th element of a raw form begins, in bytes, and the end of the last one.
+
+    Raises:
+        DecodeError: an element reaches past the end, or the number of elements is no multiple of `step`.
+    """
+    common = _common_length(data)
+    if common is not None:
+        found = list(range(0, len(data) + 1, step * (4 + common)))
+    else:
+        end, at, found = len(data), 0, [0]
+        length = _LENGTH.unpack_from
+        try:
+            while at < end:
+                for _ in range(step):
+                    at += 4 + length(data, at)[0]
+                found.append(at)
+        except error as cut:
+            raise _past_the_end(len(found) * step - 1) from cut
+    if found[-1] != len(data):
+        raise DecodeError(f"BYTES data of {len(data)} bytes is no multiple of {step} elements")
+    return found
+
+
 def _common_length(data: bytes | bytearray | memoryview) -> int | None:
     """The common length of all elements of a large raw form; None if they differ or the data is small."""
     if len(data) < _MIN_SIZE:

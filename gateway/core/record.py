@@ -150,8 +150,9 @@ class Record:
 
     `events`: spans, where an observer or an explanation wants them; None: nobody does. `context`: the request's place
     in a trace; None where nobody traces. `traceparent`: that of the client, empty for none. `explain`: makes the header
-    of the reply that explains the request, where the client asked for it. `telling`: what the reply and requests to
-    backends say of the record. `tells`: the reply may have headers because of this record.
+    of the reply that explains the request, where the client asked for it. `added`: further headers of the reply.
+    `telling`: what the reply and requests to backends say of the record. `tells`: the reply may have headers because of
+    this record.
 
     Every request has a Record, and each instruction for it counts. So what is not known yet is a class attribute, the
     fields that all requests of a listener have alike are those of a class of the listener's own (`records_of`), and
@@ -169,6 +170,7 @@ class Record:
     events: list[Span] | None = None
     context: TraceContext | Unsampled | None = None
     traceparent = b""
+    added: Sequence[tuple[bytes, bytes]] = ()
     explain: "Explain | None" = None
     observers: Sequence[Observer] = ()
     telling: Telling = _TELLS_NOTHING
@@ -211,9 +213,14 @@ class Record:
             if self.cache:
                 age = f"; age={int(self.cache_age)}" if self.cache == "hit" else ""
                 fields.append((_CACHE, f"{self.cache}{age}".encode()))
+        fields += self.added
         if self.explain is not None:
             fields += self.explain(self)
         return fields
+
+    def tell(self, *fields: tuple[bytes, bytes]) -> None:
+        """Add headers to the reply."""
+        self.added, self.tells = (*self.added, *fields), True
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """The headers that a request to a backend, made in `span`, has because of this record."""

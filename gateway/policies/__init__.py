@@ -19,6 +19,8 @@ policy stands (its owner, whether calls may be repeated, the number of endpoints
 - `other_backends = ("backend", ...)`: the keys that name backends beside those of the route. Such a policy is for
   routes only, whose PolicyContext has the way there (`beside`);
 - `sees_one_try = True`: the policy must not stand within one that sends calls again;
+- `sees_fitted_requests = True`: the policy needs requests as the model gets them. It is for backends only, whose
+  PolicyContext has `models`;
 - `not_shared = True`: what the policy keeps would be kept by each of several `workers` for itself, which is an error.
 
 `gateway/registry.py` finds the modules; `timeout` is an example.

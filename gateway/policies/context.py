@@ -1,14 +1,15 @@
 """What a policy knows of the place where it stands, and the state that its Handlers share."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from copy import copy
 from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS
+from gateway.core.protocol import DEFAULT_LIMITS, Limits, Rows
 from gateway.core.transport import Handler
-from gateway.core.types import Request
+from gateway.core.types import Request, Signature
 
 T = TypeVar("T")
 
@@ -53,6 +54,28 @@ def _nothing_beside(backend: OtherBackend) -> Handler:
     raise LookupError(f"this place has no way to backend {backend.name!r}; only routes have")
 
 
+async def _unknown(model: str, version: str) -> Signature:
+    return Signature()
+
+
+@frozen
+class KnownModels:
+    """What a policy of a backend knows of its models, and of how requests are sent to them.
+
+    - `signature`: that of a model and version, under the names that the backend has; without tensors if nobody knows
+      it. It is remembered for a while. Raises GatewayError as the backend does.
+    - `rows`: how the tensors of a call hold the rows of a batch.
+    - `have_config`: the backend's servers may tell the configuration of a model (Operation.CONFIG).
+    - `forward_headers`: names, in lower case, of the client headers that are passed on.
+    """
+
+    signature: Callable[[str, str], Awaitable[Signature]] = _unknown
+    rows: Rows = Rows.FREE
+    have_config: bool = False
+    forward_headers: tuple[str, ...] = ()
+    limits: Limits = DEFAULT_LIMITS
+
+
 class PolicyContext:
     """The place of a list of `policies`: a backend or a route.
 
@@ -63,6 +86,7 @@ class PolicyContext:
     - `reach`: what of a client's message gets to the servers beside the canonical request.
     - `on_new_models`: has its argument called when the servers may have other models than before.
     - `beside`: the way to other backends, for the clients of the Handler that is wrapped; only routes have one.
+    - `models`: what is known of the models; only of use on backends.
     """
 
     def __init__(
@@ -82,6 +106,7 @@ class PolicyContext:
         self.reach = reach or MessageReach()
         self.on_new_models = on_new_models
         self.beside: Beside = _nothing_beside
+        self.models = KnownModels()
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:

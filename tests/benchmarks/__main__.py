@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import access_log, codecs, crowd, keys, memory, metrics, protection, stall, table
+from tests.benchmarks import access_log, codecs, crowd, gathered, keys, memory, metrics, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -63,6 +63,11 @@ def main() -> None:
         print(f"\n{protection.heading(keys.TOGETHER_TITLE, keys.TOGETHER_AIM)}", flush=True)
         for each in _keys(options.rounds, together=True):
             print(each.shown(), flush=True)
+    if options.rows in gathered.TITLE:
+        print(f"\n{gathered.heading()}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            for way in gathered.measure(Path(folder), options.rounds):
+                print(way.shown(), flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:

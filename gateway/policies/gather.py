@@ -1,0 +1,632 @@
+"""The policy `gather: {rows: 64, wait: 0.002}`: requests that come while others are computed become one batch.
+
+A request is sent at once, as it came, if no other of its kind is in flight. Those that come meanwhile wait. They are
+sent as one when the calls in flight have ended, when the first has waited `wait` seconds, or when they have `rows`
+rows, whichever comes first. So a client that is alone never waits.
+
+Requests are of one kind if all that the backend gets of them is equal, but the rows (`joining.key_of`). Inferences of
+models that take batches are gathered, and nothing else: no streams, no requests of sequences, no tries that repeat an
+earlier one, and no models of which nothing is known yet.
+
+If a batch fails, its halves are sent, then theirs, until the requests that fail are found; each gets its own error.
+That needs calls that may be repeated, and an error that may be the fault of a row. A Budget bounds these calls, and the
+clients of requests that failed are gathered apart from others for a while.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from time import monotonic
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.core.deadlines import wait_until
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, invalid_output
+from gateway.core.frozen import frozen, set_field
+from gateway.core.operations import Operation
+from gateway.core.protocol import Rows
+from gateway.core.record import Record, records_of
+from gateway.core.spans import note
+from gateway.core.tasks import spawn
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import Answer, Request, Response, Shape, Signature
+from gateway.policies import joining
+from gateway.policies.budget import Budget
+from gateway.policies.context import PolicyContext
+from gateway.policies.joining import NotSplittableError
+from gateway.policies.places import ShownStates
+
+SHARE, LEAST = 0.25, 32
+"""Further calls after failed batches, by the number of gathered requests, and how many more there may be."""
+SECONDS_KNOWN = 60.0
+"""How long it is remembered whether a model takes batches, and how large ones."""
+SECONDS_APART = 60.0
+"""How long a client is gathered apart from others after one of its requests made a batch fail."""
+SECONDS_PAUSED = 10.0
+"""How long the requests for a model are sent one by one after a failed batch that may not be tried in parts."""
+MOST_KNOWN = 1000
+"""Models, and clients, that are remembered."""
+MOST_QUESTIONS = 16
+"""Models that are asked about at once."""
+MOST_BYTES = 2**20
+"""The tensors of a batch in bytes. Larger ones take longer to copy than a call costs."""
+_TEXT_BYTES = 8
+"""How much larger a message may be than its tensors, because they are written as text."""
+
+_OF_ROWS = frozenset(
+    {
+        Status.INVALID_ARGUMENT, Status.INTERNAL, Status.UNKNOWN, Status.OUT_OF_RANGE, Status.FAILED_PRECONDITION,
+        Status.ABORTED, Status.DATA_LOSS,
+    }
+)  # fmt: skip
+"""Errors that may be the fault of some rows of a batch. With others a server would fail all the same."""
+
+
+class Settings(BaseModel):
+    """Gathers requests that come while others are computed into one batch, for models that take batches."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+    sees_fitted_requests: ClassVar[bool] = True
+    sees_one_try: ClassVar[bool] = True
+
+    rows: Annotated[int, Field(ge=2, le=65536)] = 64
+    """The most rows of a batch. Requests that have as many by themselves are sent as they came."""
+    wait: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0.002
+    """The most seconds that a request waits for others. It waits only while others of its kind are in flight."""
+    by: Literal["none", "client", "principal"] = "none"
+    """Whose requests are joined: those of all (`none`), only those of one `client` (its IP address), or only those of
+    one `principal` (clients without one by their address)."""
+    models: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Names, or globs, of the backend's models that are gathered, whatever their metadata says: the first dimension of
+    all their tensors counts rows that do not depend on each other. Without it: the models whose metadata has a batch
+    dimension, a first dimension of -1 before others, in all tensors."""
+
+
+class GatherCounts:
+    """What was counted since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        """Requests by what became of them: `joined` with others, or sent `alone`."""
+        self.batches = 0
+        self.batched_rows = 0
+        self.failed = 0
+        """Batches that failed."""
+        self.unsplittable = 0
+        """Batches whose response could not be split."""
+        self.further = 0
+        """Calls after these, for parts of them."""
+        self.waited = 0.0
+        """Seconds that joined requests waited, altogether."""
+        self.largest = 0
+        """Rows of the largest batch."""
+
+    def shown(self) -> dict[str, object]:
+        """As JSON."""
+        joined, batches = self.requests["joined"], self.batches
+        return {
+            "joined": joined,
+            "alone": self.requests["alone"],
+            "batches": batches,
+            "rows": self.batched_rows,
+            "largest": self.largest,
+            "mean_rows": round(self.batched_rows / batches, 2) if batches else None,
+            "mean_wait_seconds": round(self.waited / joined, 6) if joined else None,
+            "saved_calls": joined - batches - self.further,
+            "failed": self.failed,
+            "unsplittable": self.unsplittable,
+            "further_calls": self.further,
+        }
+
+
+class Gather:
+    """The counts of one entry of `policies:`, which `/status` and the metrics show."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.place = "gather"
+        self.settings = settings
+        self.counts = GatherCounts()
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend where it stands."""
+        return self.place.removeprefix("backends.").removesuffix(" gather")
+
+    def take_over(self, previous: "Gather") -> None:
+        """Go on with the counts of the entry that stood here before a reload."""
+        self.counts = previous.counts
+
+    def status(self) -> Mapping[str, object]:
+        """As JSON."""
+        return self.counts.shown()
+
+    async def close(self, seconds: float) -> None:
+        """There is nothing to close: requests that wait are in flight."""
+
+
+state = ShownStates(Gather)
+
+
+class _Marks:
+    """Things that are remembered for a while, at most MOST_KNOWN of them."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: OrderedDict[Hashable, float] = OrderedDict()
+
+    def add(self, key: Hashable, seconds: float) -> None:
+        self._until[key] = self._clock() + seconds
+        self._until.move_to_end(key)
+        if len(self._until) > MOST_KNOWN:
+            self._until.popitem(last=False)
+
+    def __contains__(self, key: Hashable) -> bool:
+        until = self._until.get(key)
+        if until is None:
+            return False
+        if until > self._clock():
+            return True
+        del self._until[key]
+        return False
+
+
+class _Model:
+    """What is known of a model: the most `rows` of a batch, 0 if it takes none, and the names of its `outputs`."""
+
+    __slots__ = ("outputs", "rows", "until")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.outputs: tuple[str, ...] = ()
+        self.until = 0.0
+        """When it must be asked about again."""
+
+
+@frozen
+class _Failure:
+    """A GatewayError as a value: a future with an error that nobody waits for is logged."""
+
+    error: Exception
+
+
+class _Member:
+    """A request that waits to be sent with others, or was sent."""
+
+    __slots__ = ("began", "bytes", "reply", "request", "rows", "task")
+
+    def __init__(self, request: Request, rows: int, size: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.request = request
+        self.rows = rows
+        self.bytes = size
+        self.began = loop.time()
+        self.reply: asyncio.Future[Answer | _Failure] = loop.create_future()
+        self.task: asyncio.Task[Any] | None = None
+        """What sends it by itself, after its batch has failed."""
+
+    def answer(self, reply: Answer | _Failure) -> None:
+        """Give it its answer, unless its client has left."""
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+
+class _Batch:
+    """Members that were sent together."""
+
+    __slots__ = ("members", "task")
+
+    def __init__(self, members: list[_Member]) -> None:
+        self.members = members
+        self.task: asyncio.Task[None] | None = None
+
+    def left(self, member: _Member) -> None:
+        """A client waits no more. The batch is cancelled with the last one."""
+        if member.task is not None:
+            member.task.cancel()
+        if self.task is not None and all(each.reply.done() for each in self.members):
+            self.task.cancel()
+
+
+class _Kind:
+    """The requests of one key: how many calls are `in_flight`, and who waits."""
+
+    __slots__ = ("apart", "bytes", "in_flight", "key", "model", "rows", "timer", "waiting")
+
+    def __init__(self, key: Hashable, model: _Model, apart: str | None) -> None:
+        self.key = key
+        self.model = model
+        self.apart = apart
+        """The only client of these requests, if it is gathered apart."""
+        self.in_flight = 0
+        self.waiting: dict[_Member, _Batch] = {}
+        self.rows = self.bytes = 0
+        """Of those that wait."""
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Gathering:
+    """The Handler of one item of `policies`: `answer`."""
+
+    def __init__(
+        self, handler: Handler, settings: Settings, context: PolicyContext, counts: Callable[[], GatherCounts]
+    ) -> None:
+        self._handler = handler
+        self._settings = settings
+        self._context = context
+        self._clock = context.clock
+        self._counts = counts
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._models: OrderedDict[tuple[str, str], _Model] = OrderedDict()
+        self._questions: set[tuple[str, str]] = set()
+        self._apart = _Marks(context.clock)
+        self._paused = _Marks(context.clock)
+        self._budgets = {apart: Budget(SHARE, LEAST, context.clock) for apart in (False, True)}
+
+    # What is gathered
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer to the request, perhaps as a part of a batch."""
+        rows = joining.rows_of(request)
+        if rows is None:
+            return await self._handler(request)
+        model = self._models.get((request.model, request.version))
+        if model is None:
+            return await self._answer_and_learn(request)
+        if model.until <= self._clock():
+            self._ask_about((request.model, request.version))
+        apart = request.client if request.client in self._apart else None
+        size = joining.bytes_of(request)
+        is_paused = (request.model, request.version, apart) in self._paused
+        if rows >= model.rows or size > self._most_bytes // 2 or is_paused:
+            self._counts().requests["alone"] += 1
+            return await self._handler(request)
+        key = joining.key_of(request, self._context.models.forward_headers), self._by(request), apart
+        self._budgets[apart is not None].add_call()
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(key, model, apart)
+        if kind.in_flight:
+            return await self._wait(kind, _Member(request, rows, size, asyncio.get_running_loop()))
+        self._counts().requests["alone"] += 1
+        kind.in_flight = 1
+        try:
+            return await self._handler(request)
+        finally:
+            self._ended(kind)
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(MOST_BYTES, self._context.models.limits.message // _TEXT_BYTES)
+
+    def _by(self, request: Request) -> str:
+        match self._settings.by:
+            case "none":
+                return ""
+            case "client":
+                return request.peer.rpartition(":")[0]
+            case _:
+                return request.client
+
+    # What is known of models
+
+    async def _answer_and_learn(self, request: Request) -> Answer:
+        """The answer of a request for a model of which nothing is known. Models are asked about once they have
+        answered: clients can ask for any name."""
+        self._counts().requests["alone"] += 1
+        answer = await self._handler(request)
+        self._ask_about((request.model, request.version))
+        return answer
+
+    def _ask_about(self, key: tuple[str, str]) -> None:
+        if key not in self._questions and len(self._questions) < MOST_QUESTIONS:
+            self._questions.add(key)
+            spawn(self._learn(key))
+
+    async def _learn(self, key: tuple[str, str]) -> None:
+        """Ask the backend about a model and version."""
+        try:
+            rows, outputs, seconds = await self._found(*key)
+        finally:
+            self._questions.discard(key)
+        known = self._models.setdefault(key, _Model())
+        known.rows, known.outputs, known.until = rows, outputs, self._clock() + seconds
+        self._models.move_to_end(key)
+        if len(self._models) > MOST_KNOWN:
+            self._models.popitem(last=False)
+
+    async def _found(self, model: str, version: str) -> tuple[int, tuple[str, ...], float]:
+        """The most rows of a batch, the names of the outputs, and for how many seconds this is remembered."""
+        known, signature, seconds = self._context.models, Signature(), SECONDS_KNOWN
+        try:
+            signature = await known.signature(model, version)
+        except GatewayError:
+            seconds = SECONDS_PAUSED
+        outputs = tuple(each.name for each in signature.outputs)
+        if self._settings.models:
+            takes = any(fnmatchcase(model, each) for each in self._settings.models)
+        else:
+            takes = known.rows is Rows.FIRST or _takes_batches(signature)
+        rows = self._settings.rows if takes and known.rows is not Rows.ONE else 0
+        if rows and known.have_config:
+            with suppress(GatewayError):
+                config = await self._handler(Request(Operation.CONFIG, model, version))
+                most = config.get("max_batch_size") if isinstance(config, Mapping) else None
+                if isinstance(most, int) and most > 0:
+                    rows = min(rows, most)
+        return rows if rows > 1 else 0, outputs if all(outputs) else (), seconds
+
+    # Who waits
+
+    async def _wait(self, kind: _Kind, member: _Member) -> Answer:
+        """The answer to a request that waits for others."""
+        if kind.rows + member.rows > kind.model.rows or kind.bytes + member.bytes > self._most_bytes:
+            self._send(kind)
+        if not kind.waiting:
+            loop = asyncio.get_running_loop()
+            kind.timer = loop.call_later(self._settings.wait, self._send, kind)
+        batch = next(iter(kind.waiting.values()), None) or _Batch([])
+        kind.waiting[member] = batch
+        kind.rows += member.rows
+        kind.bytes += member.bytes
+        if kind.rows >= kind.model.rows:
+            self._send(kind)
+        try:
+            if member.request.deadline is None:
+                reply = await member.reply
+            else:
+                reply = await wait_until(member.request.deadline, member.reply, lambda: _too_late(member, kind))
+        finally:
+            if member.reply.cancelled():
+                self._left(kind, member, batch)
+        if isinstance(reply, _Failure):
+            raise reply.error
+        return reply
+
+    def _left(self, kind: _Kind, member: _Member, batch: _Batch) -> None:
+        """A client waits no more: its request is not sent, or its answer is not used."""
+        if kind.waiting.pop(member, None) is None:
+            batch.left(member)
+            return
+        kind.rows -= member.rows
+        kind.bytes -= member.bytes
+        if not kind.waiting and kind.timer is not None:
+            kind.timer.cancel()
+
+    def _send(self, kind: _Kind) -> None:
+        """Send those that wait."""
+        if kind.timer is not None:
+            kind.timer.cancel()
+        if not kind.waiting:
+            return
+        batch = next(iter(kind.waiting.values()))
+        batch.members = list(kind.waiting)
+        kind.waiting = {}
+        kind.rows = kind.bytes = 0
+        kind.in_flight += 1
+        counts, now = self._counts(), asyncio.get_running_loop().time()
+        if len(batch.members) == 1:
+            counts.requests["alone"] += 1
+        else:
+            counts.requests["joined"] += len(batch.members)
+            counts.waited += sum(now - each.began for each in batch.members)
+        batch.task = spawn(self._run(kind, batch))
+        batch.task.add_done_callback(lambda _: self._ended(kind))
+
+    def _ended(self, kind: _Kind) -> None:
+        """A call has ended."""
+        kind.in_flight -= 1
+        if not kind.in_flight:
+            if kind.waiting:
+                self._send(kind)
+            else:
+                self._kinds.pop(kind.key, None)
+
+    # Batches
+
+    async def _run(self, kind: _Kind, batch: _Batch) -> None:
+        """Answer all members."""
+        try:
+            await self._compute(kind, batch.members)
+        except Exception as error:  # of the gateway itself: each request reports it
+            for member in batch.members:
+                member.answer(_Failure(error))
+        finally:
+            for member in batch.members:
+                member.reply.cancel()
+
+    async def _compute(self, kind: _Kind, members: Sequence[_Member]) -> bool:
+        """Answer the members, as one batch if possible. Returns whether none of them failed."""
+        members = [each for each in members if not each.reply.done()]
+        if not members:
+            return True
+        if len(members) == 1:
+            return await self._by_itself(kind, members[0])
+        joined = joining.join([each.request for each in members])
+        record = _record(joined, members)
+        rows = [each.rows for each in members]
+        counts = self._counts()
+        counts.batches += 1
+        counts.batched_rows += sum(rows)
+        counts.largest = max(counts.largest, sum(rows))
+        try:
+            answer = await self._handler(joined)
+        except GatewayError as error:
+            counts.failed += 1
+            return await self._failed(kind, members, error)
+        finally:
+            if record is not None:
+                _note(record, members, sum(rows))
+        if not isinstance(answer, Response):
+            raise TypeError(f"the answer to a batch is {type(answer).__name__}, expected a Response")
+        wanted = [each.name for each in joined.outputs] or kind.model.outputs
+        try:
+            answers = joining.split(answer, rows, wanted)
+        except NotSplittableError as error:
+            counts.unsplittable += 1
+            return await self._not_splittable(kind, members, str(error))
+        for member, each in zip(members, answers, strict=True):
+            member.answer(each)
+        return True
+
+    async def _by_itself(self, kind: _Kind, member: _Member) -> bool:
+        """Answer one member with a call of its own. Returns whether that was possible."""
+        member.task = asyncio.current_task()
+        try:
+            member.answer(await self._handler(member.request))
+        except GatewayError as error:
+            member.answer(_Failure(error))
+            return False
+        finally:
+            member.task = None
+        return True
+
+    async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError) -> bool:
+        """Answer the members of a batch that failed. Returns whether none of them failed by itself."""
+        request = members[0].request
+        of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
+        is_unsent = isinstance(error, TransportError) and not error.sent
+        if not of_rows or not (is_unsent or self._context.may_repeat(request)):
+            if of_rows:
+                self._pause(kind, request)
+            for member in members:
+                member.answer(_Failure(_of_batch(error, len(members), of_rows)))
+            return False
+        halves = _halves(members)
+        parts = halves if self._may_spend(kind, len(halves)) else [[each] for each in members]
+        if parts is not halves:
+            self._pause(kind, request)
+        self._counts().further += len(parts)
+        ended = await _all(self._compute(kind, part) for part in parts)
+        for part, was_answered in zip(parts, ended, strict=True):
+            if len(part) == 1 and not was_answered:
+                self._apart.add(part[0].request.client, SECONDS_APART)
+        if all(ended):
+            # No request failed, so the batch was at fault: the model takes smaller ones only.
+            largest = max(sum(each.rows for each in part) for part in parts)
+            kind.model.rows = min(kind.model.rows, largest if largest > 1 else 0)
+        return all(ended)
+
+    def _may_spend(self, kind: _Kind, calls: int) -> bool:
+        budget = self._budgets[kind.apart is not None]
+        return all(budget.spend() for _ in range(calls))
+
+    def _pause(self, kind: _Kind, request: Request) -> None:
+        self._paused.add((request.model, request.version, kind.apart), SECONDS_PAUSED)
+
+    async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str) -> bool:
+        """Answer the members of a batch whose response is not theirs, one after the other. Returns False."""
+        kind.model.rows = 0
+        kind.model.until = self._clock() + SECONDS_KNOWN
+        request = members[0].request
+        if self._context.may_repeat(request):
+            self._counts().further += len(members)
+            await _all(self._compute(kind, [each]) for each in members)
+            return False
+        text = (
+            f"{self._context.owner}: the response of model {request.model!r} to a batch of {len(members)} requests"
+            f" cannot be split ({why}). It is not gathered for {SECONDS_KNOWN:g} s;"
+            " `models` of the policy gather says which models are"
+        )
+        for member in members:
+            member.answer(_Failure(invalid_output(text)))
+        return False
+
+
+def _takes_batches(signature: Signature) -> bool:
+    """Whether all tensors have a batch dimension. A model with scalars or vectors of any length takes none."""
+    shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
+    return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))
+
+
+def _has_batch_dimension(shape: Shape) -> bool:
+    return len(shape) > 1 and shape[0] == -1
+
+
+def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
+    middle = len(members) // 2
+    return [members[:middle], members[middle:]]
+
+
+async def _all(parts: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
+    """The results of all. One that was cancelled because its client has left is no failure."""
+    tasks = [spawn(part) for part in parts]
+    try:
+        await asyncio.wait(tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    return [True if task.cancelled() else task.result() for task in tasks]
+
+
+def _too_late(member: _Member, kind: _Kind) -> GatewayError:
+    was_sent = member not in kind.waiting
+    text = "the request's deadline has passed"
+    return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=was_sent)
+
+
+def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError:
+    """The error of a batch for one of its requests."""
+    text = f"{error.message} (a batch of {requests} requests"
+    text = f"{text}; `safe: true` on the backend allows to find those that fail)" if of_rows else f"{text})"
+    own: GatewayError
+    if isinstance(error, TransportError):
+        own = TransportError(
+            error.status, error.reason, text, sent=error.sent, answered=error.answered, retry_after=error.retry_after
+        )
+    else:
+        own = GatewayError(error.status, error.reason, text, error.retry_after)
+    own.endpoint = error.endpoint
+    return own
+
+
+def _record(joined: Request, members: Sequence[_Member]) -> Record | None:
+    """The record of a batch, if somebody observes one of its requests. It has the id of the first of these, and no
+    trace."""
+    for member in members:
+        of_one = member.request.record
+        if of_one is not None:
+            record = records_of(of_one.listener, (), of_one.telling)()
+            record.id, record.in_protocol, record.received = of_one.id, of_one.in_protocol, monotonic()
+            set_field(joined, "record", record)
+            return record
+    return None
+
+
+def _note(record: Record, members: Sequence[_Member], rows: int) -> None:
+    """Note in the records of its requests what became of a batch."""
+    now = asyncio.get_running_loop().time()
+    for member in members:
+        own = member.request.record
+        if own is None:
+            continue
+        own.asked, own.server = record.asked, record.server
+        own.tries += record.tries
+        own.retries += record.retries
+        own.queued += record.queued
+        own.upstream += record.upstream
+        if own.events is not None:
+            note(own, "gather", now - member.began).facts = {
+                "backend": record.backend,
+                "endpoint": record.endpoint,
+                "requests": len(members),
+                "rows": rows,
+            }
+
+
+def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
+    """`handler`: streams are not gathered."""
+    return handler
+
+
+def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
+    """`handler`, with requests gathered into batches.
+
+    The Handler raises:
+        GatewayError: that of the request itself, or of its batch if that may not be tried in parts; DEADLINE_EXCEEDED,
+            the request's deadline has passed; INTERNAL (invalid-output), the response to a batch cannot be split.
+    """
+    shown = state(settings)
+    return Gathering(handler, settings, context, lambda: shown.counts).answer

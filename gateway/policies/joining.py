@@ -1,0 +1,198 @@
+"""Requests joined into a batch, and the response to it split again.
+
+Tensors of the requests are concatenated on their first dimension, which counts rows. That copies their data once; the
+rows of the response are views of its data.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from math import prod
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import BYTES
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
+from gateway.core.operations import INDEX_TENSORS, Operation
+from gateway.core.types import Parameters, Request, Response, Tensor, Tries
+
+SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
+"""The parameters of a request that belongs to a sequence."""
+
+
+class NotSplittableError(Exception):
+    """A response is not the answers to the rows of its request, one after the other. The text says why."""
+
+
+def rows_of(request: Request) -> int | None:
+    """The number of rows of a request that could be joined with others; None for one that could not: it is no
+    inference, belongs to a sequence, repeats an earlier try, or has tensors whose first dimensions are no rows."""
+    inputs = request.inputs
+    if request.operation is not Operation.INFER or not inputs or request.schemaless:
+        return None
+    if request.parameters and not SEQUENCE.isdisjoint(request.parameters):
+        return None
+    tries = request.tries
+    if tries is not None and (tries.avoided or tries.elsewhere):
+        return None
+    rows = inputs[0].shape[0] if inputs[0].shape else 0
+    for tensor in inputs:
+        if not tensor.shape or tensor.shape[0] != rows or tensor.untyped:
+            return None
+        if tensor.name in INDEX_TENSORS and not _is_one_index(tensor):
+            return None
+    return rows or None
+
+
+def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
+    """What requests have in common that can be joined: everything that the backend gets but the rows themselves and the
+    request's id."""
+    translate, tries = request.translate, request.tries
+    return (
+        request.model,
+        request.version,
+        _hashable(request.parameters),
+        tuple((each.name, _hashable(each.parameters)) for each in request.outputs),
+        tuple(map(_kind, request.inputs)),
+        (translate.nan, translate.bytes, translate.payload),
+        None if tries is None else tries.seconds,
+        tuple(tuple(request.headers.all(name)) for name in forward_headers),
+    )
+
+
+def _kind(tensor: Tensor) -> Hashable:
+    """What an input has in common with those that it is joined with. The position that a derivative is asked for
+    (INDEX_TENSORS) counts as a parameter."""
+    index = bytes(memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]) if tensor.name in INDEX_TENSORS else 0
+    return tensor.name, tensor.datatype, tensor.shape[1:], tensor.content_type, _hashable(tensor.parameters), index
+
+
+def _is_one_index(tensor: Tensor) -> bool:
+    """Whether all rows are equal."""
+    data, rows = bytes(tensor.data), tensor.shape[0]
+    return rows > 0 and data == data[: len(data) // rows] * rows
+
+
+def _hashable(parameters: Parameters) -> Hashable:
+    """Parameters with the types of their values: True is no 1."""
+    return tuple((key, type(value), value) for key, value in sorted(parameters.items())) if parameters else ()
+
+
+def bytes_of(request: Request) -> int:
+    """The bytes of its tensors."""
+    return sum(len(tensor.data) for tensor in request.inputs)
+
+
+def join(requests: Sequence[Request]) -> Request:
+    """The requests, which have the same key, as one: the rows of the first, then those of the second, and so on.
+
+    It has no id, and its deadline is the latest of theirs. It is the request of a client only if all are of the same
+    one. Nobody notes what becomes of it.
+    """
+    first = requests[0]
+    client = first.client
+    of_one = all(each.client == client for each in requests)
+    return replace(
+        first,
+        id=None,
+        inputs=tuple(map(_concatenated, zip(*(each.inputs for each in requests), strict=True))),
+        deadline=_latest(each.deadline for each in requests),
+        time_limit=_latest(each.time_limit for each in requests),
+        tries=_tries(requests),
+        origin=None,
+        original=None,
+        record=None,
+        span=None,
+        peer=first.peer if of_one else "",
+        principal=first.principal if of_one else None,
+    )
+
+
+def _concatenated(pieces: Sequence[Tensor]) -> Tensor:
+    first = pieces[0]
+    shape = (sum(each.shape[0] for each in pieces), *first.shape[1:])
+    return replace(first, shape=shape, data=b"".join([each.data for each in pieces]))
+
+
+def _latest(times: Iterable[float | None]) -> float | None:
+    """The latest time; None if there is none for one of them."""
+    found: list[float] = []
+    for each in times:
+        if each is None:
+            return None
+        found.append(each)
+    return max(found)
+
+
+class _AllPlaces(list[str]):
+    """Where the batch is tried, noted for each of its requests."""
+
+    def __init__(self, each: Sequence[list[str]]) -> None:
+        super().__init__()
+        self._each = each
+
+    def append(self, address: str) -> None:
+        for places in self._each:
+            places.append(address)
+
+    def remove(self, address: str) -> None:
+        for places in self._each:
+            places.remove(address)
+
+
+def _tries(requests: Sequence[Request]) -> Tries | None:
+    tries = [each.tries for each in requests if each.tries is not None]
+    if not tries:
+        return None
+    places = [each.places for each in tries if each.places is not None]
+    return replace(tries[0], places=_AllPlaces(places) if places else None)
+
+
+def split(response: Response, rows: Sequence[int], wanted: Sequence[str]) -> list[Response]:
+    """The responses to requests of `rows` rows each, from that to all of them. `wanted`: the names of the outputs that
+    it must have; others are then left out. Empty: nobody knows them.
+
+    Raises:
+        NotSplittableError: an output is missing, or its first dimension is not the number of all rows.
+    """
+    outputs = _wanted(response.outputs, wanted)
+    if not outputs:
+        raise NotSplittableError("no outputs")
+    total = sum(rows)
+    bounds = list(accumulate(rows, initial=0))
+    columns = []
+    for tensor in outputs:
+        if not tensor.shape or tensor.shape[0] != total:
+            text = f"output {tensor.name!r} of shape {list(tensor.shape)}"
+            raise NotSplittableError(f"{text}, expected a first dimension of {total}")
+        columns.append(list(_pieces(tensor, bounds)))
+    return [
+        replace(response, outputs=pieces, id=None, origin=None, original=None) for pieces in zip(*columns, strict=True)
+    ]
+
+
+def _wanted(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
+    if not wanted or not all(tensor.name for tensor in outputs):
+        if wanted and len(outputs) != len(wanted):
+            raise NotSplittableError(f"{len(outputs)} outputs, expected {len(wanted)}")
+        return outputs
+    given = {tensor.name: tensor for tensor in outputs}
+    for name in wanted:
+        if name not in given:
+            raise NotSplittableError(f"no output {name!r}")
+    return [given[name] for name in wanted]
+
+
+def _pieces(tensor: Tensor, bounds: Sequence[int]) -> Iterator[Tensor]:
+    """Views of the rows between each two bounds."""
+    view, shape = memoryview(tensor.data), tensor.shape[1:]
+    size = prod(shape)
+    if tensor.datatype is BYTES:
+        try:
+            at = bytes_elements.offsets(tensor.data, size) if size else [0] * (bounds[-1] + 1)
+        except DecodeError as error:
+            raise NotSplittableError(f"output {tensor.name!r}: {error}") from error
+        places = [at[row] for row in bounds]
+    else:
+        places = [row * size * tensor.datatype.size for row in bounds]
+    for (row, end), (begin, until) in zip(pairwise(bounds), pairwise(places), strict=True):
+        yield replace(tensor, shape=(end - row, *shape), data=view[begin:until])

@@ -1,0 +1,608 @@
+"""`gather` before a model in this process: what is joined, how it is split, what becomes of failures and cancels."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.principal import Principal
+from gateway.core.transport import Handler
+from gateway.core.types import (
+    Answer,
+    Headers,
+    Request,
+    RequestedOutput,
+    Response,
+    Signature,
+    Tensor,
+    TensorSpec,
+    tensor,
+)
+from gateway.policies import gather, joining
+from gateway.policies.context import KnownModels, PolicyContext
+from gateway.policies.gather import Settings, wrap, wrap_stream
+from tests.policies.clock import Clock
+from tests.records import made, route
+
+ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=8)
+ELEMENTS = st.sampled_from([*Datatype])
+TEXTS = st.binary(max_size=5)
+
+BATCHES = Signature((TensorSpec("x", Datatype.FP64, (-1, 2)),), (TensorSpec("y", Datatype.FP64, (-1, 2)),))
+LONG = 30.0
+
+
+def point(*numbers: float, **fields: Any) -> Request:
+    """A request whose rows are each a number twice."""
+    data = np.repeat(np.array(numbers, float), 2).reshape(-1, 2)
+    return Request(Operation.INFER, "m", inputs=(tensor("x", data),), **fields)
+
+
+def numbers(answer: Answer) -> list[float]:
+    assert isinstance(answer, Response)
+    [output] = answer.outputs
+    assert output.shape[1:] == (2,)
+    assert (output.array[:, 0] == output.array[:, 1]).all()
+    found: list[float] = output.array[:, 0].tolist()
+    return found
+
+
+def doubled(request: Request) -> Response:
+    return Response((tensor("y", request.inputs[0].array * 2),))
+
+
+class Model:
+    """Doubles, once it is let go; rows of a number below 0 make it fail."""
+
+    def __init__(self, compute: Callable[[Request], Response] = doubled) -> None:
+        self.compute = compute
+        self.calls: list[Request] = []
+        self.ended = 0
+        self.open = asyncio.Event()
+
+    @property
+    def rows(self) -> list[int]:
+        return [each.inputs[0].shape[0] for each in self.calls]
+
+    async def __call__(self, request: Request) -> Answer:
+        if request.operation is not Operation.INFER:
+            return True
+        self.calls.append(request)
+        try:
+            await self.open.wait()
+            if (request.inputs[0].array < 0).any():
+                raise refusal(Reason.MODEL_ERROR, "a number is below 0")
+            return self.compute(request)
+        finally:
+            self.ended += 1
+
+
+class Place:
+    """`gather` before a Model that it knows."""
+
+    def __init__(self, model: Handler, *, safe: bool = True, signature: Signature = BATCHES, **keys: Any) -> None:
+        self.clock = Clock()
+        self.context = PolicyContext("backend 'b'", safe=safe, clock=self.clock)
+        self.asked = 0
+
+        async def tells(model: str, version: str) -> Signature:
+            self.asked += 1
+            return signature
+
+        self.context.models = KnownModels(tells, forward_headers=("authorization",))
+        self.settings = Settings(**{"wait": LONG, **keys})
+        self.handler = wrap(model, self.settings, self.context)
+        self.counts = gather.state(self.settings).counts
+
+    async def known(self, model: Model) -> "Place":
+        """This place, when the model has answered once."""
+        model.open.set()
+        await self.handler(point(1))
+        await settle()
+        model.open.clear()
+        model.calls.clear()
+        model.ended = 0
+        return self
+
+
+async def settle() -> None:
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+async def sent(place: Place, *requests: Request) -> list["asyncio.Task[Answer]"]:
+    """The calls, which have all begun."""
+    calls = [asyncio.ensure_future(place.handler(each)) for each in requests]
+    await settle()
+    return calls
+
+
+@pytest.fixture(autouse=True)
+async def no_tasks_are_left() -> Any:
+    yield
+    await settle()
+    assert [each for each in asyncio.all_tasks() if each is not asyncio.current_task()] == []
+
+
+async def test_requests_that_come_while_one_is_computed_are_sent_as_one_and_split() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    calls = await sent(place, first := point(1), point(2), point(3, 4), point(5))
+    assert model.calls == [first]
+    assert model.calls[0] is first  # sent as it came
+    model.open.set()
+    assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2], [4], [6, 8], [10]]
+    assert model.rows == [1, 4]
+    assert place.counts.shown()["saved_calls"] == 2
+
+
+async def test_a_client_alone_never_waits() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    model.open.set()
+    for number in range(3):
+        assert numbers(await place.handler(point(number))) == [2 * number]
+    assert model.rows == [1, 1, 1]
+
+
+async def test_those_that_wait_are_sent_when_they_have_enough_rows_and_never_more() -> None:
+    model = Model()
+    place = await Place(model, rows=4).known(model)
+    calls = await sent(
+        place, *(point(*[each] * (1 + each % 3)) for each in range(20)), point(1, 2, 3, 4), point(*"1" * 9)
+    )
+    assert len(model.calls) > 4
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert max(model.rows[:-2]) <= 4 or set(model.rows) <= {1, 2, 3, 4, 9}
+    assert sorted(each for each in model.rows if each > 4) == [9]  # as it came
+
+
+async def test_the_first_waits_no_longer_than_wait() -> None:
+    model = Model()
+    second = asyncio.Event()
+
+    async def handler(request: Request) -> Answer:
+        if model.calls:
+            second.set()
+        return await model(request)
+
+    place = await Place(handler, wait=0.001).known(model)
+    second.clear()
+    calls = await sent(place, point(1), point(2), point(3))
+    await asyncio.wait_for(second.wait(), LONG)
+    assert model.rows == [1, 2]
+    model.open.set()
+    await asyncio.gather(*calls)
+
+
+DIFFERENT = [
+    replace(point(2), model="other"),
+    replace(point(2), version="2"),
+    replace(point(2), parameters={"a": True}),
+    replace(point(2), parameters={"a": 1}),
+    replace(point(2), outputs=(RequestedOutput("y"),)),
+    replace(point(2), outputs=(RequestedOutput("y", {"classification": 1}),)),
+    replace(point(2), headers=Headers([(b"authorization", b"Bearer a")])),
+    replace(point(2), inputs=(tensor("x", np.ones((1, 3))),)),
+    replace(point(2), inputs=(tensor("x", np.ones((1, 2), np.float32)),)),
+    replace(point(2), inputs=(tensor("z", np.ones((1, 2))),)),
+]
+
+
+async def test_only_requests_of_one_kind_are_joined() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    keys = {joining.key_of(each, ("authorization",)) for each in (point(1), *DIFFERENT)}
+    assert len(keys) == len(DIFFERENT) + 1
+    assert joining.key_of(point(1, id="a", peer="1:2"), ()) == joining.key_of(point(2), ())
+    calls = await sent(place, point(1), *DIFFERENT[2:], point(3), point(4))
+    assert model.rows == [1] * (len(DIFFERENT) - 1)
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert model.rows[-1] == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        point(1, parameters={"sequence_id": 7}),
+        replace(point(1), operation=Operation.EXPLAIN),
+        replace(point(1), inputs=()),
+        replace(point(1), inputs=(tensor("x", np.array(1.0)),)),
+        replace(point(1), inputs=(tensor("x", np.ones((2, 2))), tensor("y", np.ones((1, 2))))),
+        replace(point(1), inputs=(tensor("x", np.ones((2, 2))), tensor("in_wrt", np.array([[0], [1]])))),
+    ],
+)
+def test_what_has_no_rows_goes_its_way(request_: Request) -> None:
+    assert joining.rows_of(request_) is None
+
+
+async def test_streams_go_their_way() -> None:
+    async def stream(request: Request) -> Any:
+        yield None
+
+    assert wrap_stream(stream, Settings(), PolicyContext("")) is stream
+
+
+@pytest.mark.parametrize(("keys", "is_gathered"), [({}, False), ({"models": ["m"]}, True), ({"models": ["n*"]}, False)])
+async def test_a_model_without_a_batch_dimension_is_gathered_only_if_it_is_named(
+    keys: dict[str, Any], is_gathered: bool
+) -> None:
+    model = Model()
+    vector = Signature((TensorSpec("x", Datatype.FP64, (-1,)),), (TensorSpec("y", Datatype.FP64, (-1,)),))
+    place = await Place(model, signature=vector, **keys).known(model)
+    calls = await sent(place, point(1), point(2), point(3))
+    assert len(model.calls) == (1 if is_gathered else 3)
+    model.open.set()
+    await asyncio.gather(*calls)
+
+
+async def test_a_model_is_asked_about_once_after_it_answered() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    assert place.asked == 1
+    model.open.set()
+    with pytest.raises(GatewayError):
+        await place.handler(replace(point(-1), model="none"))
+    await place.handler(point(1))
+    await settle()
+    assert place.asked == 1
+    place.clock.now = gather.SECONDS_KNOWN
+    await place.handler(point(1))
+    await settle()
+    assert place.asked == 2
+
+
+async def test_the_batch_size_that_the_server_tells_bounds_the_batch() -> None:
+    model = Model()
+
+    async def handler(request: Request) -> Answer:
+        return {"max_batch_size": 2} if request.operation is Operation.CONFIG else await model(request)
+
+    place = Place(handler)
+    place.context.models = replace(place.context.models, have_config=True)
+    await place.known(model)
+    calls = await sent(place, *map(point, range(7)))
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert model.rows == [1, 2, 2, 2]
+
+
+# Failures of batches, as MLServer's users know them.
+
+
+def short(request: Request) -> Response:
+    return Response((tensor("y", (request.inputs[0].array * 2)[:1]),))
+
+
+def long(request: Request) -> Response:
+    return Response((tensor("y", np.repeat(request.inputs[0].array * 2, request.inputs[0].shape[0], 0)),))
+
+
+def scalar(request: Request) -> Response:
+    return Response((*doubled(request).outputs, tensor("z", np.array(1.0))))
+
+
+def nothing(request: Request) -> Response:
+    return doubled(request) if request.inputs[0].shape[0] == 1 else Response()
+
+
+def other_name(request: Request) -> Response:
+    [output] = doubled(request).outputs
+    return Response((output if output.shape[0] == 1 else replace(output, name="z"),))
+
+
+def unequal(request: Request) -> Response:
+    [output] = doubled(request).outputs
+    return Response(
+        (output,) if output.shape[0] == 1 else (output, replace(output, name="z", shape=(1, output.elements)))
+    )
+
+
+@pytest.mark.parametrize("compute", [short, long, nothing, other_name])
+async def test_a_response_that_cannot_be_split_is_asked_for_again_one_by_one(
+    compute: Callable[[Request], Response],
+) -> None:
+    model = Model(compute)
+    place = await Place(model).known(model)
+    calls = await sent(place, point(1), point(2), point(3))
+    model.open.set()
+    assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2], [4], [6]]
+    assert model.rows == [1, 2, 1, 1]
+    calls = await sent(place, *map(point, (4, 5, 6)))
+    await asyncio.gather(*calls)
+    assert model.rows[4:] == [1, 1, 1]  # not gathered for a while
+    assert place.counts.unsplittable == 1
+
+
+@pytest.mark.parametrize("compute", [short, long, nothing])
+async def test_without_safe_such_a_response_is_an_error_for_all(compute: Callable[[Request], Response]) -> None:
+    model = Model(compute)
+    place = await Place(model, safe=False).known(model)
+    calls = await sent(place, point(1), point(2), point(3))
+    model.open.set()
+    first, *others = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(first, Response)
+    for error in others:
+        assert isinstance(error, GatewayError)
+        assert error.reason is Reason.INVALID_OUTPUT
+        assert "backend 'b': the response of model 'm' to a batch of 2 requests cannot be split" in error.message
+    assert model.rows == [1, 2]
+
+
+@pytest.mark.parametrize("compute", [scalar, unequal])
+async def test_outputs_that_nobody_asked_for_do_no_harm(compute: Callable[[Request], Response]) -> None:
+    model = Model(compute)
+    place = await Place(model).known(model)
+    wanted = (RequestedOutput("y"),)
+    calls = await sent(place, *(replace(point(each), outputs=wanted) for each in (1, 2, 3)))
+    model.open.set()
+    _, *joined = await asyncio.gather(*calls)
+    assert [numbers(each) for each in joined] == [[4], [6]]
+    assert model.rows == [1, 2]
+
+
+async def test_a_bad_row_among_63_harms_nobody() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    requests = [point(-1 if each == 40 else each, peer=f"10.0.0.{each}:1") for each in range(64)]
+    calls = await sent(place, point(0), *requests)
+    model.open.set()
+    _, *answers = await asyncio.gather(*calls, return_exceptions=True)
+    bad = answers.pop(40)
+    assert isinstance(bad, GatewayError)
+    assert bad.message == "a number is below 0"
+    assert [numbers(each) for each in answers if isinstance(each, Response)] == [
+        [2 * each] for each in range(64) if each != 40
+    ]
+    assert len(model.calls) == 2 + 2 * 6
+    await settle()
+    model.calls.clear()  # its client is gathered apart now, and the others together
+    model.open.clear()
+    calls = await sent(place, *requests)
+    model.open.set()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert sorted(model.rows) == [1, 1, 62]
+
+
+async def test_without_safe_all_get_the_error_and_the_model_no_batch_for_a_while() -> None:
+    model = Model()
+    place = await Place(model, safe=False).known(model)
+    calls = await sent(place, point(1), point(2), point(-3))
+    model.open.set()
+    _, *errors = await asyncio.gather(*calls, return_exceptions=True)
+    text = "a number is below 0 (a batch of 2 requests; `safe: true` on the backend allows to find those that fail)"
+    assert [str(each) for each in errors] == [text, text]
+    assert errors[0] is not errors[1]
+    assert model.rows == [1, 2]
+    await asyncio.gather(*await sent(place, *map(point, (1, 2, 3))))
+    assert model.rows[2:] == [1, 1, 1]
+    place.clock.now = gather.SECONDS_PAUSED
+    model.open.clear()
+    calls = await sent(place, *map(point, (1, 2, 3)))
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert model.rows[5:] == [1, 2]
+
+
+async def test_bad_rows_cannot_multiply_the_calls() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    seen = 0
+    for _ in range(30):
+        model.open.clear()
+        calls = await sent(place, *(point(-1, peer="10.0.0.1:1") for _ in range(64)))
+        model.open.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        seen += 64
+    assert place.counts.further <= gather.SHARE * seen + gather.LEAST + 64
+    assert len(model.calls) <= (1 + gather.SHARE) * seen + gather.LEAST + 64
+
+
+async def test_a_batch_that_was_too_large_makes_later_ones_smaller() -> None:
+    def up_to_4(request: Request) -> Response:
+        if request.inputs[0].shape[0] > 4:
+            raise refusal(Reason.INVALID_INPUT, "batch-size must be <= 4")
+        return doubled(request)
+
+    model = Model(up_to_4)
+    place = await Place(model).known(model)
+    for _ in range(2):
+        model.open.clear()
+        calls = await sent(place, *map(point, range(17)))
+        model.open.set()
+        assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2 * each] for each in range(17)]
+        await settle()
+    assert model.rows == [1, 16, 8, 8, 4, 4, 4, 4, 1, 4, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "away", sent=False),
+        refusal(Reason.OVERLOADED, "away", retry_after=3),
+    ],
+)
+async def test_an_error_that_is_no_rows_fault_is_that_of_all(error: GatewayError) -> None:
+    model = Model()
+    place = await Place(model).known(model)
+
+    def fails(request: Request) -> Response:
+        raise error
+
+    model.compute = fails
+    calls = await sent(place, *map(point, range(4)))
+    model.open.set()
+    _, *errors = await asyncio.gather(*calls, return_exceptions=True)
+    assert [str(each) for each in errors] == ["away (a batch of 3 requests)"] * 3
+    assert [getattr(each, "sent", None) for each in errors] == [getattr(error, "sent", None)] * 3
+    assert [getattr(each, "retry_after", None) for each in errors] == [error.retry_after] * 3
+    assert model.rows == [1, 3]
+
+
+# Cancels and deadlines
+
+
+async def test_a_cancelled_request_is_taken_out_before_the_batch_is_sent() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    calls = await sent(place, *map(point, range(4)))
+    calls[2].cancel()
+    await settle()
+    model.open.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(answers.pop(2), asyncio.CancelledError)
+    assert [numbers(each) for each in answers if isinstance(each, Response)] == [[0], [2], [6]]
+    assert model.calls[1].inputs[0].array[:, 0].tolist() == [1, 3]
+
+
+async def test_while_a_batch_is_computed_the_others_go_on_and_with_the_last_it_is_cancelled() -> None:
+    model = Model()
+    place = await Place(model, rows=3).known(model)
+    calls = await sent(place, *map(point, range(7)))
+    assert model.rows == [1, 3, 3]
+    calls[1].cancel()
+    for each in calls[4:]:
+        each.cancel()
+    await settle()
+    assert model.ended == 1  # the batch whose clients have all left
+    model.open.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [numbers(each) for each in answers if isinstance(each, Response)] == [[0], [4], [6]]
+
+
+@pytest.mark.parametrize("steps", range(14))
+async def test_a_cancel_at_any_moment_leaves_nothing_behind(steps: int) -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    calls = [asyncio.ensure_future(place.handler(point(-each, peer=f"{each}:1"))) for each in range(6)]
+    await settle()
+    model.open.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    for each in calls[1:4]:
+        each.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    await settle()
+    model.open.set()
+    assert numbers(await place.handler(point(1))) == [2]
+    assert model.ended == len(model.calls)
+
+
+async def test_a_deadline_ends_its_request_alone_and_the_batch_has_the_latest() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    now = asyncio.get_running_loop().time()
+    calls = await sent(place, point(1), point(2, deadline=now + 0.01), point(3, deadline=now + 100))
+    with pytest.raises(GatewayError) as error:
+        await calls[1]
+    assert (error.value.status, getattr(error.value, "sent", None)) == (Status.DEADLINE_EXCEEDED, False)
+    calls += await sent(place, point(4, deadline=now + 200))
+    model.open.set()
+    assert [numbers(await each) for each in (calls[0], calls[2], calls[3])] == [[2], [6], [8]]
+    assert model.calls[1].deadline == now + 200
+    assert model.rows == [1, 2]
+
+
+async def test_a_hung_backend_holds_nobody_beyond_its_deadline() -> None:
+    model = Model()
+    place = await Place(model, rows=2).known(model)
+    deadline = asyncio.get_running_loop().time() + 0.01
+    calls = await sent(place, *(point(each, deadline=deadline) for each in range(1, 5)))
+    calls[0].cancel()  # the one that was sent as it came: the endpoint keeps its deadline
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in ended[1:]] == [TransportError] * 3
+    await settle()
+    assert model.ended == len(model.calls)
+
+
+async def test_1000_clients_get_their_own_answers() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    calls = await sent(place, *(point(each, peer=f"10.0.{each // 250}.{each % 250}:1") for each in range(1000)))
+    model.open.set()
+    assert [numbers(each) for each in await asyncio.gather(*calls)] == [[2 * each] for each in range(1000)]
+    assert max(model.rows) == 64
+    assert len(model.calls) == 1 + 16
+
+
+@pytest.mark.parametrize(("by", "firsts"), [("none", 1), ("client", 2), ("principal", 3)])
+async def test_by_says_whose_requests_are_joined(by: str, firsts: int) -> None:
+    def named(name: str) -> Principal:
+        return Principal(name)
+
+    model = Model()
+    place = await Place(model, by=by).known(model)
+    a, b, c = (named(each) for each in "abc")
+    all_ = [("1:1", a), ("1:2", b), ("2:1", c), ("2:2", c)]
+    calls = await sent(place, *(point(1, peer=peer, principal=who) for peer, who in 2 * all_))
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert sum(model.rows[firsts:]) == 8 - firsts
+    assert len(model.rows[firsts:]) == firsts
+
+
+async def test_the_records_of_all_requests_tell_of_the_batch() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    records = [made((), str(each), "l", "v2-rest", "", 0.0, 0) for each in range(3)]
+    records[1].events = []
+
+    def noted(request: Request) -> Response:
+        assert request.record is not None
+        route(request.record, "", "b", "here").tries = 1
+        return doubled(request)
+
+    model.compute = noted
+    calls = await sent(place, *(point(1, record=each) for each in records))
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert [(each.endpoint, each.tries) for each in records] == [("here", 1)] * 3
+    [span] = records[1].events
+    assert span.name == "gather"
+    assert span.facts == {"backend": "b", "endpoint": "here", "requests": 2, "rows": 2}
+
+
+async def test_the_batch_is_a_request_of_no_client_unless_all_are_of_one() -> None:
+    joined = joining.join([point(1, peer="1.1.1.1:5", id="a"), point(2, peer="2.2.2.2:5", id="b")])
+    assert (joined.client, joined.id, joined.origin, joined.original) == ("", None, None, None)
+    assert joining.join([point(1, peer="1.1.1.1:5"), point(2, peer="1.1.1.1:6")]).client == "1.1.1.1"
+
+
+def test_rows_of_a_response_are_views_of_its_data() -> None:
+    texts = Tensor("t", Datatype.BYTES, (2, 1), b"\1\0\0\0a\2\0\0\0bc")
+    both = Response((tensor("y", np.arange(4.0).reshape(2, 2)), texts))
+    first, second = joining.split(both, [1, 1], ())
+    for each in (*first.outputs, *second.outputs):
+        assert isinstance(each.data, memoryview)
+    assert first.outputs[1].array.tolist() == [[b"a"]]
+    assert second.outputs[1].array.tolist() == [[b"bc"]]
+    assert second.outputs[0].data.obj is memoryview(both.outputs[0].data).obj  # type: ignore[union-attr]
+
+
+@given(rows=ROWS, datatype=ELEMENTS, width=st.integers(0, 3), data=st.data())
+def test_the_rows_of_a_joined_request_split_again_are_the_requests(
+    rows: list[int], datatype: Datatype, width: int, data: st.DataObject
+) -> None:
+    def made(count: int) -> Tensor:
+        elements = count * width
+        if datatype is Datatype.BYTES:
+            texts = data.draw(st.lists(TEXTS, min_size=elements, max_size=elements))
+            return Tensor("x", datatype, (count, width), bytes_elements.pack(texts))
+        size = elements * datatype.size
+        return Tensor("x", datatype, (count, width), data.draw(st.binary(min_size=size, max_size=size)))
+
+    requests = [Request(Operation.INFER, "m", inputs=(made(count), made(count))) for count in rows]
+    joined = joining.join(requests)
+    answers = joining.split(Response(joined.inputs), rows, ())
+    assert [each.outputs for each in answers] == [each.inputs for each in requests]
