@@ -46,7 +46,7 @@ async def test_a_job_runs_and_ends(engine: Engine, tmp_path: Path, monkeypatch: 
 
 
 async def test_cancel_ends_all_processes_of_a_job(engine: Engine, tmp_path: Path) -> None:
-    id_ = await engine.submit(job(tmp_path, "sleep 987 & trap '' TERM; (trap '' TERM; sleep 987); sleep 987"))
+    id_ = await engine.submit(job(tmp_path, "sleep 987 & (sleep 987; true); sleep 987"))
     await until_state(engine, id_, JobState.RUNNING)
     await until(lambda: len(processes_with(str(tmp_path))) >= 4)
     await engine.cancel([id_])
@@ -83,15 +83,16 @@ async def test_a_job_waits_for_room(engine: Engine, tmp_path: Path) -> None:
     first = await engine.submit(job(tmp_path, "sleep 987", resources=whole))
     await until_state(engine, first, JobState.RUNNING)
     second = await engine.submit(job(tmp_path, "sleep 987", resources=whole))
-    while (await until_state(engine, second, JobState.WAITING)).reason in ("", "Priority"):
-        await asyncio.sleep(0.05)
-    assert (await engine.reports([second]))[second].reason == "Resources"
+    report = await until_state(engine, second, JobState.WAITING)
+    while report.reason in ("", "Priority"):
+        report = await until_state(engine, second, JobState.WAITING)
+    assert report.reason == "Resources"
     await engine.cancel([first, second])
     await until_state(engine, first, JobState.CANCELLED)
 
 
 async def test_what_sbatch_refuses_is_an_error_with_its_words(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="slurm: sbatch: .*invalid partition specified: absent"):
+    with pytest.raises(EngineError, match=r"slurm: sbatch: .*invalid partition specified: absent"):
         await engine.submit(job(tmp_path, "", resources=Resources(options=("--partition=absent",))))
 
 
@@ -154,9 +155,7 @@ async def test_a_submission_that_is_cancelled_leaves_no_job(engine: Engine, tmp_
         words = ["squeue", "--noheader", "--states=PENDING,RUNNING"]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
-    while len(asyncio.all_tasks()) > 1:
-        await asyncio.sleep(0.05)
-    await until(lambda: not left())
+    await until(lambda: len(asyncio.all_tasks()) == 1 and not left())
 
 
 async def test_a_controller_that_is_down_or_hangs_is_an_error(
@@ -171,7 +170,7 @@ async def test_a_controller_that_is_down_or_hangs_is_an_error(
     monkeypatch.setattr("gateway.servers.engines.slurm.ANSWER", 30.0)
     controller.kill()
     controller.wait()
-    with pytest.raises(EngineError, match="slurm: squeue: .*Unable to contact slurm controller"):
+    with pytest.raises(EngineError, match=r"slurm: squeue: .*Unable to contact slurm controller"):
         await engine.reports(["1"])
-    with pytest.raises(EngineError, match="slurm: sbatch: .*Unable to contact slurm controller"):
+    with pytest.raises(EngineError, match=r"slurm: sbatch: .*Unable to contact slurm controller"):
         await engine.submit(job(tmp_path, "true"))

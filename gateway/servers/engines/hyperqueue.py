@@ -1,8 +1,8 @@
 """Jobs on HyperQueue, through its Python client where that is installed, else through the command `hq`.
 
 The Python client can submit jobs and count how they ended, and no more. So each job runs under a watcher
-(`gateway.servers.watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives the
-same reports. Engine and watcher meet in a folder of the job's, within the job's working folder.
+(`gateway.servers.lease_watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
+the same reports. Engine and watcher meet in a folder of the job's, within the job's working folder.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.core.tasks import outlived_by, spawn
-from gateway.servers import watcher
+from gateway.servers import lease_watcher
 from gateway.servers.commands import ended, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState
-from gateway.servers.watcher import Why
+from gateway.servers.lease_watcher import Why
 
 log = logging.getLogger(__name__)
 
 REQUIRES = "HyperQueue's Python client (pip install 'inference-gateway[hpc]') or its command `hq`"
 
-CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
+CLIENT = Path(lease_watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
 """Seconds after which a job ends whose gateway is dead."""
 ANSWER = 30.0
@@ -46,14 +46,14 @@ KEPT = 1000
 """So many folders of jobs that are over are kept, for a later question."""
 
 
-class ServersSettings(Protocol):
+class HyperQueueSettings(Protocol):
     """What this engine reads of the key `servers`."""
 
     @property
     def directory(self) -> Path | None: ...
 
 
-def start(settings: ServersSettings) -> "HyperQueueEngine":
+def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
     return HyperQueueEngine(settings.directory)
 
 
@@ -61,7 +61,7 @@ def start(settings: ServersSettings) -> "HyperQueueEngine":
 
 
 @dataclass(slots=True)
-class Request:
+class HyperQueueRequest:
     """What a job asks of HyperQueue, in the words of `hq submit`."""
 
     name: str | None = None
@@ -84,13 +84,13 @@ IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
 """Options that the gateway decides: where output goes is asked of it, and found by it."""
 
 
-def request(job: Job) -> Request:
+def request(job: Job) -> HyperQueueRequest:
     """What `job` asks: what its options say, else its script, else its Resources.
 
     Raises EngineError for an option that the Python client lacks: a server without what it asked for is no service.
     """
     wanted = job.resources
-    asked = Request(name=job.name, time_limit=wanted.seconds)
+    asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
     if wanted.cpus is not None:
         asked.cpus = str(wanted.cpus)
     if wanted.gpus is not None:
@@ -120,7 +120,7 @@ def directives(script: Path) -> list[str]:
     return options
 
 
-def _apply(asked: Request, options: Sequence[str], place: str) -> None:
+def _apply(asked: HyperQueueRequest, options: Sequence[str], place: str) -> None:
     words = iter(options)
     for word in words:
         option, equals, value = word.partition("=")
@@ -191,8 +191,8 @@ class Counts:
     error: str
 
 
-class Server(Protocol):
-    async def submit(self, asked: Request, job: Job, args: Sequence[str]) -> str: ...
+class HyperQueueServer(Protocol):
+    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str: ...
 
     async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
         """Of those that it knows."""
@@ -208,7 +208,7 @@ class PythonClient:
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
-    async def submit(self, asked: Request, job: Job, args: Sequence[str]) -> str:
+    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str:
         answer = await self._ask(
             "submit",
             name=asked.name,
@@ -282,13 +282,13 @@ def _number(amount: str) -> int | float | str:
     return amount
 
 
-class Command:
+class HqCommand:
     """The command `hq`, with its JSON output."""
 
     def __init__(self, directory: Path | None) -> None:
         self._where = () if directory is None else ("--server-dir", str(directory))
 
-    async def submit(self, asked: Request, job: Job, args: Sequence[str]) -> str:
+    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str:
         options = ["--directives=off", "--stdout=none", f"--stderr={job.output}", f"--cwd={job.folder}"]
         options += [f"--name={asked.name}", "--crash-limit=1", f"--priority={asked.priority}"]
         options += [f"--nodes={asked.nodes}"] if asked.nodes else [f"--cpus={asked.cpus or 1}"]
@@ -346,17 +346,19 @@ def _read(text: str) -> Any:
 class HyperQueueEngine:
     """Jobs of one HyperQueue server, given by its folder (by default the one that `hq` takes)."""
 
-    def __init__(self, directory: Path | None, *, lease: float | None = LEASE, client: Server | None = None) -> None:
+    def __init__(
+        self, directory: Path | None, *, lease: float | None = LEASE, client: HyperQueueServer | None = None
+    ) -> None:
         """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
         asked. Raises EngineError if neither client nor command is there."""
         self._lease = lease
         self._places = _Places(directory or Path(os.environ.get("HQ_SERVER_DIR") or Path.home() / ".hq-server"))
-        command = Command(directory) if shutil.which("hq") else None
+        command = HqCommand(directory) if shutil.which("hq") else None
         if client is None and importlib.util.find_spec("hyperqueue") is not None:
             client = PythonClient(directory)
         if client is None and command is None:
             raise EngineError(f"hyperqueue: it needs {REQUIRES}; neither is there")
-        self._server: Server = client or command  # type: ignore[assignment]
+        self._server: HyperQueueServer = client or command  # type: ignore[assignment]
         self._canceller = command
         self._folders: dict[str, Path] = {}
         """Where engine and watcher meet, of each job that was not yet over."""
@@ -405,9 +407,9 @@ class HyperQueueEngine:
         await asyncio.to_thread(self._leave)
         await self._server.close()
 
-    def _prepare(self, folder: Path, job: Job, asked: Request) -> None:
+    def _prepare(self, folder: Path, job: Job, asked: HyperQueueRequest) -> None:
         folder.mkdir()
-        shutil.copyfile(watcher.__file__, folder / "watcher.py")
+        shutil.copyfile(lease_watcher.__file__, folder / "watcher.py")
         told = {"command": job.command, "output": str(job.output), "seconds": asked.time_limit, "asks": str(asked)}
         (folder / "job.json").write_text(json.dumps(told), "utf-8")
         (folder / "lease").write_text(self._renewal(), "utf-8")
@@ -434,7 +436,7 @@ class HyperQueueEngine:
         folder = self._folder(id_)
         job = _load(folder / "job.json") if folder else None
         state = _load(folder / "state.json") if folder else None
-        if state is not None and state.get(watcher.ENDED) is not None:
+        if state is not None and state.get(lease_watcher.ENDED) is not None:
             return _ended(state)
         if known is None:
             return JobReport(JobState.LOST, "HyperQueue does not know this job")
@@ -452,7 +454,7 @@ class HyperQueueEngine:
         if self._is_silent(id_, folder):
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
-        ends = None if job["seconds"] is None else state[watcher.STARTED] + job["seconds"]
+        ends = None if job["seconds"] is None else state[lease_watcher.STARTED] + job["seconds"]
         return JobReport(JobState.RUNNING, "" if held else "it is being ended", state["host"], ends)
 
     def _is_silent(self, id_: str, folder: Path) -> bool:
@@ -462,7 +464,7 @@ class HyperQueueEngine:
             if seen != beat:
                 self._beats[id_] = (beat, time.monotonic())
                 return False
-            return time.monotonic() - since > max(self._lease or LEASE, 3 * watcher.BEAT)
+            return time.monotonic() - since > max(self._lease or LEASE, 3 * lease_watcher.BEAT)
         return False
 
     def _take_lease(self, id_: str) -> bool:
@@ -486,7 +488,7 @@ class HyperQueueEngine:
     def _delete(self, id_: str, folder: Path) -> None:
         """Unless its watcher is still at work, or has still to find that there is no lease."""
         state = _load(folder / "state.json")
-        if state is not None and state.get(watcher.ENDED) is not None:
+        if state is not None and state.get(lease_watcher.ENDED) is not None:
             shutil.rmtree(folder, ignore_errors=True)
             self._places.delete(id_)
 

@@ -56,7 +56,7 @@ SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PR_SET_CHILD_SUBREAPER = 36
 
 
-class Lease:
+class LeaseFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._text = ""
@@ -120,7 +120,7 @@ def signal_all(number: int) -> bool:
     return bool(left)
 
 
-class Run:
+class WatchedRun:
     """One run of a command, from its start until none of its processes is left."""
 
     def __init__(self, command: list[str], output: str, mask: Any) -> None:
@@ -161,7 +161,7 @@ class Run:
 
 def watch(folder: Path) -> int:
     """Run the job of `folder`. Returns the exit code for the engine."""
-    lease = Lease(folder / "lease")
+    lease = LeaseFile(folder / "lease")
     state: dict[str, Any] = {"host": socket.gethostname(), STARTED: None}
 
     def over(why: str, code: int | None) -> int:
@@ -182,7 +182,7 @@ def watch(folder: Path) -> int:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        run = Run(job["command"], job["output"], mask)
+        run = WatchedRun(job["command"], job["output"], mask)
     except OSError as error:
         return over(f"{Why.NOT_STARTED}: {error}", None)
     state[STARTED] = time.time()
