@@ -85,7 +85,7 @@ def slurm_is_missing() -> str | None:
     if lacking:
         return f"{', '.join(lacking)} missing; on Debian: apt-get install slurm-wlm munge"
     try:
-        socket.getaddrinfo(None, "6818", type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG)
+        socket.getaddrinfo(None, 6818, socket.AF_INET, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG)
     except OSError:
         return "slurmd cannot listen in a network namespace that has loopback only"
     return None
