@@ -11,7 +11,15 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-PROGRAMS = {"redis-server": "redis-server", "nginx": "nginx-light", "chromium": "chromium", "wrk": "wrk"}
+PROGRAMS = {
+    "redis-server": "redis-server",
+    "nginx": "nginx-light",
+    "chromium": "chromium",
+    "wrk": "wrk",
+    "h2load": "nghttp2-client",
+    "slurmctld": "slurm-wlm",
+    "munged": "munge",
+}
 """Each program with the Debian package that has it."""
 
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"

@@ -1,0 +1,55 @@
+"""Runs the commands of a batch system: without a shell, within a time, with their own words in errors."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+
+from gateway.servers.engine import EngineError
+
+
+class CommandError(EngineError):
+    """A command that ended with an exit code other than 0."""
+
+    def __init__(self, engine: str, command: str, said: str) -> None:
+        super().__init__(f"{engine}: {command}: {said}")
+        self.said = said
+
+
+async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
+    """What the command prints. If it ends badly, hangs, or whoever waits is cancelled, none of it is left.
+
+    Raises CommandError with its last words, and EngineError if it cannot be started or takes longer than `seconds`.
+    """
+    name = words[0]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(os.environ if environment is None else environment),
+            start_new_session=True,  # a Ctrl-C at the gateway is not meant for it
+        )
+    except OSError as error:
+        raise EngineError(f"{engine}: {name} cannot be started: {error.strerror}") from None
+    try:
+        async with asyncio.timeout(seconds):
+            printed, said = await process.communicate()
+    except TimeoutError:
+        raise EngineError(f"{engine}: {name}: no answer within {seconds:g} s") from None
+    finally:
+        await ended(process)
+    if process.returncode:
+        words_ = " ".join((said or printed).decode("utf-8", "replace").split())
+        raise CommandError(engine, name, words_ or f"exit code {process.returncode}")
+    return printed.decode("utf-8", "replace")
+
+
+async def ended(process: asyncio.subprocess.Process) -> None:
+    """End a process if it has not ended, and close its pipes."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    with contextlib.suppress(OSError):
+        await process.communicate()

@@ -1,0 +1,568 @@
+"""Jobs on HyperQueue, through its Python client where that is installed, else through the command `hq`.
+
+The Python client can submit jobs and count how they ended, and no more. So each job runs under a watcher
+(`gateway.servers.lease_watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
+the same reports. Engine and watcher meet in a folder of the job's, within the job's working folder.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import itertools
+import json
+import logging
+import os
+import re
+import secrets
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.core.tasks import outlived_by, spawn
+from gateway.servers import lease_watcher
+from gateway.servers.commands import ended, run
+from gateway.servers.engine import EngineError, Job, JobReport, JobState
+from gateway.servers.lease_watcher import Why
+
+log = logging.getLogger(__name__)
+
+REQUIRES = "HyperQueue's Python client (pip install 'inference-gateway[hpc]') or its command `hq`"
+
+CLIENT = Path(lease_watcher.__file__).with_name("hyperqueue_client.py")
+LEASE = 60.0
+"""Seconds after which a job ends whose gateway is dead."""
+ANSWER = 30.0
+"""Seconds that HyperQueue may take for one answer."""
+SCRIPT = 32 * 1024
+"""Only so much of a script is read for directives, as by `hq submit`."""
+MIB = 1 << 20
+KEPT = 1000
+"""So many folders of jobs that are over are kept, for a later question."""
+
+
+class HyperQueueSettings(Protocol):
+    """What this engine reads of the key `servers`."""
+
+    @property
+    def directory(self) -> Path | None: ...
+
+
+def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
+    return HyperQueueEngine(settings.directory)
+
+
+# What is asked of HyperQueue
+
+
+@dataclass(slots=True)
+class HyperQueueRequest:
+    """What a job asks of HyperQueue, in the words of `hq submit`."""
+
+    name: str | None = None
+    cpus: str | None = None
+    resources: dict[str, str] = field(default_factory=dict)
+    nodes: int = 0
+    time_limit: float | None = None
+    """Seconds. The watcher keeps it: the Python client has no such option."""
+    time_request: float | None = None
+    """Seconds that a worker must have left, for it to get the job."""
+    priority: int = 0
+
+    def __str__(self) -> str:
+        if self.nodes:
+            return f"nodes={self.nodes}"
+        return ", ".join(f"{name}={amount}" for name, amount in [("cpus", self.cpus or "1"), *self.resources.items()])
+
+
+IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
+"""Options that the gateway decides: where output goes is asked of it, and found by it."""
+
+
+def request(job: Job) -> HyperQueueRequest:
+    """What `job` asks: what its options say, else its script, else its Resources.
+
+    Raises EngineError for an option that the Python client lacks: a server without what it asked for is no service.
+    """
+    wanted = job.resources
+    asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
+    if wanted.cpus is not None:
+        asked.cpus = str(wanted.cpus)
+    if wanted.gpus is not None:
+        asked.resources["gpus/nvidia"] = str(wanted.gpus)
+    if wanted.memory is not None:
+        asked.resources["mem"] = str(-(-wanted.memory // MIB))
+    if job.is_script:
+        _apply(asked, directives(Path(job.command[0])), f"the #HQ lines of {job.command[0]}")
+    _apply(asked, wanted.options, "resources.options")
+    return asked
+
+
+def directives(script: Path) -> list[str]:
+    """The options in the #HQ lines at the beginning of a script, where only comments and blank lines may stand."""
+    try:
+        with script.open("rb") as file:
+            lines = file.read(SCRIPT).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise EngineError(f"hyperqueue: cannot read the job script {script}: {error.strerror}") from None
+    options: list[str] = []
+    for line in itertools.takewhile(lambda each: not each or each.startswith("#"), map(str.strip, lines)):
+        if line.startswith("#HQ "):
+            try:
+                options += shlex.split(line.removeprefix("#HQ "))
+            except ValueError as error:
+                raise EngineError(f"hyperqueue: {script}: {line}: {error}") from None
+    return options
+
+
+def _apply(asked: HyperQueueRequest, options: Sequence[str], place: str) -> None:
+    words = iter(options)
+    for word in words:
+        option, equals, value = word.partition("=")
+        value = value if equals else next(words, "")
+        try:
+            match option:
+                case "--name":
+                    asked.name = value
+                case "--cpus":
+                    asked.cpus = value
+                case "--resource":
+                    name, _, amount = value.partition("=")
+                    if not amount:
+                        raise ValueError("NAME=AMOUNT expected")
+                    asked.resources[name] = amount
+                case "--nodes":
+                    asked.nodes = int(value)
+                case "--time-limit":
+                    asked.time_limit = seconds(value)
+                case "--time-request":
+                    asked.time_request = seconds(value)
+                case "--priority":
+                    asked.priority = int(value)
+                case _ if option not in IGNORED:
+                    raise EngineError(
+                        f"hyperqueue: {place}: {option} is not supported; supported are --name, --cpus, --resource, "
+                        "--nodes, --time-limit, --time-request, --priority"
+                    )
+        except ValueError as error:
+            raise EngineError(f"hyperqueue: {place}: {option}: {value!r}: {error}") from None
+
+
+UNITS: dict[str, float] = {
+    "s": 1,
+    "sec": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hr": 3600,
+    "hour": 3600,
+}
+UNITS |= {f"{unit}s": size for unit, size in UNITS.items() if len(unit) > 1} | {"ms": 0.001}
+UNITS |= {"d": 86400, "day": 86400, "days": 86400}
+
+
+def seconds(text: str) -> float:
+    """A time in HyperQueue's words: `1h 30min`, `01:30:00`, `10s`. Raises ValueError for any other."""
+    if clock := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text.strip()):
+        return int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
+    parts = re.findall(r"(\d+) *([a-z]+)", text)
+    if not parts or re.sub(r"(\d+) *([a-z]+)", "", text).strip() or any(unit not in UNITS for _, unit in parts):
+        raise ValueError("a time such as `1h 30min`, `10s` or `01:30:00` expected")
+    return float(sum(int(number) * UNITS[unit] for number, unit in parts))
+
+
+# HyperQueue's server, asked in two ways
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What HyperQueue says of a job of one task."""
+
+    completed: bool
+    finished: int
+    failed: int
+    error: str
+
+
+class HyperQueueServer(Protocol):
+    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str: ...
+
+    async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
+        """Of those that it knows."""
+
+    async def close(self) -> None: ...
+
+
+class PythonClient:
+    """HyperQueue's Python client, in a process of its own (`gateway.servers.hyperqueue_client`)."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str:
+        answer = await self._ask(
+            "submit",
+            name=asked.name,
+            args=list(args),
+            cwd=str(job.folder),
+            env=dict(job.environment),
+            stderr=str(job.output),
+            cpus=_number(asked.cpus or "1"),
+            resources={name: _number(amount) for name, amount in asked.resources.items()},
+            nodes=asked.nodes,
+            min_time=asked.time_request,
+            priority=asked.priority,
+        )
+        return str(answer)
+
+    async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
+        answer = await self._ask("jobs", ids=[int(each) for each in ids if each.isdigit()])
+        return {each: Counts(*counts) for each, counts in answer.items()}
+
+    async def close(self) -> None:
+        await self._end()
+
+    async def _ask(self, what: str, **rest: Any) -> Any:
+        # Whoever asked may be cancelled; the answer has to be taken off the pipe all the same.
+        return await outlived_by(spawn(self._exchange(what, rest)))
+
+    async def _exchange(self, what: str, rest: Mapping[str, Any]) -> Any:
+        async with self._turn:
+            try:
+                process = self._process = self._process or await self._start()
+                assert process.stdin is not None
+                assert process.stdout is not None
+                process.stdin.write(json.dumps({"ask": what, **rest}).encode() + b"\n")
+                line = await asyncio.wait_for(process.stdout.readline(), ANSWER)
+            except TimeoutError:
+                await self._end()
+                raise EngineError(f"hyperqueue: {what}: no answer within {ANSWER:g} s") from None
+            except (OSError, ValueError) as error:
+                await self._end()
+                raise EngineError(f"hyperqueue: {what}: the client's process: {error}") from None
+            if not line:
+                await self._end()
+                raise EngineError(f"hyperqueue: {what}: the client's process ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise EngineError(f"hyperqueue: {what}: {' '.join(answer['error'].split())}")
+        return answer["ok"]
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        arguments = [] if self._directory is None else [str(self._directory)]
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", str(CLIENT), *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "RUST_BACKTRACE": "0"},
+            limit=16 * MIB,
+            start_new_session=True,  # a Ctrl-C at the gateway is not meant for it
+        )
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await ended(process)
+
+
+def _number(amount: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(amount)
+    return amount
+
+
+class HqCommand:
+    """The command `hq`, with its JSON output."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._where = () if directory is None else ("--server-dir", str(directory))
+
+    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str:
+        options = ["--directives=off", "--stdout=none", f"--stderr={job.output}", f"--cwd={job.folder}"]
+        options += [f"--name={asked.name}", "--crash-limit=1", f"--priority={asked.priority}"]
+        options += [f"--nodes={asked.nodes}"] if asked.nodes else [f"--cpus={asked.cpus or 1}"]
+        options += [f"--resource={name}={amount}" for name, amount in asked.resources.items()]
+        options += [f"--env={name}={value}" for name, value in job.environment.items()]
+        if asked.time_request is not None:
+            options.append(f"--time-request={asked.time_request:.0f}s")
+        return submitted(await self._run("submit", *options, "--", *args))
+
+    async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
+        known = [each for each in ids if each.isdigit()]
+        return counts(await self._run("job", "info", ",".join(known))) if known else {}
+
+    async def cancel(self, ids: Sequence[str]) -> None:
+        await self._run("job", "cancel", ",".join(ids))
+
+    async def close(self) -> None:
+        pass
+
+    async def _run(self, *words: str) -> str:
+        return await run("hyperqueue", "hq", "--output-mode=json", *self._where, *words, seconds=ANSWER)
+
+
+def submitted(text: str) -> str:
+    """The id in the answer of `hq submit --output-mode=json`: `{"id": 1}`."""
+    return str(_read(text)["id"])
+
+
+def counts(text: str) -> dict[str, Counts]:
+    """What `hq job info IDS --output-mode=json` says: a list of jobs, each with `info` and `tasks`."""
+    answer = _read(text)
+    found = {}
+    for job in answer if isinstance(answer, list) else [answer]:
+        info = job["info"]
+        stats = info["task_stats"]
+        over = stats["finished"] + stats["failed"] + stats["canceled"] >= info["task_count"]
+        errors = "; ".join(task["error"] for task in job.get("tasks", ()) if task.get("error"))
+        found[str(info["id"])] = Counts(over, stats["finished"], stats["failed"], errors)
+    return found
+
+
+def _read(text: str) -> Any:
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        raise EngineError(f"hyperqueue: hq: JSON expected, not {text[:200]!r}") from None
+    if isinstance(answer, dict) and "error" in answer:
+        raise EngineError(f"hyperqueue: hq: {answer['error']}")
+    return answer
+
+
+# The engine
+
+
+class HyperQueueEngine:
+    """Jobs of one HyperQueue server, given by its folder (by default the one that `hq` takes)."""
+
+    def __init__(
+        self, directory: Path | None, *, lease: float | None = LEASE, client: HyperQueueServer | None = None
+    ) -> None:
+        """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
+        asked. Raises EngineError if neither client nor command is there."""
+        self._lease = lease
+        self._places = _Places(directory or Path(os.environ.get("HQ_SERVER_DIR") or Path.home() / ".hq-server"))
+        command = HqCommand(directory) if shutil.which("hq") else None
+        if client is None and importlib.util.find_spec("hyperqueue") is not None:
+            client = PythonClient(directory)
+        if client is None and command is None:
+            raise EngineError(f"hyperqueue: it needs {REQUIRES}; neither is there")
+        self._server: HyperQueueServer = client or command  # type: ignore[assignment]
+        self._canceller = command
+        self._folders: dict[str, Path] = {}
+        """Where engine and watcher meet, of each job that was not yet over."""
+        self._over: dict[str, Path] = {}
+        self._beats: dict[str, tuple[float, float]] = {}
+        """The time of a job's state file, and when it was first seen."""
+        self._numbers = itertools.count()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def submit(self, job: Job) -> str:
+        asked = await asyncio.to_thread(request, job)
+        folder = job.folder / f".hyperqueue-{secrets.token_hex(8)}"
+        try:
+            await asyncio.to_thread(self._prepare, folder, job, asked)
+            id_ = await self._server.submit(asked, job, _start_watcher(folder))
+            self._folders[id_] = folder
+            await asyncio.to_thread(self._places.write, id_, folder)
+        except BaseException as error:
+            # Whether it was submitted or not: without its lease it does not run.
+            _unlink(folder / "lease")
+            if isinstance(error, OSError):
+                raise EngineError(f"hyperqueue: submit: {error}") from None
+            raise
+        self._renewing = self._renewing or spawn(self._renew())
+        return id_
+
+    async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
+        known = await self._server.jobs(list(ids))
+        reports = await asyncio.to_thread(lambda: {each: self._report(each, known.get(each)) for each in ids})
+        for each, report in reports.items():
+            if report.state.is_over:
+                self._forget(each)
+        self._renewing = self._renewing or spawn(self._renew())
+        return reports
+
+    async def cancel(self, ids: Collection[str]) -> None:
+        waiting = await asyncio.to_thread(lambda: [each for each in ids if self._take_lease(each)])
+        for each in ids:
+            self._forget(each)
+        if waiting and self._canceller is not None:
+            await self._canceller.cancel(waiting)
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        await asyncio.to_thread(self._leave)
+        await self._server.close()
+
+    def _prepare(self, folder: Path, job: Job, asked: HyperQueueRequest) -> None:
+        folder.mkdir()
+        shutil.copyfile(lease_watcher.__file__, folder / "watcher.py")
+        told = {"command": job.command, "output": str(job.output), "seconds": asked.time_limit, "asks": str(asked)}
+        (folder / "job.json").write_text(json.dumps(told), "utf-8")
+        (folder / "lease").write_text(self._renewal(), "utf-8")
+
+    def _renewal(self) -> str:
+        return f"{'keep' if self._lease is None else self._lease} {time.time():.0f}-{next(self._numbers)}\n"
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep((LEASE if self._lease is None else self._lease) / 4)
+            for folder in list(self._folders.values()):
+                await asyncio.to_thread(_rewrite, folder / "lease", self._renewal())
+
+    def _folder(self, id_: str) -> Path | None:
+        folder = self._folders.get(id_) or self._over.get(id_)
+        if folder is None:
+            folder = self._places.read(id_)
+            if folder is not None:  # of a gateway before this one: it is ours now
+                self._folders[id_] = folder
+                _rewrite(folder / "lease", self._renewal())
+        return folder
+
+    def _report(self, id_: str, known: Counts | None) -> JobReport:
+        folder = self._folder(id_)
+        job = _load(folder / "job.json") if folder else None
+        state = _load(folder / "state.json") if folder else None
+        if state is not None and state.get(lease_watcher.ENDED) is not None:
+            return _ended(state)
+        if known is None:
+            return JobReport(JobState.LOST, "HyperQueue does not know this job")
+        if known.failed:
+            return JobReport(JobState.FAILED, known.error)
+        if known.completed:
+            return JobReport(JobState.ENDED if known.finished else JobState.CANCELLED)
+        if folder is None or job is None:
+            return JobReport(JobState.WAITING, "nothing is known of it but that it is not over")
+        held = (folder / "lease").exists()
+        if state is None and not held:
+            return JobReport(JobState.CANCELLED)
+        if state is None:
+            return JobReport(JobState.WAITING, f"no worker has started it yet; it needs {job['asks']}")
+        if self._is_silent(id_, folder):
+            _unlink(folder / "lease")
+            return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
+        ends = None if job["seconds"] is None else state[lease_watcher.STARTED] + job["seconds"]
+        return JobReport(JobState.RUNNING, "" if held else "it is being ended", state["host"], ends)
+
+    def _is_silent(self, id_: str, folder: Path) -> bool:
+        with contextlib.suppress(OSError):
+            beat = (folder / "state.json").stat().st_mtime
+            seen, since = self._beats.get(id_, (None, 0.0))
+            if seen != beat:
+                self._beats[id_] = (beat, time.monotonic())
+                return False
+            return time.monotonic() - since > max(self._lease or LEASE, 3 * lease_watcher.BEAT)
+        return False
+
+    def _take_lease(self, id_: str) -> bool:
+        """Whether the job has not begun."""
+        folder = self._folder(id_)
+        if folder is None:
+            return False
+        _unlink(folder / "lease")
+        return not (folder / "state.json").exists()
+
+    def _forget(self, id_: str) -> None:
+        """Renew no longer, but know what became of it if asked again."""
+        self._beats.pop(id_, None)
+        folder = self._folders.pop(id_, None)
+        if folder is not None:
+            self._over[id_] = folder
+        if len(self._over) > KEPT:
+            id_ = next(iter(self._over))
+            spawn(asyncio.to_thread(self._delete, id_, self._over.pop(id_)))
+
+    def _delete(self, id_: str, folder: Path) -> None:
+        """Unless its watcher is still at work, or has still to find that there is no lease."""
+        state = _load(folder / "state.json")
+        if state is not None and state.get(lease_watcher.ENDED) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._places.delete(id_)
+
+    def _leave(self) -> None:
+        for folder in self._folders.values():
+            _rewrite(folder / "lease", "keep\n")
+        for id_, folder in self._over.items():
+            self._delete(id_, folder)
+
+
+class _Places:
+    """The folders of jobs by their ids, for a gateway that is started anew and knows only ids.
+
+    They stand in the folder of HyperQueue's server, in that of its present run: ids start anew with the server.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._run = directory / "hq-current"
+
+    def _path(self, id_: str) -> Path:
+        return self._run.resolve() / "inference-gateway" / id_
+
+    def write(self, id_: str, folder: Path) -> None:
+        path = self._path(id_)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(str(folder.absolute()), "utf-8")
+
+    def read(self, id_: str) -> Path | None:
+        if not id_.isdigit():
+            return None
+        try:
+            return Path(self._path(id_).read_text("utf-8"))
+        except OSError:
+            return None
+
+    def delete(self, id_: str) -> None:
+        _unlink(self._path(id_))
+
+
+def _ended(state: Mapping[str, Any]) -> JobReport:
+    host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
+    if why == Why.CANCELLED:
+        return JobReport(JobState.CANCELLED, host=host)
+    if why == Why.ABANDONED:
+        return JobReport(JobState.CANCELLED, why, host)
+    if why == Why.TIME:
+        return JobReport(JobState.TIMED_OUT, why, host)
+    if why != Why.ITSELF:
+        return JobReport(JobState.FAILED, why, host)
+    if number is not None:
+        return JobReport(JobState.FAILED, f"signal {number} ({signal.strsignal(number)})", host)
+    return JobReport(JobState.FAILED, f"exit code {code}", host) if code else JobReport(JobState.ENDED, host=host)
+
+
+def _start_watcher(folder: Path) -> list[str]:
+    """The watcher by this Python, if the node has it too, else by its own."""
+    start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
+    return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _rewrite(path: Path, text: str) -> None:
+    """Write a file that exists: a lease that was taken stays taken."""
+    with contextlib.suppress(OSError), path.open("r+", encoding="utf-8") as file:
+        file.write(text)
+        file.truncate()
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -1,0 +1,119 @@
+"""HyperQueue's Python client in a process of its own, which the engine starts: `python hyperqueue_client.py [FOLDER]`.
+
+The client's calls block and cannot be given a time, a call that hangs holds up the end of its process, and a second
+call at the same time ends in a panic of its Rust code. A process can be ended whatever it does. It reads one JSON
+object a line from stdin and answers each with one line on stdout: `{"ok": RESULT}`, or `{"error": TEXT}`.
+
+- `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
+  (seconds or null), `priority`: the id of the job.
+- `{"ask": "jobs", "ids": [...]}`: `[completed, finished, failed, error]` for each id that HyperQueue knows: whether the
+  job is over, how many of its tasks ended well and badly, and HyperQueue's words for the latter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from hyperqueue import Client, Job
+from hyperqueue.ffi.protocol import ResourceRequest
+
+SECONDS = 60
+"""After this time in one call the process ends, also if nobody is left who could end it."""
+
+
+class _ToldError(Exception):
+    """Leaves `wait_for_jobs`, which tells the progress before it waits."""
+
+
+class _Connection:
+    """Calls to one server. A connection that failed is not used again: the server may have been started anew."""
+
+    def __init__(self, directory: str | None) -> None:
+        self._directory = directory
+        self._client: Any = None
+
+    def submit(self, asked: dict[str, Any]) -> str:
+        self._jobs([1])  # is the connection good? A submission whose answer is lost cannot be repeated.
+        minimum = None if asked["min_time"] is None else timedelta(seconds=asked["min_time"])
+        request = ResourceRequest(
+            n_nodes=asked["nodes"], cpus=asked["cpus"], resources=asked["resources"], min_time=minimum
+        )
+        job = Job(name=asked["name"], max_fails=0)
+        job.program(
+            asked["args"],
+            env=asked["env"],
+            cwd=asked["cwd"],
+            stdout=None,
+            stderr=asked["stderr"],
+            resources=request,
+            priority=asked["priority"],
+        )
+        return str(self._client.submit(job).id)
+
+    def jobs(self, ids: Sequence[int]) -> dict[str, tuple[bool, int, int, str]]:
+        told = self._jobs(ids)
+        failed = [job for job, counts in told.items() if counts["failed"]]
+        errors = self._client.connection.get_failed_tasks(failed) if failed else {}
+        return {
+            str(job): (
+                counts["completed"],
+                counts["finished"],
+                counts["failed"],
+                "; ".join(task.error for task in errors.get(job, {}).values()),
+            )
+            for job, counts in told.items()
+        }
+
+    def close(self) -> None:
+        self._client = None
+
+    def _jobs(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+        told: dict[int, dict[str, Any]] = {}
+
+        def tell(jobs: dict[int, dict[str, Any]]) -> None:
+            told.update(jobs)
+            raise _ToldError
+
+        old = self._client is not None
+        if self._client is None:
+            self._client = Client(self._directory)
+        try:
+            with contextlib.suppress(_ToldError):
+                self._client.connection.wait_for_jobs(tuple(ids), tell)
+        except Exception:
+            self._client = None
+            if not old:
+                raise
+            return self._jobs(ids)
+        return told
+
+
+def serve(directory: str | None) -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the library prints is no answer
+    connection = _Connection(directory)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        signal.alarm(SECONDS)
+        try:
+            result = connection.jobs(asked["ids"]) if asked["ask"] == "jobs" else connection.submit(asked)
+            answer: dict[str, Any] = {"ok": result}
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic of Rust is no Exception
+            connection.close()
+            answer = {"error": str(error).split("\n\nStack backtrace", maxsplit=1)[0]}
+        signal.alarm(0)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1] if len(sys.argv) > 1 else None)
