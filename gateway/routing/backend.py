@@ -57,6 +57,9 @@ class Backend:
     At most `max_in_flight` calls run at once on each endpoint (0: any number).
     """
 
+    waits_for_endpoints = False
+    """Calls wait in the queue while there is no endpoint."""
+
     def __init__(
         self,
         target: Target,
@@ -132,7 +135,7 @@ class Backend:
         endpoint.unwatch(self._hand_over_slot, self._recovered)
         self._targets.remove(endpoint)
         self._sequences.forget(endpoint)
-        if not self.endpoints:
+        if not self.endpoints and not self.waits_for_endpoints:
             self.queue.fail(self._no_endpoint)
         for each in self.endpoints:  # a slot may have been kept free because the removed endpoint was only busy
             while each.offer():
@@ -590,7 +593,7 @@ class Backend:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
                 UNAVAILABLE, there is no endpoint.
         """
-        if not self.endpoints:
+        if not self.endpoints and not self.waits_for_endpoints:
             raise self._no_endpoint()
         client, model, seconds = request.client, request.model, self.queue_settings.timeout
         place = self.queue.place(client, model)
