@@ -303,7 +303,9 @@ class Assembly:
         await self.end()
         for backend in self.backends.values():
             backend.close()
-        await self._shared.release(self.endpoints)
+        keys = tuple(self.endpoints)
+        self.endpoints.clear()  # whoever removes one later does not give it up again
+        await self._shared.release(keys)
 
     async def close_unused_connectors(self) -> None:
         """Close the Connectors that this Assembly replaced, or that it made without ever taking over."""

@@ -36,19 +36,38 @@ class Wiring:
 
 
 class ServedBackend:
-    """A backend as its fleet sees it."""
+    """A backend as its fleet sees it, with those before it that had its name and still have requests."""
 
-    def __init__(self, backend: OnDemandBackend, fleet: Fleet, wiring: Wiring, target: Target) -> None:
+    def __init__(
+        self,
+        backend: OnDemandBackend,
+        fleet: Fleet,
+        wiring: Wiring,
+        target: Target,
+        previous: "ServedBackend | None" = None,
+    ) -> None:
         self._backend = backend
+        self._earlier: list[OnDemandBackend] = [] if previous is None else previous.backends
         self._fleet = fleet
         self._wiring = wiring
         self._target = target
         self._endpoints: dict[str, CountedEndpoint] = {}
 
     @property
+    def backends(self) -> list[OnDemandBackend]:
+        """The backend, and those before it that still have requests."""
+        self._earlier = [each for each in self._earlier if not each.closed.is_set()]
+        return [self._backend, *self._earlier]
+
+    async def closed(self) -> None:
+        """Return when none of them will have a request any more."""
+        for each in self.backends:
+            await each.closed.wait()
+
+    @property
     def waiting(self) -> int:
         """Calls that wait."""
-        return self._backend.waiting
+        return sum(each.waiting for each in self.backends)
 
     @property
     def slots(self) -> int:
@@ -84,7 +103,8 @@ class ServedBackend:
             endpoint.renew(self._fleet.settings.calls_per_server)
             endpoint.note_answer()
         endpoint.on_limit = lambda: self._used_up(address)
-        self._backend.add(endpoint)
+        for each in self.backends:
+            each.add(endpoint)
         return endpoint
 
     def _used_up(self, address: str) -> None:
@@ -96,12 +116,14 @@ class ServedBackend:
         endpoint = self._endpoints.pop(address, None)
         if endpoint is not None:
             endpoint.on_limit = None
-            self._backend.remove(endpoint)
+            for each in self.backends:
+                each.remove(endpoint)
             self._wiring.release(endpoint)
 
     def fail_waiting(self, text: str, detail: str) -> None:
         """Fail all calls that wait."""
-        self._backend.fail_waiting(text, detail)
+        for each in self.backends:
+            each.fail_waiting(text, detail)
 
 
 class FleetStarter:
@@ -109,6 +131,20 @@ class FleetStarter:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
+
+    @property
+    def starts(self) -> int:
+        """How many servers were started."""
+        return self.fleet.starts
+
+    @property
+    def failures(self) -> int:
+        """How many of them failed."""
+        return self.fleet.failures
+
+    def reports(self) -> list[ServerReport]:
+        """The servers that are there."""
+        return self.fleet.reports()
 
     def call_waits(self) -> None:
         """A call waits for a server."""
@@ -130,7 +166,8 @@ class Fleets:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._current: dict[str, tuple[str, Fleet]] = {}
+        self._current: dict[str, tuple[str, Fleet, ServedBackend]] = {}
+        """By the name of the backend: what its jobs are started from, its fleet, and the backend."""
         self._retired: set[Fleet] = set()
         self._states: dict[Path, StateFile] = {}
 
@@ -147,22 +184,27 @@ class Fleets:
             fits = fitting(settings, (config.protocol, config.tls, settings.state))
             if name in self._current and self._current[name][0] != fits:
                 self._retire(name)
-            if name not in self._current:
+            if name in self._current:
+                _, fleet, previous = self._current[name]
+                fleet.resize(settings)
+                consumer = ServedBackend(backend, fleet, wiring, target, previous)
+            else:
                 state = self._states.setdefault(settings.state, StateFile(settings.state))
-                self._current[name] = fits, Fleet(settings, fits, state, open_engine, self._clock)
-            fleet = self._current[name][1]
-            fleet.resize(settings)
+                fleet = Fleet(settings, fits, state, open_engine, self._clock)
+                consumer = ServedBackend(backend, fleet, wiring, target)
+            self._current[name] = fits, fleet, consumer
             backend.starter = FleetStarter(fleet)
-            fleet.attach(ServedBackend(backend, fleet, wiring, target))
+            fleet.attach(consumer)
             fleet.start()
 
     def _retire(self, name: str) -> None:
-        fleet = self._current.pop(name)[1]
+        _, fleet, consumer = self._current.pop(name)
         fleet.retire()
         self._retired.add(fleet)
-        spawn(self._end(fleet))
+        spawn(self._end(fleet, consumer))
 
-    async def _end(self, fleet: Fleet) -> None:
+    async def _end(self, fleet: Fleet, consumer: ServedBackend) -> None:
+        await consumer.closed()
         await fleet.retired()
         if fleet in self._retired:
             self._retired.discard(fleet)
@@ -170,18 +212,13 @@ class Fleets:
 
     async def close(self) -> None:
         """End all jobs that are not kept."""
-        fleets = [*(fleet for _, fleet in self._current.values()), *self._retired]
+        fleets = [*(fleet for _, fleet, _ in self._current.values()), *self._retired]
         self._current.clear()
         self._retired.clear()
         await asyncio.gather(*(each.close() for each in fleets))
         for state in self._states.values():
             state.close()
         self._states.clear()
-
-    def reports(self, backend: str) -> list[ServerReport]:
-        """The servers of one backend."""
-        found = self._current.get(backend)
-        return [] if found is None else found[1].reports()
 
 
 def settings_of(name: str, config: ServersConfig) -> ServersSettings:

@@ -35,6 +35,17 @@ class ServerFailure:
 class Starter(Protocol):
     """What starts the servers of a backend."""
 
+    @property
+    def starts(self) -> int:
+        """How many servers were started."""
+
+    @property
+    def failures(self) -> int:
+        """How many of them failed."""
+
+    def reports(self) -> Sequence[Any]:
+        """The servers that are there, as `gateway.servers.fleet.ServerReport`."""
+
     def call_waits(self) -> None:
         """A call waits for a server."""
 
@@ -96,6 +107,13 @@ class OnDemandBackend(Backend):
         """What starts the servers; without it calls fail while there is no endpoint."""
         self._first: set[asyncio.Future[None]] = set()
         """Calls without a place in the queue that wait for an endpoint."""
+        self.closed = asyncio.Event()
+        """No request will come any more."""
+
+    def close(self) -> None:
+        """As the Backend's."""
+        super().close()
+        self.closed.set()
 
     @property
     def waiting(self) -> int:

@@ -248,7 +248,7 @@ class Fleet:
         self._wake.set()
 
     def retire(self) -> None:
-        """Start no more servers, and end those that are there after their last calls."""
+        """End the servers after the last calls from before; start others only for those of these calls that wait."""
         self._is_retired = True
         self._wake.set()
 
@@ -302,14 +302,16 @@ class Fleet:
         if server is None:
             server = next((each for each in reversed(self._gone) if each.address == address), None)
             return None if server is None else server.failure
-        refuses = await _refuses(address)
+        refuses, began = False, self._clock()
         with suppress(TimeoutError, EngineError):
             async with asyncio.timeout(seconds):
-                await self._ask()
-                while refuses and server.phase is not Phase.ENDING and not server.over.is_set():
-                    # The job may end just after its server, and then says why.
-                    await asyncio.sleep(FAST)
+                # A job may end just after its server, and then says why.
+                while refuses or self._clock() < began + seconds / 4:
+                    refuses = await _refuses(address)
                     await self._ask()
+                    if server.phase is Phase.ENDING or server.over.is_set():
+                        break
+                    await asyncio.sleep(FAST)
         if refuses and not server.over.is_set() and server.phase in (Phase.SERVING, Phase.DRAINING):
             text = f"{server.label} is {server.report.state.value}, but its server takes no connections any more"
             self._fail(server, text)
@@ -444,7 +446,7 @@ class Fleet:
 
     def _size(self) -> None:
         """Start and end servers as the queue asks for."""
-        if self._is_retired or self._consumer is None:
+        if self._consumer is None or self._is_replaced:
             return
         settings, consumer, now = self.settings, self._consumer, self._clock()
         waiting = consumer.waiting
@@ -459,7 +461,7 @@ class Fleet:
                 starting=len(starting),
                 serving=len(serving),
                 existing=len(self._servers),
-                least=settings.min,
+                least=0 if self._is_retired else settings.min,
                 most=settings.max,
             )
             if self._failed_in_a_row:
@@ -476,6 +478,11 @@ class Fleet:
         count = surplus(idle, settings.idle, starting=len(starting), serving=len(serving), least=settings.min)
         for _, server in uses[:count]:
             self._drain(server, f"no call for {settings.idle:g} s")
+
+    @property
+    def _is_replaced(self) -> bool:
+        """It was retired, and no call from before waits."""
+        return self._is_retired and (self._consumer is None or not self._consumer.waiting)
 
     def _in(self, phase: Phase) -> list[Server]:
         return [each for each in self._servers.values() if each.phase is phase]
@@ -579,7 +586,7 @@ class Fleet:
         settings, now = self.settings, self._clock()
         use = server.use
         if server.phase is Phase.STARTING:
-            if self._is_retired:
+            if self._is_replaced:
                 self._end(server, "the configuration has changed")
             elif now - server.began >= settings.start_timeout:
                 state = server.report.state.value + (f" ({server.report.reason})" if server.report.reason else "")
@@ -589,7 +596,7 @@ class Fleet:
         elif server.phase is Phase.SERVING:
             if use is not None and use.calls and use.calls > use.in_flight:
                 self._failed_in_a_row = 0
-            if self._is_retired:
+            if self._is_replaced:
                 self._drain(server, "the configuration has changed")
             elif settings.calls_per_server and use is not None and use.calls >= settings.calls_per_server:
                 self._drain(server, f"{use.calls} calls (servers.calls_per_server)")
