@@ -33,6 +33,7 @@ from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.reloading import PortServer, ReloadError, Replaced, Replacements, staying
 from gateway.assembly.server_info import INFO
+from gateway.assembly.servers import Fleets
 from gateway.assembly.serving import Serving, Tap
 from gateway.bridge.backend import BackendSide
 from gateway.config import paths
@@ -105,6 +106,7 @@ class Gateway:
         self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
+        self._fleets = Fleets(self._clock)
         self._certificates = Certificates()
         self._certificates.prepare(config)
         self._port_tls: dict[str, ListenerTlsConfig | None] = {}
@@ -124,6 +126,7 @@ class Gateway:
         assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
+            self._fleets,
         )  # fmt: skip
         if self._part.prepare is not None:
             self._part.prepare(assembly)
@@ -394,6 +397,7 @@ class Gateway:
         )
         await self._replacements.give_up()
         await self._assembly.end(max(0.0, ends_at - self._clock()))
+        await self._fleets.close()
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())

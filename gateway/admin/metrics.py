@@ -34,6 +34,7 @@ from gateway.policies.mirror import Mirror
 from gateway.policies.mirror_counts import MirrorOutcome
 from gateway.routing.backend import Backend
 from gateway.routing.health import State
+from gateway.routing.on_demand import OnDemandBackend
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Shedding
@@ -98,6 +99,21 @@ EJECTIONS = Family(
     "counter",
     ("backend", "endpoint"),
     "How often the endpoint got no calls for a time because calls to it failed.",
+)
+SERVERS = Family(
+    "gateway_servers",
+    "gauge",
+    ("backend", "state"),
+    "Model servers that the gateway has started, by state: starting, serving, draining or ending.",
+)
+SERVER_STARTS = Family(
+    "gateway_server_starts_total", "counter", ("backend",), "Model servers that the gateway has started."
+)
+SERVER_FAILURES = Family(
+    "gateway_server_failures_total",
+    "counter",
+    ("backend",),
+    "Model servers that did not start in time, or whose jobs ended by themselves.",
 )
 MEMORY = Family("gateway_memory_in_flight_bytes", "gauge", (), "Bytes that message bodies of 16 KiB and more hold.")
 MEMORY_LIMIT = Family("gateway_memory_limit_bytes", "gauge", (), "The most bytes that they may hold (`limits.memory`).")
@@ -199,10 +215,13 @@ WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
 )
 
+SERVER_STATES = ("starting", "serving", "draining", "ending")
+
 FAMILIES = (
     *request_metrics.FAMILIES,
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
+    SERVERS, SERVER_STARTS, SERVER_FAILURES,
     MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
     CACHE_CALLS, CACHE_EVICTIONS, CACHE_ANSWERS, CACHE_BYTES,
     GATHERED, GATHER_BATCHES, GATHER_ROWS, GATHER_WAIT, GATHER_FAILED, GATHER_FURTHER,
@@ -320,6 +339,11 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     endpoints = [((name, one.address), one.health) for name, each in backends for one in each.endpoints]
     yield _values(ENDPOINT_UP, [(labels, int(health.is_up)) for labels, health in endpoints])
     yield _values(EJECTIONS, [(labels, health.ejected) for labels, health in endpoints])
+    started = [(name, each.starter) for name, each in backends if isinstance(each, OnDemandBackend) and each.starter]
+    phases = [(name, Counter(one.phase for one in each.reports())) for name, each in started]
+    yield _values(SERVERS, [((name, phase), count[phase]) for name, count in phases for phase in SERVER_STATES])
+    yield _values(SERVER_STARTS, [((name,), each.starts) for name, each in started])
+    yield _values(SERVER_FAILURES, [((name,), each.failures) for name, each in started])
 
 
 def _mirrors(mirrors: Sequence[Mirror]) -> Iterator[Metric]:

@@ -1,13 +1,14 @@
 """The status API: the state of listeners, backends and endpoints as JSON."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import BaseModel
 
 from gateway.observing.counters import RequestError
 from gateway.routing.backend import Backend
+from gateway.routing.on_demand import OnDemandBackend
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -74,6 +75,26 @@ class QueueStatus(BaseModel):
     """The clients with the most waiting calls, at most MOST_CLIENTS."""
 
 
+class ServerStatus(BaseModel):
+    """A model server that the gateway has started, as a job of an engine."""
+
+    name: str
+    """The name of the job."""
+    id: str
+    """The engine's id of the job; empty until it has taken it."""
+    state: Literal["starting", "serving", "draining", "ending"]
+    job: str
+    """What the engine says of the job: `waiting`, `running` and so on."""
+    reason: str
+    """Why it is so, if that is known."""
+    address: str
+    """Empty until the server has announced itself."""
+    since: datetime
+    """When the job was submitted, in UTC."""
+    calls: int
+    """The calls that it was given."""
+
+
 class BackendStatus(BaseModel):
     """A backend: its endpoints, and how many calls wait for one."""
 
@@ -86,6 +107,8 @@ class BackendStatus(BaseModel):
     queue: QueueStatus | None
     """Null if any number of calls can be in flight, so that none waits."""
     endpoints: list[EndpointStatus]
+    servers: list[ServerStatus] | None = None
+    """The servers whose jobs are not over; null if the gateway starts none for this backend."""
 
 
 class ListenerStatus(BaseModel):
@@ -221,7 +244,24 @@ def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStat
             for each in backend.endpoints
             for last in [each.health.last]
         ],
+        servers=_servers(backend) if isinstance(backend, OnDemandBackend) else None,
     )
+
+
+def _servers(backend: OnDemandBackend) -> list[ServerStatus]:
+    return [
+        ServerStatus(
+            name=each.name,
+            id=each.id,
+            state=each.phase,
+            job=each.state,
+            reason=each.reason,
+            address=each.address,
+            since=datetime.fromtimestamp(each.since, UTC),
+            calls=each.calls,
+        )
+        for each in (() if backend.starter is None else backend.starter.reports())
+    ]
 
 
 def _queue_status(backend: Backend) -> QueueStatus:

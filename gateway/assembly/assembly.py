@@ -26,6 +26,7 @@ from gateway.assembly.routes import (
     with_versions,
 )
 from gateway.assembly.server_operations import server_operations
+from gateway.assembly.servers import Fleets, Wiring
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
@@ -52,6 +53,7 @@ from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.health import Ejection
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
+from gateway.routing.on_demand import CountedEndpoint, OnDemandBackend
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import BackendReadiness, Readiness
@@ -117,8 +119,10 @@ class Assembly:
         previous: "Assembly | None" = None,
         connect_over_tls: ConnectOverTls | None = None,
         part: GatewayPart = WHOLE,
+        fleets: Fleets | None = None,
     ) -> None:
         self.config = config
+        self._fleets = fleets
         self._part = part
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
@@ -238,8 +242,40 @@ class Assembly:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
             self._adopt_policy_states(previous)
+        if self._fleets is not None:
+            self._fleets.take_over(self.config.backends, self._served())
         for prober in self.probers if self._part.probes else ():
             prober.start()
+
+    def _served(self) -> dict[str, tuple[OnDemandBackend, Wiring, Target]]:
+        """The backends whose servers the gateway starts, with what their fleets need."""
+        found = {}
+        for name, backend in self.backends.items():
+            if isinstance(backend, OnDemandBackend):
+                config = self.config.backends[name]
+                target = Target(name, flavor=config.flavor, limits=config.limits)
+                found[name] = backend, self._wiring(name, config, backend.protocol), target
+        return found
+
+    def _wiring(self, name: str, config: BackendConfig, protocol: Protocol) -> Wiring:
+        def why_not(address: str) -> str:
+            try:
+                self._parse_address(address, protocol)
+            except ValueError as error:
+                return str(error)
+            return ""
+
+        return Wiring(
+            lambda address: self._endpoint(Found(address), name, protocol, config),
+            partial(self._release, name),
+            lambda address: self._connecting(config)(address, protocol, config.limits),
+            why_not,
+        )
+
+    def _connecting(self, config: BackendConfig) -> Connect:
+        if config.tls is not None and self._connect_over_tls is not None:
+            return self._connect_over_tls(config.tls)
+        return self._connect
 
     def _adopt_policy_states(self, previous: "Assembly") -> None:
         """Let policies that count go on with the counts of those that stood at their places, and caches with their
@@ -302,7 +338,9 @@ class Assembly:
         await self.end()
         for backend in self.backends.values():
             backend.close()
-        await self._shared.release(self.endpoints)
+        keys = tuple(self.endpoints)
+        self.endpoints.clear()  # whoever removes one later does not give it up again
+        await self._shared.release(keys)
 
     async def close_unused_connectors(self) -> None:
         """Close the Connectors that this Assembly replaced, or that it made without ever taking over."""
@@ -319,7 +357,8 @@ class Assembly:
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
         weights = self._weights[name]
-        return self._part.backend(
+        new = self._part.backend if config.servers is None else OnDemandBackend
+        return new(
             target,
             protocol,
             endpoints,
@@ -364,15 +403,14 @@ class Assembly:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         place = self._parse_address(found.address, protocol)
         key = protocol.name, (place, found.ip, config.tls) if found.ip or config.tls else place
-        connect = self._connect
-        if config.tls is not None and self._connect_over_tls is not None:
-            connect = self._connect_over_tls(config.tls)
+        connect = self._connecting(config)
+        new = self._part.endpoint if config.servers is None else CountedEndpoint
         if key not in self.endpoints:
             limits = config.limits
 
             def made() -> Endpoint:
                 connector = connect(found.address, protocol, limits, found.ip)
-                return self._part.endpoint(str(found), connector, self._clock, _ejection(config))
+                return new(str(found), connector, self._clock, _ejection(config))
 
             shared = self._shared.use(key, limits, made)
             self.endpoints[key] = shared.endpoint

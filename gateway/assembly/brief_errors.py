@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from gateway.config.keys import Config
-from gateway.core.errors import GatewayError, Reason, TransportError
+from gateway.core.errors import DetailedError, GatewayError, Reason, TransportError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
@@ -61,8 +61,16 @@ class BriefErrors:
         return replace(protocol, encode_error=encode_brief_error, encode_response=encode_brief_response)
 
     def _shortened(self, error: GatewayError, listener: str, request: Request | None, message: Message) -> GatewayError:
-        is_unreachable = isinstance(error, TransportError) and error.reason is Reason.UNREACHABLE
-        text = UNREACHABLE if is_unreachable else self._shorten(error.message)
+        is_unreachable = (
+            not isinstance(error, DetailedError)
+            and isinstance(error, TransportError)
+            and error.reason is Reason.UNREACHABLE
+        )
+        text = (
+            UNREACHABLE
+            if is_unreachable
+            else self._shorten(error.brief if isinstance(error, DetailedError) else error.message)
+        )
         if text == error.message:
             return error
         self._log(listener, request, message.peer, error.message)

@@ -41,6 +41,7 @@ from gateway.config.fields import (
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
+from gateway.config.servers import ServersConfig
 from gateway.core.certificates import ClientCertificates, TlsFiles
 from gateway.core.frozen import replace
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
@@ -477,10 +478,13 @@ class BackendConfig(Keys):
     """The protocol of the servers."""
     endpoints: Annotated[tuple[Annotated[EndpointConfig, _TextOrMap()], ...], AfterValidator(_distinct_addresses)] = ()
     """The servers: the address of each, or `{address, weight}`. An address is `HOST:PORT`, or a URL if the protocol is
-    over HTTP. Required unless `discovery` finds some by `srv`, `files` or `register`."""
+    over HTTP. Required unless `discovery` finds some by `srv`, `files` or `register`, or `servers` starts some."""
     discovery: DiscoveryConfig | None = None
     """How further endpoints are found while the gateway runs; `docs/discovery.md` describes each way. Without it the
     endpoints never change."""
+    servers: ServersConfig | None = None
+    """Model servers that the gateway starts itself when calls wait, in place of `endpoints`; `docs/servers.md`
+    describes them."""
     balance: Literal["least_in_flight", "round_robin", "power_of_two"] = "least_in_flight"
     """Which endpoint gets a call: the one with the fewest calls in flight (equally busy ones take turns), the next one,
     or the less busy one of two that are drawn at random."""

@@ -1,9 +1,11 @@
 """Checks of single parts of a configuration: unknown names, invalid or clashing addresses, keys that the protocol does
 not have. They also run on the valid parts of a configuration with errors."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from gateway.config.catalog import Catalog
@@ -176,6 +178,45 @@ def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield from _dns(key, backend, catalog)
 
 
+def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Keys of `servers` that do not fit each other, and files that are not there."""
+    for key, backend in parts.backends.items():
+        found = backend.servers
+        if found is None:
+            continue
+        above: Location = ("backends", key, "servers")
+        if backend.endpoints:
+            yield Finding((*above[:2], "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
+        if backend.discovery is not None:
+            text = "a backend with `servers` finds no further ones; remove one of the keys"
+            yield Finding((*above[:2], "discovery"), text, at_key=True)
+        if (found.script is None) == (found.command is None):
+            yield Finding(above, "expected either `script` or `command`", at_key=True)
+        if found.max < found.min:
+            yield Finding((*above, "max"), f"expected at least `min`, which is {found.min}, got {VALUE}")
+        if found.script is not None:
+            yield from _script((*above, "script"), found.script)
+        if found.state is not None and not found.state.startswith("/"):
+            yield Finding((*above, "state"), f"expected an absolute path, got {VALUE}")
+        if found.directory is not None and found.engine != "hyperqueue":
+            yield Finding((*above, "directory"), f"the engine {found.engine} has no directory; remove the key")
+        if found.engine == "process":
+            for name in ("cpus", "gpus", "options"):
+                if name in found.resources.model_fields_set:
+                    text = "the engine process cannot bound this; remove the key"
+                    yield Finding((*above, "resources", name), text, at_key=True)
+
+
+def _script(location: Location, script: str) -> Iterator[Finding]:
+    path = Path(script)
+    if not path.is_absolute():
+        yield Finding(location, f"expected the absolute path of a job script, got {VALUE}")
+    elif not path.is_file():
+        yield Finding(location, f"{VALUE} is not a file")
+    elif not os.access(path, os.R_OK):
+        yield Finding(location, f"{VALUE} cannot be read")
+
+
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
     """`dns` where there is no name to look up."""
     if backend.protocol not in catalog.protocols or not backend.endpoints:
@@ -274,6 +315,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _reference_models,
     _endpoints,
     _discovery,
+    _servers,
     _flavors,
     _batches,
     _trust_metadata,

@@ -31,7 +31,7 @@ def _endpoints(config: Config) -> Iterator[Finding]:
         if found and not (found.dns or found.srv or found.files or found.registration):
             yield Finding(("backends", name, "discovery"), "expected at least one of dns, srv, files and register")
             continue
-        if backend.endpoints or (found and (found.srv or found.files or found.registration)):
+        if backend.endpoints or backend.servers or (found and (found.srv or found.files or found.registration)):
             continue
         location: Location = ("backends", name)
         if "endpoints" in backend.model_fields_set:

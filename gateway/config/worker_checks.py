@@ -32,6 +32,8 @@ def _not_shared(config: Config) -> Iterator[Finding]:
     for name, backend in config.backends.items():
         if backend.discovery is not None:
             yield _finding("backends", name, "discovery", what="discovered endpoints")
+        if backend.servers is not None:
+            yield _finding("backends", name, "servers", what="servers that the gateway starts")
     places: list[tuple[Location, Policies]] = [
         (("backends", name), each.policies) for name, each in config.backends.items()
     ]

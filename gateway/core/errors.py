@@ -145,6 +145,16 @@ class TransportError(GatewayError):
         self.answered = answered
 
 
+class DetailedError(TransportError):
+    """A TransportError with a `detail` that only clients may see to whom errors are shown whole: what a server
+    printed. `brief` is the text without it."""
+
+    def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
+        shown = without_traceback(detail)
+        super().__init__(status, reason, f"{brief}; the end of its output: {shown}" if shown else brief, sent=sent)
+        self.brief = brief
+
+
 def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
     """The name and value of the header that carries the Reason of `error` to another gateway."""
     return REASON_HEADER.encode(), error.reason.value.encode()

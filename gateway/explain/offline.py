@@ -82,11 +82,16 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
         flavor = update["flavor"] = flavors.detect(None)
         text = f"backend {name!r} is taken for flavor {flavor!r}; the gateway would ask the server which it is"
         notes.append(Assumption(name, text))
-    if not config.endpoints:
+    if config.servers is not None:
+        update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
+        notes.append(
+            Assumption(name, f"the servers of backend {name!r} are started by the gateway, which does not run here")
+        )
+    elif not config.endpoints:
         update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
         text = f"the endpoints of backend {name!r} are found by discovery, which does not run here"
         notes.append(Assumption(name, text))
-    return config.model_copy(update={**update, "discovery": None})
+    return config.model_copy(update={**update, "discovery": None, "servers": None})
 
 
 def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:

@@ -8,8 +8,9 @@ every request does. The endpoint is chosen so:
    in flight.
 3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
 
-Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. If
-`waits_for_endpoints` is set, somebody starts servers for calls that wait: they wait in the queue for the first one.
+Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. They
+wait in the queue for the first one where servers are started for calls that wait: by somebody else
+(`waits_for_endpoints`), or by the gateway (`on_demand`).
 
 Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
 recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
@@ -57,6 +58,9 @@ class Backend:
 
     At most `max_in_flight` calls run at once on each endpoint (0: any number).
     """
+
+    starts_servers = False
+    """Servers are started for calls that wait: they wait in the queue while there is no endpoint."""
 
     def __init__(
         self,
@@ -149,7 +153,7 @@ class Backend:
         self._sequences.forget(endpoint)
         if not self.endpoints:
             self._emptied_or_filled = self._clock()
-            if self.waits_for_endpoints is None:
+            if self.waits_for_endpoints is None and not self.starts_servers:
                 self.queue.fail(self._no_endpoint)
         for replaced in self._replaced:
             replaced.remove(endpoint)
@@ -625,7 +629,7 @@ class Backend:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
                 UNAVAILABLE, there is no endpoint.
         """
-        if not self.endpoints:
+        if not self.endpoints and not self.starts_servers:
             return await self._wait_for_endpoint(request)
         return await self._wait_in_queue(request)
 
@@ -680,7 +684,7 @@ class Backend:
                 self.queue.leave(client, model, waiter)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            if not self.endpoints:
+            if not self.endpoints and self.waits_for_endpoints is not None:
                 raise self._no_endpoint(self.waits_for_endpoints) from error
             text = f"no endpoint was free within {seconds:g} s (queue.timeout); try again later"
             raise overloaded(f"backend {self.name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error

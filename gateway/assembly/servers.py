@@ -1,0 +1,256 @@
+"""Joins backends to the fleets that start their servers. A fleet outlives a reload that does not change it."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from gateway.config.keys import BackendConfig
+from gateway.config.servers import ServersConfig, state_folder
+from gateway.core.frozen import frozen, replace
+from gateway.core.protocol import Target
+from gateway.core.tasks import spawn
+from gateway.core.transport import Connector
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.on_demand import CountedEndpoint, OnDemandBackend, ServerFailure
+from gateway.routing.readiness import is_ready
+from gateway.servers.engine import Engine, EngineError, Resources
+from gateway.servers.fleet import Fleet, ServerReport, Use, fitting
+from gateway.servers.settings import ServersSettings
+from gateway.servers.state_file import StateFile
+
+ASKED_SECONDS = 2.0
+"""How long a server that starts may take to answer whether it is ready."""
+
+
+@frozen
+class Wiring:
+    """What an Assembly lends to the servers of one backend: `endpoint` makes the Endpoint of an address, `release`
+    gives up one that the backend no longer has, `connect` makes a Connector that nobody else uses, and `why_not` says
+    why an address cannot be one of the backend."""
+
+    endpoint: Callable[[str], Endpoint]
+    release: Callable[[Endpoint], None]
+    connect: Callable[[str], Connector]
+    why_not: Callable[[str], str]
+
+
+class ServedBackend:
+    """A backend as its fleet sees it, with those before it that had its name and still have requests."""
+
+    def __init__(
+        self,
+        backend: OnDemandBackend,
+        fleet: Fleet,
+        wiring: Wiring,
+        target: Target,
+        previous: "ServedBackend | None" = None,
+    ) -> None:
+        self._backend = backend
+        self._earlier: list[OnDemandBackend] = [] if previous is None else previous.backends
+        self._fleet = fleet
+        self._wiring = wiring
+        self._target = target
+        self._endpoints: dict[str, CountedEndpoint] = {}
+
+    @property
+    def backends(self) -> list[OnDemandBackend]:
+        """The backend, and those before it that still have requests."""
+        self._earlier = [each for each in self._earlier if not each.closed.is_set()]
+        return [self._backend, *self._earlier]
+
+    async def closed(self) -> None:
+        """Return when none of them will have a request any more."""
+        for each in self.backends:
+            await each.closed.wait()
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait."""
+        return sum(each.waiting for each in self.backends)
+
+    @property
+    def slots(self) -> int:
+        """Calls that one server runs at once; 0: any number."""
+        return self._backend.max_in_flight
+
+    @property
+    def call_seconds(self) -> float | None:
+        """How long a call takes."""
+        return self._backend.call_seconds
+
+    def why_not(self, address: str) -> str:
+        """Why this address cannot be one of the backend."""
+        return self._wiring.why_not(address)
+
+    async def is_ready(self, address: str) -> bool:
+        """Whether the server there answers that it is ready."""
+        connector = self._wiring.connect(address)
+        try:
+            async with asyncio.timeout(ASKED_SECONDS):
+                return await is_ready(self._backend.protocol, connector, replace(self._target, address=address))
+        except TimeoutError:
+            return False
+        finally:
+            await connector.close()
+
+    def add(self, address: str, use: Use | None = None) -> Use:
+        """Send calls there. `use`: how it was used so far, if it is not a new server."""
+        endpoint = self._wiring.endpoint(address)
+        assert isinstance(endpoint, CountedEndpoint)
+        self._endpoints[address] = endpoint
+        if use is not endpoint:
+            endpoint.renew(self._fleet.settings.calls_per_server)
+            endpoint.note_answer()
+        endpoint.on_limit = lambda: self._used_up(address)
+        for each in self.backends:
+            each.add(endpoint)
+        return endpoint
+
+    def _used_up(self, address: str) -> None:
+        self.remove(address)
+        self._fleet.call_waits()
+
+    def remove(self, address: str) -> None:
+        """Send no more calls there."""
+        endpoint = self._endpoints.pop(address, None)
+        if endpoint is not None:
+            endpoint.on_limit = None
+            for each in self.backends:
+                each.remove(endpoint)
+            self._wiring.release(endpoint)
+
+    def fail_waiting(self, text: str, detail: str) -> None:
+        """Fail all calls that wait."""
+        for each in self.backends:
+            each.fail_waiting(text, detail)
+
+
+class FleetStarter:
+    """A fleet as its backend sees it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    @property
+    def starts(self) -> int:
+        """How many servers were started."""
+        return self.fleet.starts
+
+    @property
+    def failures(self) -> int:
+        """How many of them failed."""
+        return self.fleet.failures
+
+    def reports(self) -> list[ServerReport]:
+        """The servers that are there."""
+        return self.fleet.reports()
+
+    def call_waits(self) -> None:
+        """A call waits for a server."""
+        self.fleet.call_waits()
+
+    async def failure_at(self, address: str) -> ServerFailure | None:
+        """Why the server there is gone."""
+        found = await self.fleet.failure_at(address)
+        return None if found is None else ServerFailure(found.text, found.detail)
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether a server would be started, and the last start has not failed."""
+        return self.fleet.can_serve
+
+
+class Fleets:
+    """The fleets of a gateway, those included whose backends are gone and whose last jobs end."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._current: dict[str, tuple[str, Fleet, ServedBackend]] = {}
+        """By the name of the backend: what its jobs are started from, its fleet, and the backend."""
+        self._retired: set[Fleet] = set()
+        self._states: dict[Path, StateFile] = {}
+
+    def take_over(
+        self, configs: Mapping[str, BackendConfig], served: Mapping[str, tuple[OnDemandBackend, Wiring, Target]]
+    ) -> None:
+        """Serve these backends from now on. Fleets that nobody needs any more end after their last calls."""
+        for name in [each for each in self._current if each not in served]:
+            self._retire(name)
+        for name, (backend, wiring, target) in served.items():
+            config = configs[name]
+            assert config.servers is not None
+            settings = settings_of(name, config.servers)
+            fits = fitting(settings, (config.protocol, config.tls, settings.state))
+            if name in self._current and self._current[name][0] != fits:
+                self._retire(name)
+            if name in self._current:
+                _, fleet, previous = self._current[name]
+                fleet.resize(settings)
+                consumer = ServedBackend(backend, fleet, wiring, target, previous)
+            else:
+                state = self._states.setdefault(settings.state, StateFile(settings.state))
+                fleet = Fleet(settings, fits, state, open_engine, self._clock)
+                consumer = ServedBackend(backend, fleet, wiring, target)
+            self._current[name] = fits, fleet, consumer
+            backend.starter = FleetStarter(fleet)
+            fleet.attach(consumer)
+            fleet.start()
+
+    def _retire(self, name: str) -> None:
+        _, fleet, consumer = self._current.pop(name)
+        fleet.retire()
+        self._retired.add(fleet)
+        spawn(self._end(fleet, consumer))
+
+    async def _end(self, fleet: Fleet, consumer: ServedBackend) -> None:
+        await consumer.closed()
+        await fleet.retired()
+        if fleet in self._retired:
+            self._retired.discard(fleet)
+            await fleet.close()
+
+    async def close(self) -> None:
+        """End all jobs that are not kept."""
+        fleets = [*(fleet for _, fleet, _ in self._current.values()), *self._retired]
+        self._current.clear()
+        self._retired.clear()
+        await asyncio.gather(*(each.close() for each in fleets))
+        for state in self._states.values():
+            state.close()
+        self._states.clear()
+
+
+def settings_of(name: str, config: ServersConfig) -> ServersSettings:
+    """The settings of the servers of the backend `name`."""
+    resources = config.resources
+    return ServersSettings(
+        backend=name,
+        engine=config.engine,
+        command=(config.script,) if config.script is not None else config.command or (),
+        is_script=config.script is not None,
+        state=Path(config.state) if config.state is not None else state_folder(name),
+        directory=None if config.directory is None else Path(config.directory),
+        min=config.min,
+        max=config.max,
+        idle=config.idle,
+        start_timeout=config.start_timeout,
+        calls_per_server=config.calls_per_server,
+        resources=Resources(
+            resources.cpus, resources.gpus, resources.memory, resources.seconds, tuple(resources.options)
+        ),
+        keep=config.keep,
+    )
+
+
+def open_engine(settings: ServersSettings) -> tuple[Engine, float]:
+    """The engine, and the seconds between two questions to it.
+
+    Raises:
+        EngineError: it is not there, or cannot be used.
+    """
+    try:
+        module = import_module(f"gateway.servers.engines.{settings.engine}")
+    except ImportError as error:
+        raise EngineError(f"{settings.engine}: {error}") from error
+    return module.start(settings), getattr(module, "POLL_SECONDS", 2.0)

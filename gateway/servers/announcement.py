@@ -1,0 +1,69 @@
+"""How a server tells its address: by one line `http://HOST:PORT` in a file `url-*.txt` in the folder of its job.
+
+This is what UM-Bridge's job scripts do. A file without a line end may still be written, and is read again later, unless
+it stays as it is.
+"""
+
+import re
+from pathlib import Path
+
+from gateway.core.frozen import frozen
+
+PATTERN = "url-*.txt"
+MOST_BYTES = 1024
+MOST_FILES = 16
+
+# A host name or an IPv4 address (RFC 1123, section 2.1), or an IPv6 address in brackets.
+_LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])):([0-9]{1,5})/?")
+
+
+@frozen
+class Announcement:
+    """What the files of a job say: `address` (HOST:PORT), or why there is none; both empty if nothing is there yet."""
+
+    address: str = ""
+    fault: str = ""
+    unfinished: str = ""
+    """An address whose line has no end: it may still be written."""
+
+
+NOTHING = Announcement()
+
+
+def announced(folder: Path) -> Announcement:
+    """What the files in `folder` announce. The first address, by the names of the files, counts."""
+    faults, unfinished = [], ""
+    for file in sorted(folder.glob(PATTERN))[:MOST_FILES]:
+        try:
+            if not file.is_file():  # opening a named pipe would wait for its writer
+                faults.append(f"{file.name} is not a regular file")
+                continue
+            with file.open("rb") as opened:
+                content = opened.read(MOST_BYTES + 1)
+        except OSError as error:
+            faults.append(f"{file.name} cannot be read: {error.strerror}")
+            continue
+        found = read(content)
+        if found.address:
+            return found
+        unfinished = unfinished or found.unfinished
+        if found.fault:
+            faults.append(f"{file.name} {found.fault}")
+    return Announcement(fault="; ".join(faults), unfinished=unfinished)
+
+
+def read(content: bytes) -> Announcement:
+    """What the content of one file announces."""
+    if not content.strip():
+        return NOTHING
+    if len(content) > MOST_BYTES:
+        return Announcement(fault=f"has more than {MOST_BYTES} bytes; expected one line http://HOST:PORT")
+    text = content.decode("ascii", "replace")
+    line, end, rest = text.partition("\n")
+    found = _LINE.fullmatch(line.strip())
+    if found is None or not 0 < int(found[2]) < 65536 or rest.strip():
+        if not end and len(line) < 8:
+            return NOTHING  # such as "http:/"
+        return Announcement(fault=f"has {text.strip()[:80]!r}; expected one line http://HOST:PORT")
+    address = f"{found[1]}:{int(found[2])}"
+    return Announcement(address=address) if end else Announcement(unfinished=address)
