@@ -263,6 +263,8 @@ class Fleet:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._consumer is not None:  # such as a question for a list of models, whose client has gone
+            self._consumer.fail_waiting("the gateway stops", "")
         if not self.settings.keep or self._is_retired:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):

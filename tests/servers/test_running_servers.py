@@ -356,15 +356,13 @@ async def test_the_example_of_the_page_serves(tmp_path: Path) -> None:
     assert not processes(tmp_path)
 
 
-OTHER = "max: 1, start_timeout: 0.5"
-
-
 async def test_a_state_folder_has_one_gateway_at_a_time(tmp_path: Path) -> None:
     job_script(tmp_path)
     with messages() as lines:
-        async with running(config(tmp_path, "min: 1, start_timeout: 60")), running(config(tmp_path, OTHER)) as second:
-            await lines.until("is in use by another gateway")
-            async with client(second) as http:
+        async with running(config(tmp_path, "min: 1")):
+            await lines.until("is submitted to the engine process")
+            text = config(tmp_path, "max: 1, start_timeout: 0.5")
+            async with running(text) as second, client(second) as http:
                 reply = await http.post("/Evaluate", json=EVALUATE)
                 assert reply.status_code >= 500
                 assert "is in use by another gateway" in reply.text
@@ -408,8 +406,37 @@ async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_pat
     waiting, _, rest = SCRIPT.partition("until ")
     job_script(tmp_path, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
     async with running(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
-        calls = [{"name": "posterior", "input": [[1.0, float(each)]], "config": {}} for each in range(8)]
+        calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
         replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
         assert [each.status_code for each in replies] == [200] * 8, replies[0].text
         assert len({each.text for each in replies}) == 8
     assert not processes(tmp_path)
+
+
+async def test_a_job_whose_watcher_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    job_script(tmp_path)
+    with messages() as lines:
+        async with running(config(tmp_path)) as gateway, client(gateway) as http:
+            first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
+            for each in processes(tmp_path):
+                if b"watcher.py" in command(each):
+                    os.kill(each, signal.SIGKILL)
+            await lines.until("is not known to the engine any more")
+            assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
+            assert first not in processes(tmp_path)
+    assert not processes(tmp_path)
+
+
+async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path: Path) -> None:
+    job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
+    with messages() as lines:
+        async with running(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+            calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(8)]
+            calls += [asyncio.ensure_future(http.get("/Info")) for _ in range(8)]
+            await lines.until("is submitted to the engine process")
+            for each in calls:
+                each.cancel()
+            await asyncio.wait(calls)
+    assert gateway.backends["lab"].waiting == 0  # type: ignore[attr-defined]
+    assert not processes(tmp_path)
+    assert not list((tmp_path / "state/jobs").iterdir())
