@@ -273,6 +273,8 @@ class Fleet:
                 left = ", ".join(each.label for each in self._servers.values())
                 text = "backend %r: jobs are left that the next gateway will end: %s (%s)"
                 log.error(text, self.settings.backend, left, error or "no time left")
+        elif self._busy:  # what is being submitted now is kept, too
+            await asyncio.wait(self._busy, timeout=5.0)
         for task in self._busy:
             task.cancel()
         if self._busy:
@@ -322,8 +324,8 @@ class Fleet:
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started for a call, and the last start has not failed."""
-        return not self._failed_in_a_row and not self._engine_error
+        """Whether a server would be started for a call now: after a failed start not before the next one is due."""
+        return self._clock() >= self._start_at
 
     def reports(self) -> list[ServerReport]:
         """All servers whose jobs are not over."""
@@ -357,7 +359,7 @@ class Fleet:
     def _pause(self) -> float:
         waiting = 0 if self._consumer is None else self._consumer.waiting
         changing = any(each.phase is not ServerPhase.SERVING for each in self._servers.values())
-        return FAST if waiting or changing else min(SLOW, self._poll)
+        return max(FAST, self._poll / 5) if waiting or changing else min(SLOW, self._poll)
 
     async def _turn(self) -> None:
         if not await self._is_open():
@@ -367,8 +369,7 @@ class Fleet:
             await self._ask()
         for server in list(self._servers.values()):
             self._log_output(server)
-            if server.phase is ServerPhase.STARTING:
-                await self._look_for(server)
+        await asyncio.gather(*(self._look_for(each) for each in self._in(ServerPhase.STARTING)))
         for server in list(self._servers.values()):
             self._check(server)
         self._size()
