@@ -437,7 +437,7 @@ async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path:
             for each in calls:
                 each.cancel()
             await asyncio.wait(calls)
-    assert gateway.backends["lab"].waiting == 0  # type: ignore[attr-defined]
+    assert gateway.backends["lab"].waiting == 0
     assert not processes(tmp_path)
     assert not list((tmp_path / "state/jobs").iterdir())
 
