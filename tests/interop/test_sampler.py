@@ -1,4 +1,4 @@
-"""Eight chains of tinyDA on an empty HyperQueue cluster, with the files that docs/hpc.md tells a scientist to take."""
+"""Eight chains of tinyDA on an empty cluster, with the files that docs/hpc.md tells a scientist to take."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from gateway.servers.engines.hyperqueue import PythonClient
 from tests.documents.pages import ROOT
 from tests.interop.processes import clean_environment, eventually, free_port, start_gateway
 from tests.peers.build import require
-from tests.servers.clusters import hyperqueue_cluster
+from tests.servers.clusters import hyperqueue_cluster, slurm_cluster, slurm_is_missing
 from tests.servers.jobs import processes_with
 
 EXAMPLES = ROOT / "config/examples"
@@ -52,7 +52,7 @@ class Seen:
     calls: dict[str, int] = field(default_factory=dict)
 
 
-def alive(directory: Path) -> int:
+def alive_on_hyperqueue(directory: Path) -> int:
     """The jobs of a cluster that are not over, as HyperQueue itself counts them; their ids are 1, 2, 3, ..."""
 
     async def ask() -> int:
@@ -66,8 +66,31 @@ def alive(directory: Path) -> int:
     return asyncio.run(ask())
 
 
+def alive_on_slurm() -> int:
+    """The jobs that wait or run, as SLURM counts them."""
+    listed = subprocess.run(["squeue", "--noheader", "--format=%i"], capture_output=True, text=True, check=True)
+    return len(listed.stdout.split())
+
+
 @contextmanager
-def watched(directory: Path, admin: str) -> Iterator[Seen]:
+def hyperqueue(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    with hyperqueue_cluster(CORES) as directory:
+        monkeypatch.setenv("HQ_SERVER_DIR", str(directory))
+        yield lambda: alive_on_hyperqueue(directory)
+
+
+@contextmanager
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    if reason := slurm_is_missing():
+        pytest.skip(reason)
+    with slurm_cluster(CORES) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield alive_on_slurm
+
+
+@contextmanager
+def watched(alive: Callable[[], int], admin: str) -> Iterator[Seen]:
     seen, done = Seen(), threading.Event()
 
     def look() -> None:
@@ -75,7 +98,7 @@ def watched(directory: Path, admin: str) -> Iterator[Seen]:
             with urllib.request.urlopen(f"http://{admin}/status", timeout=10) as reply:
                 servers = json.load(reply)["backends"]["lab"]["servers"]
             seen.calls |= {each["name"]: each["calls"] for each in servers}
-            seen.jobs.append(alive(directory))
+            seen.jobs.append(alive())
 
     looking = threading.Thread(target=look)
     looking.start()
@@ -99,8 +122,11 @@ def run(folder: Path, *words: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("engine", [hyperqueue, slurm], ids=lambda each: each.__name__)
 def test_chains_on_an_empty_cluster_are_those_of_direct_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Callable[[pytest.MonkeyPatch], AbstractContextManager[Callable[[], int]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lab, programs = tmp_path / "lab", tmp_path / "bin"
     shutil.copytree(EXAMPLES / "hpc", lab)
@@ -113,21 +139,20 @@ def test_chains_on_an_empty_cluster_are_those_of_direct_evaluation(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     addresses = {"127.0.0.1:4242": f"127.0.0.1:{free_port()}", "127.0.0.1:9090": f"127.0.0.1:{free_port()}"}
     science, admin = addresses.values()
-    text = re.sub(r"127\.0\.0\.1:\d+", lambda at: addresses[at[0]], (EXAMPLES / "hyperqueue.yaml").read_text())
+    text = re.sub(r"127\.0\.0\.1:\d+", lambda at: addresses[at[0]], (EXAMPLES / f"{engine.__name__}.yaml").read_text())
     text = re.sub(r"idle: \d+", f"idle: {IDLE}", text)
     assert f"max: {MOST} " in text
-    with hyperqueue_cluster(CORES) as directory:
-        monkeypatch.setenv("HQ_SERVER_DIR", str(directory))
+    with engine(monkeypatch) as alive:
         gateway = start_gateway(text, tmp_path / "gateway", Path(sys.executable))
         try:
-            assert alive(directory) == 0
-            with watched(directory, admin) as seen:
+            assert alive() == 0
+            with watched(alive, admin) as seen:
                 printed = run(lab, "sample.py", f"http://{science}", HOME=home)
                 assert printed.splitlines()[-1].startswith("(8, 51, 2) mean ")
             assert max(seen.jobs) == MOST
             assert len(seen.calls) == MOST
             assert all(each > 0 for each in seen.calls.values())
-            assert eventually(lambda: alive(directory) == 0, 30), gateway.output()
+            assert eventually(lambda: alive() == 0, 30), gateway.output()
             assert not processes_with("UMBRIDGE_LOADBALANCER_COMM_FILEDIR")
         finally:
             gateway.stop()
