@@ -1,4 +1,4 @@
-"""Eight chains of tinyDA at once: `python sample.py http://127.0.0.1:4242`. Writes them to chains.npy."""
+"""Eight chains of tinyDA at once: `python sample.py http://127.0.0.1:4242 [DRAWS]`. Writes them to chains.npy."""
 
 import sys
 from functools import partial
@@ -37,6 +37,7 @@ def model(url):
 
 
 if __name__ == "__main__":
-    found = chains(partial(model, sys.argv[1]))
+    url, draws = sys.argv[1], int((*sys.argv, DRAWS)[2])
+    found = chains(partial(model, url), draws)
     numpy.save("chains.npy", found)
-    print(found.shape, "mean", found[:, DRAWS // 5 :].mean((0, 1)).round(1))
+    print(found.shape, "mean", found[:, draws // 5 :].mean((0, 1)).round(1))
