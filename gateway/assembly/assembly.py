@@ -484,7 +484,10 @@ class Assembly:
         controlling: frozenset[str],
     ) -> Router:
         routes = [self._route(config, configs, clients) for config in configs]
-        models = {name: BackendModels(each.handler, self._clock) for name, each in self._backend_sides.items()}
+        models = {
+            name: BackendModels(each.handler, self._clock, first_wait=self._first_list_seconds(name))
+            for name, each in self._backend_sides.items()
+        }
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
         listed = [each for config in configs for each in self._listed(config, clients, models)]
@@ -500,6 +503,11 @@ class Assembly:
                 ServerExtensions(info, extended, own_extensions, controlling)
             )
         return Router(routes, server, joined_versions(clients), controlling)
+
+    def _first_list_seconds(self, name: str) -> float | None:
+        """How long to wait for a backend's first list of models, if its first server has to be started for it."""
+        servers = self.config.backends[name].servers
+        return None if servers is None else servers.start_timeout
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
         """The routes, each with the extensions that the servers behind it may have."""

@@ -6,7 +6,8 @@ the listed route really takes. For clients of tensor protocols each model is fol
 if it supports the derivative.
 
 Backends' lists are remembered for a minute. A listing waits at most SECONDS_WAITED for a backend and else shows what
-was last known, so it never fails because a backend is down.
+was last known, so it never fails because a backend is down. It waits longer for the first list of a backend whose
+servers have to be started.
 """
 
 import asyncio
@@ -44,11 +45,14 @@ class Remembered(Generic[Known]):
         nothing: Known,
         clock: Callable[[], float],
         wait: float = SECONDS_WAITED,
+        first_wait: float | None = None,
     ) -> None:
+        """`wait`: the seconds that `get` waits; `first_wait`: those before the first answer, if they are others."""
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
         self._wait = wait
+        self._first_wait = first_wait
         self._known = nothing
         self._fresh_until = 0.0
         self._fetching: asyncio.Task[None] | None = None
@@ -60,7 +64,8 @@ class Remembered(Generic[Known]):
         """The answer. It is fetched if unknown or old; if that fails or takes too long, the last known one is
         returned. The backend may be found to be up again by this very question, which makes it forgotten: then it is
         asked once more."""
-        deadline = asyncio.get_running_loop().time() + self._wait
+        wait = self._wait if self._first_wait is None else self._first_wait
+        deadline = asyncio.get_running_loop().time() + wait
         forgotten = self._times_forgotten
         await self._ask_if_old(deadline)
         if self._times_forgotten != forgotten:
@@ -99,14 +104,21 @@ class Remembered(Generic[Known]):
         if is_current:
             self.error = None
             self._known = cast(Known, answer)
+            self._first_wait = None
             self._fresh_until = self._clock() + SECONDS_KEPT
 
 
 class BackendModels(Remembered[tuple[ModelEntry, ...]]):
     """A backend's own list of models."""
 
-    def __init__(self, backend: Handler, clock: Callable[[], float], wait: float = SECONDS_WAITED) -> None:
-        super().__init__(backend, Operation.MODELS, (), clock, wait)
+    def __init__(
+        self,
+        backend: Handler,
+        clock: Callable[[], float],
+        wait: float = SECONDS_WAITED,
+        first_wait: float | None = None,
+    ) -> None:
+        super().__init__(backend, Operation.MODELS, (), clock, wait, first_wait)
 
 
 @frozen

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import access_log, codecs, crowd, gathered, keys, memory, metrics, protection, stall, table
+from tests.benchmarks import access_log, codecs, crowd, gathered, keys, memory, metrics, mixed, protection, stall, table
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -68,6 +68,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for way in gathered.measure(Path(folder), options.rounds):
                 print(way.shown(), flush=True)
+    if options.rows in mixed.TITLE:
+        print(f"\n{mixed.heading()}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            for load in mixed.measure(Path(folder), options.rounds):
+                print(load.shown(), flush=True)
+    if options.rows in mixed.OVERHEAD_TITLE:
+        print(f"\n{mixed.overhead_heading()}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            for cost in mixed.overheads(Path(folder)):
+                print(cost.shown(), flush=True)
     if weighed:
         print(f"\n{_peak().shown()}")
     if ticked:

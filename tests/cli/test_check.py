@@ -15,7 +15,9 @@ SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
-def test_shipped_configurations_are_valid(path: Path) -> None:
+def test_shipped_configurations_are_valid(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").symlink_to(ROOT / "config/examples/hpc")
+    monkeypatch.setenv("HOME", str(tmp_path))
     for named in ([str(path)], ["--config", str(path)]):
         result = gateway("check", *named)
         assert (result.exit_code, result.output) == (0, "")

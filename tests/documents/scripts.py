@@ -17,7 +17,7 @@ from tests.interop.processes import free_port
 
 SERVING = re.compile(r"(?:\.venv/bin/)?gateway (?:serve|record) ")
 """Commands that go on until they are stopped."""
-NOT_HERE = ("docker", "helm", "kind", "kubectl", "make", ".venv/bin/python")
+NOT_HERE = ("docker", "helm", "hq", "kind", "kubectl", "make", "pip", "python", ".venv/bin/python", "ssh")
 """Programs whose lines `test_clusters.py` and `command_lines.py` check."""
 
 

@@ -36,6 +36,8 @@ RUN = [block for block in blocks_without_output() if script_of(block)]
 OWN_TESTS = {
     ("docs/discovery.md", "/path/to/server"): "test_the_script_of_a_job_announces_its_server",
     ("docs/discovery.md", "curl -X POST"): "test_a_server_registers",
+    ("docs/hpc.md", "mkdir"): "test_the_files_for_a_cluster_are_served",
+    ("docs/hpc.md", "gateway serve"): "test_the_files_for_a_cluster_are_served",
     ("docs/record-and-replay.md", "gateway replay"): "test_what_is_recorded_is_replayed",
     ("docs/security.md", "openssl req"): "test_the_certificate_for_a_trial_is_right_for_clients",
 }
@@ -189,3 +191,16 @@ def test_the_certificate_for_a_trial_is_right_for_clients(tmp_path: Path) -> Non
         for host in ("127.0.0.1", "localhost"):
             line = f"curl -s --cacert tls.crt --resolve localhost:{port}:127.0.0.1 https://{host}:{port}/v2/health/live"
             assert json.loads(here.run_as_it_is(line)) == {"live": True}
+
+
+@pytest.mark.parametrize("engine", ["hyperqueue", "slurm"])
+def test_the_files_for_a_cluster_are_served(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/interop/test_sampler.py and tests/servers start servers with them."""
+    page = "docs/hpc.md"
+    monkeypatch.setitem(ENVIRON, "HOME", str(tmp_path))
+    here = shell(tmp_path, page)
+    here.run_as_it_is(the_block(page, "mkdir").text.replace("hyperqueue.yaml", f"{engine}.yaml"))
+    served = tmp_path / "lab/gateway.yaml"
+    served.write_text(here.here(served.read_text()))
+    with serving(here, lines_here(the_block(page, "gateway serve"))[0]):
+        pass

@@ -87,6 +87,8 @@ TABLE = (
     Peer("beside", ("tritonclient[grpc]==2.73.0", *DEPENDENCIES), options=("--editable", ".")),
     # gRPC's own clients of health and reflection; tritonclient pins an older protobuf.
     Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
+    # The last tinyDA that does not need ray; arviz 0.18 needs this matplotlib.
+    Peer("sampler", ("tinyda==0.9.18", "arviz==0.18.0", "matplotlib==3.9.4", "numpy==1.26.4", "umbridge==1.2.10")),
     Peer("pymc", ("pymc==5.28.5", "umbridge==1.2.10")),
     Peer("kubemo", ("kubemo==0.0.dev2", "numpy==2.4.6", "pillow==13.0.0")),
     # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.

@@ -19,14 +19,14 @@ BOTH = frozenset({"tensors", "points"})
 class Lab:
     """A backend's list of `name` or `name:version`, and the clock."""
 
-    def __init__(self, *names: str, wait: float = SECONDS_WAITED) -> None:
+    def __init__(self, *names: str, wait: float = SECONDS_WAITED, first_wait: float | None = None) -> None:
         self.names: Sequence[str] = names
         self.down = False
         self.recovers = False  # with the next answer, which makes the list forgotten
         self.asked = 0
         self.now = 0.0
         self.answers: asyncio.Future[None] | None = None
-        self.models = BackendModels(self._answer, lambda: self.now, wait)
+        self.models = BackendModels(self._answer, lambda: self.now, wait, first_wait)
 
     async def _answer(self, request: Request) -> Answer:
         self.asked += 1
@@ -196,6 +196,20 @@ def claiming(lab: Lab, model: str, *operations: Operation, error: Exception | No
         return frozenset(operations)
 
     return Listed(Conditions(model=model), BOTH, lab.models, None, claims)
+
+
+async def test_a_backend_that_has_to_be_started_is_waited_for_until_its_first_answer() -> None:
+    lab = Lab("a", wait=0.0, first_wait=60.0)
+    lab.answers = asyncio.get_running_loop().create_future()
+    asked = asyncio.ensure_future(names([lab.listed("*")]))
+    await settle()
+    assert not asked.done()
+    lab.answers.set_result(None)
+    assert await asked == ["a"]
+    lab.now += SECONDS_KEPT + 1
+    lab.answers = asyncio.get_running_loop().create_future()  # it has ended, and starts again
+    assert await names([lab.listed("*")]) == ["a"]
+    lab.answers.set_result(None)
 
 
 async def test_tensor_clients_see_the_companions_that_a_model_claims() -> None:

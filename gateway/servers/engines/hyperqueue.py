@@ -352,7 +352,9 @@ class HyperQueueEngine:
         """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
         asked. Raises EngineError if neither client nor command is there."""
         self._lease = lease
-        self._places = _Places(directory or Path(os.environ.get("HQ_SERVER_DIR") or Path.home() / ".hq-server"))
+        if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
+            directory = Path(named)
+        self._places = _Places(directory or Path.home() / ".hq-server")
         command = HqCommand(directory) if shutil.which("hq") else None
         if client is None and importlib.util.find_spec("hyperqueue") is not None:
             client = PythonClient(directory)
