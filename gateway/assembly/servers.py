@@ -157,7 +157,7 @@ class FleetStarter:
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started, and the last start has not failed."""
+        """Whether a server would be started for a call now."""
         return self.fleet.can_serve
 
 
