@@ -8,8 +8,9 @@ need not have the gateway. In FOLDER are
 - `lease`: the seconds within which the gateway changes this file (or `keep`, if it need not), and anything that
   changes. A lease that is removed ends the job at once; one that is not renewed in time ends it because the gateway is
   dead.
-- `state.json`, which the watcher writes: `host`, `started`, and when the job is over `ended` (seconds since 1970),
-  `why` (a Why), `exit_code` and `signal`. While the job runs, the file's time changes every few seconds.
+- `state.json`, which the watcher writes: `host`, `started`, `ending` (a Why) while it ends the job, and when that is
+  over `ended` (seconds since 1970), `why` (a Why), `exit_code` and `signal`. While the job runs, the file's time
+  changes every few seconds.
 
 A job runs once. If the engine starts it again after its node died, it ends at once: the gateway has replaced it.
 """
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 STARTED = "started"
+ENDING = "ending"
 ENDED = "ended"
 
 
@@ -204,6 +206,7 @@ def watch(folder: Path) -> int:
             beat = now
             with contextlib.suppress(OSError):
                 os.utime(folder / "state.json")
+    write_state(folder, **state, **{ENDING: why})
     return over(why, run.end(HURRY if why == Why.ENGINE else GRACE))
 
 

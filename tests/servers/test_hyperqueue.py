@@ -60,10 +60,15 @@ async def test_a_job_that_fails_says_how(engine: Engine, tmp_path: Path, script:
     assert (await until_state(engine, id_, JobState.FAILED)).reason == reason
 
 
-async def test_a_script_that_cannot_be_started_says_why(engine: Engine, tmp_path: Path) -> None:
-    asked = job(tmp_path, "")
+async def test_a_script_need_not_be_executable(engine: Engine, tmp_path: Path) -> None:
+    asked = job(tmp_path, "echo done")
     (tmp_path / "job.sh").chmod(0o600)
-    id_ = await engine.submit(asked)
+    await until_state(engine, await engine.submit(asked), JobState.ENDED)
+    assert (tmp_path / "output").read_text() == "done\n"
+
+
+async def test_a_command_that_cannot_be_started_says_why(engine: Engine, tmp_path: Path) -> None:
+    id_ = await engine.submit(Job("model", (str(tmp_path),), False, tmp_path, tmp_path / "output"))
     assert "Permission denied" in (await until_state(engine, id_, JobState.FAILED)).reason
 
 

@@ -2,7 +2,7 @@
 
 The Python client can submit jobs and count how they ended, and no more. So each job runs under a watcher
 (`gateway.servers.lease_watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
-the same reports. Engine and watcher meet in a folder of the job's, within the job's working folder.
+the same reports. Engine and watcher meet in a folder beside the file for the job's output.
 """
 
 import asyncio
@@ -27,11 +27,13 @@ from typing import Any, Protocol
 from gateway.core.tasks import outlived_by, spawn
 from gateway.servers import lease_watcher
 from gateway.servers.commands import ended, run
-from gateway.servers.engine import EngineError, Job, JobReport, JobState
+from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
 from gateway.servers.lease_watcher import Why
 
 log = logging.getLogger(__name__)
 
+POLL_SECONDS = 1.0
+"""Seconds between two questions for reports."""
 REQUIRES = "HyperQueue's Python client (pip install 'inference-gateway[hpc]') or its command `hq`"
 
 CLIENT = Path(lease_watcher.__file__).with_name("hyperqueue_client.py")
@@ -52,9 +54,12 @@ class HyperQueueSettings(Protocol):
     @property
     def directory(self) -> Path | None: ...
 
+    @property
+    def keep(self) -> bool: ...
+
 
 def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
-    return HyperQueueEngine(settings.directory)
+    return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE)
 
 
 # What is asked of HyperQueue
@@ -87,7 +92,7 @@ IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
 def request(job: Job) -> HyperQueueRequest:
     """What `job` asks: what its options say, else its script, else its Resources.
 
-    Raises EngineError for an option that the Python client lacks: a server without what it asked for is no service.
+    Raises RefusedError for an option that the Python client lacks: a server without what it asked for is no service.
     """
     wanted = job.resources
     asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
@@ -109,14 +114,14 @@ def directives(script: Path) -> list[str]:
         with script.open("rb") as file:
             lines = file.read(SCRIPT).decode("utf-8", "replace").splitlines()
     except OSError as error:
-        raise EngineError(f"hyperqueue: cannot read the job script {script}: {error.strerror}") from None
+        raise RefusedError(f"hyperqueue: cannot read the job script {script}: {error.strerror}") from None
     options: list[str] = []
     for line in itertools.takewhile(lambda each: not each or each.startswith("#"), map(str.strip, lines)):
         if line.startswith("#HQ "):
             try:
                 options += shlex.split(line.removeprefix("#HQ "))
             except ValueError as error:
-                raise EngineError(f"hyperqueue: {script}: {line}: {error}") from None
+                raise RefusedError(f"hyperqueue: {script}: {line}: {error}") from None
     return options
 
 
@@ -145,12 +150,12 @@ def _apply(asked: HyperQueueRequest, options: Sequence[str], place: str) -> None
                 case "--priority":
                     asked.priority = int(value)
                 case _ if option not in IGNORED:
-                    raise EngineError(
+                    raise RefusedError(
                         f"hyperqueue: {place}: {option} is not supported; supported are --name, --cpus, --resource, "
                         "--nodes, --time-limit, --time-request, --priority"
                     )
         except ValueError as error:
-            raise EngineError(f"hyperqueue: {place}: {option}: {value!r}: {error}") from None
+            raise RefusedError(f"hyperqueue: {place}: {option}: {value!r}: {error}") from None
 
 
 UNITS: dict[str, float] = {
@@ -370,7 +375,7 @@ class HyperQueueEngine:
 
     async def submit(self, job: Job) -> str:
         asked = await asyncio.to_thread(request, job)
-        folder = job.folder / f".hyperqueue-{secrets.token_hex(8)}"
+        folder = job.output.parent / f"hyperqueue-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(self._prepare, folder, job, asked)
             id_ = await self._server.submit(asked, job, _start_watcher(folder))
@@ -384,6 +389,9 @@ class HyperQueueEngine:
             raise
         self._renewing = self._renewing or spawn(self._renew())
         return id_
+
+    async def find(self, names: Collection[str]) -> Mapping[str, str]:
+        return {}  # their leases end with the folders of their output, which nobody needs any more
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         known = await self._server.jobs(list(ids))
@@ -410,7 +418,7 @@ class HyperQueueEngine:
     def _prepare(self, folder: Path, job: Job, asked: HyperQueueRequest) -> None:
         folder.mkdir()
         shutil.copyfile(lease_watcher.__file__, folder / "watcher.py")
-        told = {"command": job.command, "output": str(job.output), "seconds": asked.time_limit, "asks": str(asked)}
+        told = {"command": job.program, "output": str(job.output), "seconds": asked.time_limit, "asks": str(asked)}
         (folder / "job.json").write_text(json.dumps(told), "utf-8")
         (folder / "lease").write_text(self._renewal(), "utf-8")
 
@@ -455,7 +463,8 @@ class HyperQueueEngine:
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
         ends = None if job["seconds"] is None else state[lease_watcher.STARTED] + job["seconds"]
-        return JobReport(JobState.RUNNING, "" if held else "it is being ended", state["host"], ends)
+        ending = state.get(lease_watcher.ENDING) or ("" if held else Why.CANCELLED)
+        return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, state["host"], ends)
 
     def _is_silent(self, id_: str, folder: Path) -> bool:
         with contextlib.suppress(OSError):
@@ -488,13 +497,11 @@ class HyperQueueEngine:
     def _delete(self, id_: str, folder: Path) -> None:
         """Unless its watcher is still at work, or has still to find that there is no lease."""
         state = _load(folder / "state.json")
-        if state is not None and state.get(lease_watcher.ENDED) is not None:
+        if not folder.exists() or (state is not None and state.get(lease_watcher.ENDED) is not None):
             shutil.rmtree(folder, ignore_errors=True)
             self._places.delete(id_)
 
     def _leave(self) -> None:
-        for folder in self._folders.values():
-            _rewrite(folder / "lease", "keep\n")
         for id_, folder in self._over.items():
             self._delete(id_, folder)
 

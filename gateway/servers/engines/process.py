@@ -59,7 +59,7 @@ class ProcessEngine:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         seconds = job.resources.seconds
         settings = {
-            "command": list(_runnable(job)),
+            "command": list(job.program),
             "output": str(job.output),
             "output_bytes": OUTPUT_BYTES,
             "report": str(self._folder / "{id}.json"),
@@ -83,6 +83,10 @@ class ProcessEngine:
         if seconds is not None:
             self._ends[found] = time() + seconds
         return found
+
+    async def find(self, names: Collection[str]) -> Mapping[str, str]:
+        """None."""
+        return {}
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         """What the watchers have written."""
@@ -148,13 +152,6 @@ class ProcessEngine:
                 process.stdin.close()
             process.returncode = process.poll() or 0  # no warning that it still runs: it is meant to
         self._watchers.clear()
-
-
-def _runnable(job: Job) -> tuple[str, ...]:
-    """The command; a script that is not executable is run by bash, as batch systems run theirs by its first line."""
-    if job.is_script and not os.access(job.command[0], os.X_OK):
-        return ("bash", *job.command)
-    return job.command
 
 
 async def _ended(pid: int, seconds: float) -> None:
