@@ -234,7 +234,11 @@ class PythonClient:
         return {each: Counts(*counts) for each, counts in answer.items()}
 
     async def close(self) -> None:
-        await self._end()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()  # a question that is being answered ends
+        async with self._turn:
+            await self._end()
 
     async def _ask(self, what: str, **rest: Any) -> Any:
         # Whoever asked may be cancelled; the answer has to be taken off the pipe all the same.
