@@ -25,7 +25,6 @@ REPEATED = {
     "ConnectionObserver": "one per transport: what a ClientConnection tells its owner",
     "ErrorCode": "the word of the specifications of HTTP/2 and of MIP",
     "HeadReader": "one per version of HTTP",
-    "Job": "what an engine runs, and one run of `gateway bench`",
     "Payload": "each protocol's own word for the form of the tensors in a message",
     "Pool": "one per transport: the connections to one endpoint",
     "Request": "GraphPipe's schema has a table of this name",

@@ -392,6 +392,10 @@ class Fleet:
         return True
 
     def _engine_failed(self, error: EngineError) -> None:
+        if isinstance(error, RefusedError):  # what it needs is not there
+            self._note_failure(JobFailure(str(error)))
+            self._open_at = self._start_at
+            return
         self._engine_failures += 1
         self._open_at = self._start_at = self._clock() + back_off(self._engine_failures)
         self._asked_at = self._clock() + back_off(self._engine_failures) - self._poll

@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from gateway.app import Gateway
+from gateway.cli.options import catalog
+from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
 from gateway.servers import fleet
 from gateway.servers.engines.hyperqueue import PythonClient
@@ -259,6 +261,27 @@ async def test_a_job_that_the_engine_refuses(cluster: Cluster, tmp_path: Path) -
         assert "3 servers in a row could not be started" in reply.text
         reason = {"hyperqueue": "--partition is not supported", "slurm": "invalid partition specified: absent"}
         assert reason[cluster.engine] in reply.text
+
+
+@pytest.mark.parametrize(
+    ("engine", "what"), [("slurm", "SLURM's commands (sbatch, "), ("hyperqueue", "HyperQueue's Python client")]
+)
+async def test_an_engine_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, what: str
+) -> None:
+    """`gateway check` says so, and calls get an error soon."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("gateway.servers.engines.hyperqueue._has_client", lambda: False)
+    job_script(tmp_path)
+    text = CONFIG.replace("ENGINE", f"engine: {engine}").replace("FOLDER", str(tmp_path)).replace("KEYS", "max: 1")
+    (tmp_path / "gateway.yaml").write_text(text)
+    _, warnings = load_with_warnings(tmp_path / "gateway.yaml", catalog())
+    (warning,) = (str(each) for each in warnings if "can be started here" in str(each))
+    assert f"no server can be started here: the engine '{engine}' needs {what}" in warning
+    async with running(text) as gateway, client(gateway) as http:
+        reply = await http.post("/Evaluate", json=EVALUATE)
+        assert reply.status_code >= 500
+        assert f"it needs {what}" in reply.text
 
 
 @pytest.mark.parametrize("keep", [False, True])

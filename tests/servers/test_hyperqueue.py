@@ -243,6 +243,20 @@ async def test_a_server_that_ends_and_one_that_hangs(tmp_path: Path, monkeypatch
         await engine.close()
 
 
+async def test_an_engine_that_is_closed_while_the_server_hangs(tmp_path: Path) -> None:
+    with hyperqueue_process(1) as (process, directory):
+        engine = HyperQueueEngine(directory)
+        await engine.reports(["1"])
+        process.send_signal(signal.SIGSTOP)
+        asked = asyncio.ensure_future(engine.reports(["1"]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await engine.close()
+        process.send_signal(signal.SIGCONT)
+        with pytest.raises(EngineError, match="the client's process"):
+            await asked
+
+
 # The command `hq`: what its JSON output has, by the fields that HyperQueue's sources give it
 
 JOBS = """[

@@ -58,6 +58,14 @@ class HyperQueueSettings(Protocol):
     def keep(self) -> bool: ...
 
 
+def is_installed() -> bool:
+    return _has_client() or shutil.which("hq") is not None
+
+
+def _has_client() -> bool:
+    return importlib.util.find_spec("hyperqueue") is not None
+
+
 def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
     return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE)
 
@@ -359,14 +367,14 @@ class HyperQueueEngine:
         self, directory: Path | None, *, lease: float | None = LEASE, client: HyperQueueServer | None = None
     ) -> None:
         """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
-        asked. Raises EngineError if neither client nor command is there."""
+        asked. Raises RefusedError if neither client nor command is there."""
         self._lease = lease
         self._places = _Places(directory or Path(os.environ.get("HQ_SERVER_DIR") or Path.home() / ".hq-server"))
         command = HqCommand(directory) if shutil.which("hq") else None
-        if client is None and importlib.util.find_spec("hyperqueue") is not None:
+        if client is None and _has_client():
             client = PythonClient(directory)
         if client is None and command is None:
-            raise EngineError(f"hyperqueue: it needs {REQUIRES}; neither is there")
+            raise RefusedError(f"hyperqueue: it needs {REQUIRES}; neither is there")
         self._server: HyperQueueServer = client or command  # type: ignore[assignment]
         self._canceller = command
         self._folders: dict[str, Path] = {}

@@ -44,6 +44,10 @@ STATES = {
 """SLURM's states. Any other, such as NODE_FAIL, OUT_OF_MEMORY or PREEMPTED, is FAILED."""
 
 
+def is_installed() -> bool:
+    return shutil.which("sbatch") is not None
+
+
 def start(settings: object) -> "SlurmEngine":
     """It takes nothing from the settings: SLURM's commands find their cluster themselves."""
     return SlurmEngine()
@@ -53,9 +57,9 @@ class SlurmEngine:
     """Jobs of the cluster that SLURM's commands find: by SLURM_CONF, or as the site has set them up."""
 
     def __init__(self) -> None:
-        """Raises EngineError if SLURM's commands are not there."""
-        if shutil.which("sbatch") is None:
-            raise EngineError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
+        """Raises RefusedError if SLURM's commands are not there."""
+        if not is_installed():
+            raise RefusedError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
         self._addresses: dict[str, str] = {}
 
     async def submit(self, job: Job) -> str:
