@@ -42,10 +42,10 @@ def hyperqueue_cluster(cores: int) -> Iterator[Path]:
 
 
 @contextmanager
-def hyperqueue_process(cores: int) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
+def hyperqueue_process(cores: int, directory: Path | None = None) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
     """The same with its process, which a test may end or stop. It starts another worker for each line with a number of
     cores that it reads."""
-    folder = Path(tempfile.mkdtemp(prefix="hyperqueue-"))
+    folder = directory or Path(tempfile.mkdtemp(prefix="hyperqueue-"))
     process = subprocess.Popen(
         [sys.executable, "-c", HYPERQUEUE, str(cores), str(folder)],
         stdin=subprocess.PIPE,

@@ -390,3 +390,21 @@ async def test_an_engine_that_is_down_for_a_while(
                 await lines.until("its servers cannot be managed")
                 assert await evaluate(http) == first
             assert await evaluate(http) == first
+
+
+async def test_a_hyperqueue_server_that_is_started_anew(tmp_path: Path) -> None:
+    """It does not know the jobs of before, and counts its jobs from 1 again."""
+    with hyperqueue_process(2) as (process, directory):
+        cluster = HyperQueueCluster(process, directory)
+        cluster.script(tmp_path)
+        async with running(cluster.config(tmp_path, "max: 1")) as gateway, client(gateway) as http:
+            first = await evaluate(http)
+            assert job_of(gateway) == "1"
+            process.kill()
+            await asyncio.to_thread(process.wait)
+            with hyperqueue_process(2, directory):
+                assert await evaluate(http) != first
+                assert job_of(gateway) == "1"
+                await gateway.drain(0)
+                assert not await cluster.jobs()
+                await until_no_process_with(str(tmp_path))
