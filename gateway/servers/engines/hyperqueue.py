@@ -1,7 +1,7 @@
 """Jobs on HyperQueue, through its Python client where that is installed, else through the command `hq`.
 
 The Python client can submit jobs and count how they ended, and no more. So each job runs under a watcher
-(`gateway.servers.lease_watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
+(`gateway.servers.watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
 the same reports. Engine and watcher meet in a folder beside the file for the job's output.
 """
 
@@ -16,7 +16,6 @@ import re
 import secrets
 import shlex
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -25,10 +24,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.core.tasks import outlived_by, spawn
-from gateway.servers import lease_watcher
+from gateway.servers import watcher
 from gateway.servers.commands import ended, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
-from gateway.servers.lease_watcher import Why
+from gateway.servers.watched import how_it_ended, read_json, write_job
+from gateway.servers.watcher import Why
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ POLL_SECONDS = 1.0
 """Seconds between two questions for reports."""
 REQUIRES = "HyperQueue's Python client (pip install 'inference-gateway[hpc]') or its command `hq`"
 
-CLIENT = Path(lease_watcher.__file__).with_name("hyperqueue_client.py")
+CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
 """Seconds after which a job ends whose gateway is dead."""
 ANSWER = 30.0
@@ -429,10 +429,8 @@ class HyperQueueEngine:
 
     def _prepare(self, folder: Path, job: Job, asked: HyperQueueRequest) -> None:
         folder.mkdir()
-        shutil.copyfile(lease_watcher.__file__, folder / "watcher.py")
-        told = {"command": job.program, "output": str(job.output), "seconds": asked.time_limit, "asks": str(asked)}
-        (folder / "job.json").write_text(json.dumps(told), "utf-8")
-        (folder / "lease").write_text(self._renewal(), "utf-8")
+        shutil.copyfile(watcher.__file__, folder / "watcher.py")
+        write_job(folder, job, self._renewal(), seconds=asked.time_limit, asks=str(asked))
 
     def _renewal(self) -> str:
         return f"{'keep' if self._lease is None else self._lease} {time.time():.0f}-{next(self._numbers)}\n"
@@ -454,10 +452,10 @@ class HyperQueueEngine:
 
     def _report(self, id_: str, known: Counts | None) -> JobReport:
         folder = self._folder(id_)
-        job = _load(folder / "job.json") if folder else None
-        state = _load(folder / "state.json") if folder else None
-        if state is not None and state.get(lease_watcher.ENDED) is not None:
-            return _ended(state)
+        job = read_json(folder / "job.json") if folder else None
+        state = read_json(folder / "state.json") if folder else None
+        if state is not None and state.get(watcher.ENDED) is not None:
+            return how_it_ended(state)
         if known is None:
             return JobReport(JobState.LOST, "HyperQueue does not know this job")
         if known.failed:
@@ -474,8 +472,8 @@ class HyperQueueEngine:
         if self._is_silent(id_, folder):
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
-        ends = None if job["seconds"] is None else state[lease_watcher.STARTED] + job["seconds"]
-        ending = state.get(lease_watcher.ENDING) or ("" if held else Why.CANCELLED)
+        ends = None if job["seconds"] is None else state[watcher.STARTED] + job["seconds"]
+        ending = state.get(watcher.ENDING) or ("" if held else Why.CANCELLED)
         return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, state["host"], ends)
 
     def _is_silent(self, id_: str, folder: Path) -> bool:
@@ -485,7 +483,7 @@ class HyperQueueEngine:
             if seen != beat:
                 self._beats[id_] = (beat, time.monotonic())
                 return False
-            return time.monotonic() - since > max(self._lease or LEASE, 3 * lease_watcher.BEAT)
+            return time.monotonic() - since > max(self._lease or LEASE, 3 * watcher.BEAT)
         return False
 
     def _take_lease(self, id_: str) -> bool:
@@ -508,8 +506,8 @@ class HyperQueueEngine:
 
     def _delete(self, id_: str, folder: Path) -> None:
         """Unless its watcher is still at work, or has still to find that there is no lease."""
-        state = _load(folder / "state.json")
-        if not folder.exists() or (state is not None and state.get(lease_watcher.ENDED) is not None):
+        state = read_json(folder / "state.json")
+        if not folder.exists() or (state is not None and state.get(watcher.ENDED) is not None):
             shutil.rmtree(folder, ignore_errors=True)
             self._places.delete(id_)
 
@@ -547,32 +545,10 @@ class _Places:
         _unlink(self._path(id_))
 
 
-def _ended(state: Mapping[str, Any]) -> JobReport:
-    host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
-    if why == Why.CANCELLED:
-        return JobReport(JobState.CANCELLED, host=host)
-    if why == Why.ABANDONED:
-        return JobReport(JobState.CANCELLED, why, host)
-    if why == Why.TIME:
-        return JobReport(JobState.TIMED_OUT, why, host)
-    if why != Why.ITSELF:
-        return JobReport(JobState.FAILED, why, host)
-    if number is not None:
-        return JobReport(JobState.FAILED, f"signal {number} ({signal.strsignal(number)})", host)
-    return JobReport(JobState.FAILED, f"exit code {code}", host) if code else JobReport(JobState.ENDED, host=host)
-
-
 def _start_watcher(folder: Path) -> list[str]:
     """The watcher by this Python, if the node has it too, else by its own."""
     start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
     return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
-
-
-def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _rewrite(path: Path, text: str) -> None:
