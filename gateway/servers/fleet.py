@@ -75,6 +75,10 @@ class Use(Protocol):
         """Calls in flight, abandoned ones that are still computed included."""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, questions for metadata included."""
+
+    @property
     def calls(self) -> int:
         """Calls that it has been given."""
 
@@ -89,6 +93,10 @@ class Consumer(Protocol):
     @property
     def waiting(self) -> int:
         """Calls that wait."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no request will come any more."""
 
     @property
     def slots(self) -> int:
@@ -482,7 +490,7 @@ class Fleet:
                     count = 0
             for _ in range(count):
                 self._submit()
-        uses = [(now - each.use.last_used, each) for each in serving if each.use and not each.use.in_flight]
+        uses = [(now - each.use.last_used, each) for each in serving if each.use and each.use.is_idle]
         if waiting:
             return
         uses.sort(key=lambda pair: -pair[0])
@@ -493,8 +501,8 @@ class Fleet:
 
     @property
     def _is_replaced(self) -> bool:
-        """It was retired, and no call from before waits."""
-        return self._is_retired and (self._consumer is None or not self._consumer.waiting)
+        """It was retired, and no request from before is left."""
+        return self._is_retired and (self._consumer is None or self._consumer.is_closed)
 
     def _in(self, phase: ServerPhase) -> list[StartedServer]:
         return [each for each in self._servers.values() if each.phase is phase]
@@ -614,7 +622,7 @@ class Fleet:
                 self._drain(server, f"{use.calls} calls (servers.calls_per_server)")
             elif self._ends_soon(server):
                 self._drain(server, "its walltime is nearly over")
-        elif server.phase is ServerPhase.DRAINING and (use is None or not use.in_flight):
+        elif server.phase is ServerPhase.DRAINING and (use is None or use.is_idle):
             self._end(server, server.why)
 
     def _ends_soon(self, server: StartedServer, ahead: float = 0.0) -> bool:
@@ -631,7 +639,7 @@ class Fleet:
         server.phase, server.why = ServerPhase.DRAINING, why
         text = "backend %r: %s gets no more calls: %s"
         _lines.write(self.settings.backend, logging.INFO, text, self.settings.backend, server.label, why)
-        if server.use is None or not server.use.in_flight:
+        if server.use is None or server.use.is_idle:
             self._end(server, why)
 
     def _end(self, server: StartedServer, why: str) -> None:

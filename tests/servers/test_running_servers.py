@@ -437,6 +437,26 @@ async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path:
             for each in calls:
                 each.cancel()
             await asyncio.wait(calls)
-    assert gateway.backends["lab"].waiting == 0  # type: ignore[attr-defined]
+    assert gateway.backends["lab"].waiting == 0
     assert not processes(tmp_path)
     assert not list((tmp_path / "state/jobs").iterdir())
+
+
+async def test_a_call_whose_server_is_killed_is_sent_to_another_one_where_that_is_safe(tmp_path: Path) -> None:
+    busy, stuck = tmp_path / "busy", tmp_path / "stuck"
+    os.mkfifo(busy)
+    job_script(tmp_path, call=f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
+    stuck.touch()
+    text = config(tmp_path).replace(
+        "    protocol: umbridge\n", "    protocol: umbridge\n    safe: true\n    policies: [{retry: {attempts: 3}}]\n"
+    )
+    async with running(text) as gateway, client(gateway) as http:
+        call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
+        await asyncio.to_thread(busy.read_bytes)
+        stuck.unlink()
+        for each in processes(tmp_path):
+            if b"HTTPServer" in command(each):
+                os.kill(each, signal.SIGKILL)
+        reply = await call
+        assert reply.status_code == 200, reply.text
+    assert not processes(tmp_path)
