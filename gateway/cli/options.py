@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Coroutine
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -94,8 +95,13 @@ def catalog() -> Catalog:
     has_dnspython = find_spec("dns") is not None
     return Catalog(
         registry.protocols(), policies, frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
-        has_dnspython, find_spec("jwt") is not None, _why_not_keys, _why_not_key_set,
+        has_dnspython, find_spec("jwt") is not None, _why_not_engine, _why_not_keys, _why_not_key_set,
     )  # fmt: skip
+
+
+def _why_not_engine(name: str) -> str:
+    engine = import_module(f"gateway.servers.engines.{name}")
+    return "" if engine.is_installed() else str(engine.REQUIRES)
 
 
 def _why_not_keys(path: str) -> str:

@@ -66,6 +66,8 @@ class Catalog:
     """dnspython is installed."""
     jwt: bool = True
     """PyJWT is installed."""
+    why_not_engine: Callable[[str], str] = lambda name: ""
+    """What must be installed for the engine of this name and is not there; empty if it can be used."""
     why_not_keys: Callable[[str], str] = lambda path: ""
     """Why the file of API keys at a path cannot be used; empty if it can."""
     why_not_key_set: Callable[[str], str] = lambda path: ""

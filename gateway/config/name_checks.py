@@ -190,6 +190,9 @@ def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if backend.discovery is not None:
             text = "a backend with `servers` finds no further ones; remove one of the keys"
             yield Finding((*above[:2], "discovery"), text, at_key=True)
+        if backend.queue.wait_for_endpoints is not None:
+            text = "calls wait for servers anyway, as long as `servers.start_timeout` says; remove the key"
+            yield Finding((*above[:2], "queue", "wait_for_endpoints"), text, at_key=True)
         if (found.script is None) == (found.command is None):
             yield Finding(above, "expected either `script` or `command`", at_key=True)
         if found.max < found.min:

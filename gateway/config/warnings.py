@@ -26,6 +26,15 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
         yield Finding(("routes",), "there are no routes, so no request can be answered", at_key=True)
 
 
+def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """A warning, since a configuration may be checked on another machine than the one that reaches the cluster."""
+    for name, backend in config.backends.items():
+        missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
+        if missing:
+            text = f"no server can be started here: the engine {VALUE} needs {missing}"
+            yield Finding(("backends", name, "servers", "engine"), text)
+
+
 def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
     named = {name for route in config.routes for name in route.backends}
     for route in config.routes:
@@ -124,4 +133,5 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     access_warnings,
     unused_keys,
     tls_warnings,
+    _engines,
 )

@@ -1,5 +1,6 @@
 """What an engine is: it runs jobs, tells what became of them, and ends them. A job is one model server."""
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,6 +13,8 @@ class JobState(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    ENDING = "being ended"
+    """It takes no more calls, and some of its processes are still there."""
     ENDED = "ended"
     """It ended by itself, with exit code 0."""
     FAILED = "failed"
@@ -24,7 +27,7 @@ class JobState(Enum):
     @property
     def is_over(self) -> bool:
         """The job will not run (again)."""
-        return self not in (JobState.WAITING, JobState.RUNNING)
+        return self not in (JobState.WAITING, JobState.RUNNING, JobState.ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,15 @@ class Job:
     folder: Path
     """The working folder, which exists; nodes of a cluster must see it too."""
     output: Path
-    """The file for what the job prints, both streams."""
+    """The file for what the job prints, both streams, in a folder of the job's own, which nodes must see too."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the job gets beside those of the engine."""
     resources: Resources = Resources()
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """What to run: bash for a script that is not executable, which batch systems run all the same."""
+        return ("bash", *self.command) if self.is_script and not os.access(self.command[0], os.X_OK) else self.command
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +85,19 @@ class EngineError(Exception):
     """The engine cannot be reached, or refuses a job; the text says which engine, what was asked and its own words."""
 
 
+class RefusedError(EngineError):
+    """The engine will not run such a job: asking again is no use before its script, or the configuration, changes."""
+
+
 class Engine(Protocol):
     """Runs jobs. All methods raise EngineError; none blocks the event loop."""
 
     async def submit(self, job: Job) -> str:
         """Start `job`, at once or when the engine has room. Returns the engine's own id of it."""
+
+    async def find(self, names: Collection[str]) -> Mapping[str, str]:
+        """The ids of jobs by their names, for those whose submission was cut off by the end of a gateway. An engine
+        where such jobs end by themselves finds none."""
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         """A report for each of the ids, in one question to the engine."""

@@ -22,6 +22,7 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from time import time
@@ -31,7 +32,7 @@ from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
 from gateway.core.tasks import spawn
 from gateway.servers.announcement import announced
-from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState
+from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState, RefusedError
 from gateway.servers.settings import ServersSettings
 from gateway.servers.sizing import Demand, back_off, margin, surplus, wanted_starts
 from gateway.servers.state_file import SavedJob, StateFile
@@ -292,14 +293,14 @@ class Fleet:
             self._engine = None
 
     async def _end_all(self) -> None:
-        if self._busy:
-            await asyncio.wait(self._busy)
-        while (ids := [each.id for each in self._servers.values() if each.id]) and self._engine is not None:
-            for each in self._servers.values():
+        while (self._servers or self._busy) and self._engine is not None:
+            for each in self._servers.values():  # one that is being submitted is cancelled after that
                 each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
-            await self._engine.cancel(ids)
+            await self._engine.cancel([each.id for each in self._servers.values() if each.id])
             await self._ask()
-            if self._servers:
+            if self._busy:
+                await asyncio.wait(self._busy, timeout=self._poll)
+            elif self._servers:
                 await asyncio.sleep(self._poll)
 
     # What the backend tells and asks
@@ -323,8 +324,9 @@ class Fleet:
                     await self._ask()
                     if server.phase is ServerPhase.ENDING or server.over.is_set():
                         break
-                    await asyncio.sleep(FAST)
-        if refuses and not server.over.is_set() and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
+                    await asyncio.sleep(max(FAST, min(self._poll / 4, 0.5)))
+        is_used = server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING)
+        if refuses and is_used and server.failure is None:
             text = f"{server.label} is {server.report.state.value}, but its server takes no connections any more"
             self._fail(server, text)
             return JobFailure(text, _end_of(server.output))
@@ -398,6 +400,10 @@ class Fleet:
         return True
 
     def _engine_failed(self, error: EngineError) -> None:
+        if isinstance(error, RefusedError):  # what it needs is not there
+            self._note_failure(JobFailure(str(error)))
+            self._open_at = self._start_at
+            return
         self._engine_failures += 1
         self._open_at = self._start_at = self._clock() + back_off(self._engine_failures)
         self._asked_at = self._clock() + back_off(self._engine_failures) - self._poll
@@ -409,10 +415,13 @@ class Fleet:
         """Take over the jobs that an earlier gateway has left, and end those that do not fit any more."""
         mine = [each for each in self._state.earlier if each.backend == self.settings.backend]
         mine = [each for each in mine if each.engine == self.settings.engine]
-        reports = await self._within(self._opened.reports([each.id for each in mine if each.id]))
+        found = await self._within(self._opened.find([each.name for each in mine if not each.id]))
+        reports = await self._within(self._opened.reports([*(each.id for each in mine if each.id), *found.values()]))
         adopted = 0
-        for each in mine:
-            self._state.earlier.remove(each)
+        for saved in mine:
+            self._state.earlier.remove(saved)
+            each = saved if saved.id else replace(saved, id=found.get(saved.name, ""))
+            self._state.put(each)
             report = reports.get(each.id, JobReport(JobState.LOST))
             if report.state.is_over:
                 self._forget_saved(each)
@@ -423,7 +432,7 @@ class Fleet:
             server.id, server.address, server.submitted, server.report = each.id, "", each.submitted, report
             self._servers[server.name] = server
             fits = each.fits == self._fits and not self._is_retired and adopted < self.settings.max
-            if not fits:
+            if not fits or report.state is JobState.ENDING:
                 self._end(server, "it does not fit the configuration any more")
                 continue
             adopted += 1
@@ -470,7 +479,7 @@ class Fleet:
             count = wanted_starts(
                 demand,
                 starting=len(starting),
-                serving=len(serving),
+                serving=sum(not self._ends_soon(each, self._start_seconds or 0.0) for each in serving),
                 existing=len(self._servers),
                 least=0 if self._is_retired else settings.min,
                 most=settings.max,
@@ -518,10 +527,11 @@ class Fleet:
         except (EngineError, OSError) as error:
             server.report = JobReport(JobState.FAILED, str(error))
             self._remove(server)
-            if isinstance(error, EngineError):
+            if isinstance(error, EngineError) and not isinstance(error, RefusedError):
                 self._engine_failed(error)
             else:
-                self._note_failure(JobFailure(f"{server.label} cannot be submitted: {error.strerror}"))
+                text = str(error) if isinstance(error, RefusedError) else error.strerror
+                self._note_failure(JobFailure(f"{server.label} cannot be submitted: {text}"))
             return
         self._engine_error, self._engine_failures = "", 0
         self._save(server)
@@ -546,7 +556,7 @@ class Fleet:
         """Find out whether a server that starts has announced itself, or answers at its port."""
         assert self._consumer is not None or not server.id
         consumer = self._consumer
-        if consumer is None or not server.id:
+        if consumer is None or not server.id or server.report.state is JobState.ENDING:
             return
         found = await asyncio.to_thread(announced, server.folder)
         address = found.address
@@ -600,9 +610,8 @@ class Fleet:
             if self._is_replaced:
                 self._end(server, "the configuration has changed")
             elif now - server.began >= settings.start_timeout:
-                state = server.report.state.value + (f" ({server.report.reason})" if server.report.reason else "")
                 text = f"{server.label} did not serve within {settings.start_timeout:g} s (servers.start_timeout)"
-                text = f"{text}: it is {state}"
+                text = f"{text}: it is {_described(server.report)}"
                 self._fail(server, f"{text}; its announcement: {server.fault}" if server.fault else text)
         elif server.phase is ServerPhase.SERVING:
             if use is not None and use.calls and use.calls > use.in_flight:
@@ -616,12 +625,13 @@ class Fleet:
         elif server.phase is ServerPhase.DRAINING and (use is None or use.is_idle):
             self._end(server, server.why)
 
-    def _ends_soon(self, server: StartedServer) -> bool:
+    def _ends_soon(self, server: StartedServer, ahead: float = 0.0) -> bool:
+        """Whether it will get no more calls in `ahead` seconds."""
         if server.report.ends is None:
             return False
         began = server.running_since or server.submitted
         calls = None if self._consumer is None else self._consumer.call_seconds
-        return time() >= server.report.ends - margin(server.report.ends - began, calls)
+        return time() + ahead >= server.report.ends - margin(server.report.ends - began, calls)
 
     def _drain(self, server: StartedServer, why: str) -> None:
         if self._consumer is not None:
@@ -689,19 +699,28 @@ class Fleet:
             server.report = report
             if report.state.is_over and server.name in self._servers:
                 self._is_over(server)
+            elif report.state is JobState.ENDING and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
+                self._is_being_ended(server)
+
+    def _is_being_ended(self, server: StartedServer) -> None:
+        """The job of this server was cancelled at the engine, or its time is over."""
+        text = f"{server.label} is {_described(server.report)}"
+        server.failure = JobFailure(text, _end_of(server.output))
+        if server.phase is ServerPhase.SERVING:
+            self._drain(server, "its job is being ended")
 
     def _is_over(self, server: StartedServer) -> None:
         """The engine says that the job of this server will not run again."""
         self._log_output(server)
         report = server.report
         was = server.phase
-        reason = f" ({report.reason})" if report.reason else ""
         if was is ServerPhase.ENDING:
             text = "backend %r: %s has ended: %s"
             _lines.write(self.settings.backend, logging.INFO, text, self.settings.backend, server.label, server.why)
         else:
             during = "before it served" if was is ServerPhase.STARTING else "while it served"
             fault = f"; its announcement: {server.fault}" if server.fault else ""
+            reason = f" ({report.reason})" if report.reason else ""
             text = f"{server.label} {_said(report.state)}{reason} {during}{fault}"
             server.failure = JobFailure(text, _end_of(server.output))
             is_expected = was is ServerPhase.DRAINING or (
@@ -751,7 +770,7 @@ class Fleet:
         consumer.fail_waiting(text, failure.detail if failure is not None else "")
 
     def _why_waiting(self) -> str:
-        states = [f"{each.label} is {each.phase.value}, {each.report.state.value}" for each in self._servers.values()]
+        states = [f"{each.label} is {each.phase.value}, {_described(each.report)}" for each in self._servers.values()]
         return ", ".join(states) or "none was started yet"
 
     def _log_output(self, server: StartedServer) -> None:
@@ -777,6 +796,10 @@ class Fleet:
         task = spawn(work)
         self._busy.add(task)
         task.add_done_callback(self._busy.discard)
+
+
+def _described(report: JobReport) -> str:
+    return report.state.value + (f" ({report.reason})" if report.reason else "")
 
 
 def _said(state: JobState) -> str:

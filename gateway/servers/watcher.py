@@ -1,56 +1,140 @@
-"""Runs one job of the process engine: a program of its own, which only needs the standard library.
+"""Runs a job and ends it, with all its processes, when it is told to.
 
-It starts the job's command in a session of its own, writes its output to a file of bounded size, ends all its processes
-when it is told to (SIGTERM), when the job's time is over, when the command itself has ended, or when the gateway is
-gone (its standard input ends), and writes down how the job ended.
+For engines that cannot do this themselves: the engine `process`, and HyperQueue, whose Python client cannot end a job.
+HyperQueue's nodes get a copy of this file. It needs Linux and Python 3.8, and nothing else. Engine and watcher meet in
+a folder: `python watcher.py FOLDER`. In it are
 
-    python watcher.py '{"command": [...], "output": FILE, "report": FILE, ...}'
+- `job.json`: `command` (a list), `output` (the file for what it prints), `output_bytes` (the size at which that file is
+  begun anew), `memory` (the bytes that each process may have, or null), `seconds` (its time, or null), `grace` (seconds
+  between SIGTERM and SIGKILL), `stdin` (the job ends when the watcher's standard input does).
+- `lease`: the seconds within which the gateway changes this file (or `keep`, if it need not), and anything that
+  changes. A lease that is removed ends the job at once; one that is not renewed in time ends it because the gateway is
+  dead.
+- `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
+  that was started, in ticks since boot), `ending` (a Why) while it ends the job, and when that is over `ended` (seconds
+  since 1970), `why` (a Why), `exit_code` and `signal`. While the job runs, the file's time changes every few seconds.
+
+A job runs once. If the engine starts it again after its node died, it ends at once: the gateway has replaced it.
 """
 
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import json
 import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+STARTED = "started"
+ENDING = "ending"
+ENDED = "ended"
+
+
+class Why:
+    """Why a job is over: the values of `why`."""
+
+    ITSELF = "it ended by itself"
+    CANCELLED = "cancelled"
+    ABANDONED = "the gateway that started it does not answer"
+    TIME = "its time was over"
+    ENGINE = "the engine ended it"
+    AGAIN = "its worker was lost"
+    NOT_STARTED = "its command cannot be started"
+
+
+CHECK = 0.5
+"""Seconds between two looks at the lease."""
+BEAT = 10.0
+"""Seconds between two signs of life in the time of `state.json`."""
+HURRY = 2.0
+"""Seconds between SIGTERM and SIGKILL where the engine ends the job: it does not wait long."""
+TURN = 0.025
+"""Seconds between two looks at processes that are to end."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36
-TURN = 0.1
-"""Seconds between two looks at processes that are to end."""
+
+
+class LeaseFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = ""
+        self._changed = time.monotonic()
+
+    def lost(self) -> str | None:
+        """Why the job has to end; None while the lease holds. A file system that fails ends no job by itself: only
+        the time since the last change that was seen counts, which needs no clocks that agree."""
+        try:
+            text = self._path.read_text("utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            return Why.CANCELLED
+        except OSError:
+            text = self._text
+        now = time.monotonic()
+        if text != self._text:
+            self._text, self._changed = text, now
+        try:
+            seconds = float(text.split(maxsplit=1)[0])
+        except (ValueError, IndexError):
+            return None  # `keep`, or a file that is being written
+        return Why.ABANDONED if now - self._changed > seconds else None
+
+
+def write_state(folder: Path, **state: Any) -> None:
+    """Replace `state.json` as a whole, so that nobody reads half of it."""
+    unfinished = folder / "state.new"
+    try:
+        unfinished.write_text(json.dumps(state), "utf-8")
+        unfinished.replace(folder / "state.json")
+    except OSError as error:
+        print(f"watcher: cannot write {folder}/state.json: {error}", file=sys.stderr)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat (proc(5)) from the third on, the state; none if the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def start_time(pid: int) -> str:
-    """When the process was started, in ticks since boot (proc(5), field 22), so that a number that is used again is not
-    taken for it; empty if it is gone."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    """When the process was started, in ticks since boot, so that a number that is used again is not taken for it; empty
+    if it is gone."""
+    fields = _stat(pid)
+    return fields[19] if fields and fields[0] not in "ZX" else ""
 
 
-def descendants(pid: int) -> list[int]:
-    """All processes below `pid`. Those whose parents have ended are here too, since it is a subreaper."""
-    parents: dict[int, int] = {}
+def descendants() -> list[int]:
+    """All processes below this one. As their subreaper it stays above those whose parents are gone."""
+    children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            try:
-                with open(f"/proc/{entry}/stat") as file:
-                    parents[int(entry)] = int(file.read().rpartition(")")[2].split()[1])
-            except (OSError, ValueError):
-                continue
-    found, level = [], [pid]
-    while level:
-        level = [each for each, parent in parents.items() if parent in level]
-        found += level
+        fields = _stat(int(entry)) if entry.isdecimal() else []
+        if fields and fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found: list[int] = []
+    reached = [os.getpid()]
+    while reached:
+        below = children.get(reached.pop(), [])
+        found += below
+        reached += below
     return found
+
+
+def signal_all(number: int) -> bool:
+    """Whether there was a process left to signal."""
+    left = descendants()
+    for process in left:
+        with contextlib.suppress(OSError):
+            os.kill(process, number)
+    return bool(left)
 
 
 class BoundedOutput:
@@ -68,140 +152,150 @@ class BoundedOutput:
                 self._path.replace(f"{self._path}.1")
                 self._file = self._path.open("ab", buffering=0)
             self._file.write(data)
-        except OSError:
+        except (OSError, ValueError):
             pass
 
 
-class JobWatcher:
-    """One job."""
+class WatchedRun:
+    """One run of a command, from its start until none of its processes is left."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self._settings = settings
-        self._grace: float = settings["grace"]
-        self._report = Path(settings["report"])
+    def __init__(self, job: dict[str, Any]) -> None:
+        """Raises OSError or SubprocessError if it cannot be started."""
+        self._memory = job["memory"]
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._why = ""
-        """The state in which the job ends if it is not its command that ended it."""
-        self._kill_at: float | None = None
-
-    def run(self) -> None:
-        """Run the job to its end."""
         self._libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        read, write = os.pipe()
-        for end in (read, write):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: self._end("cancelled"))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        output = BoundedOutput(Path(self._settings["output"]), self._settings["output_bytes"])
-        try:
-            child = subprocess.Popen(
-                self._settings["command"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=self._limit,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            self._write({"state": "failed", "reason": f"the command cannot be run: {error}"})
-            return
-        self._write({"state": "running", "group": child.pid, "started": start_time(child.pid)})
-        self._watch(child, output, read)
-        self._kill_rest(child.pid)
-        self._write(self._outcome(child.returncode))
+        self._output = BoundedOutput(Path(job["output"]), job["output_bytes"])
+        self._process = subprocess.Popen(
+            job["command"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=self._limit,
+        )
+        assert self._process.stdout is not None
+        self.pid = self._process.pid
+        self.pipe: int | None = self._process.stdout.fileno()
+        """What the job prints; None when nobody can print any more."""
+        os.set_blocking(self.pipe, False)
 
     def _limit(self) -> None:
         """In the new process: it ends if this watcher is killed, and has no more memory than it may."""
         self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if self._settings["memory"] is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (self._settings["memory"],) * 2)
+        if self._memory is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (self._memory,) * 2)
 
-    def _watch(self, child: "subprocess.Popen[bytes]", output: BoundedOutput, woken: int) -> None:
-        assert child.stdout is not None
-        pipe = child.stdout.fileno()
-        sources = [pipe, woken, *([] if self._settings["keep"] else [0])]
-        seconds = self._settings["seconds"]
-        ends_at = None if seconds is None else time.monotonic() + seconds
-        while child.poll() is None:
-            ready, _, _ = select.select(sources, [], [], self._pause(ends_at))
-            if pipe in ready:
-                data = os.read(pipe, 65536)
-                output.write(data)
-                if not data:
-                    sources.remove(pipe)
-            if 0 in ready and not os.read(0, 4096):
-                sources.remove(0)
-                self._end("cancelled")
-            if woken in ready:
-                os.read(woken, 4096)
-            if ends_at is not None and time.monotonic() >= ends_at:
-                self._end("timed out")
-            if self._kill_at is not None and time.monotonic() >= self._kill_at:
-                self._signal(signal.SIGKILL)
-        os.set_blocking(pipe, False)
-        for _ in range(64):  # what its other processes write after it is not waited for
+    def copy_output(self) -> None:
+        """Write what the job has printed to its file."""
+        for _ in range(64):
+            if self.pipe is None:
+                return
             try:
-                data = os.read(pipe, 65536)
+                data = os.read(self.pipe, 65536)
             except BlockingIOError:
-                break
+                return
             if not data:
-                break
-            output.write(data)
+                self.pipe = None
+            self._output.write(data)
 
-    def _pause(self, ends_at: float | None) -> float | None:
-        if self._kill_at is not None:
-            return TURN
-        return None if ends_at is None else max(ends_at - time.monotonic(), 0.0)
-
-    def _end(self, why: str) -> None:
-        """Tell all processes to end, and kill them after the grace time."""
-        if not self._why:
-            self._why = why
-            self._kill_at = time.monotonic() + self._grace
-            self._signal(signal.SIGTERM)
-
-    def _signal(self, number: int) -> None:
-        for pid in descendants(os.getpid()):
-            try:
-                os.kill(pid, number)
-            except OSError:
-                continue
-
-    def _kill_rest(self, main: int) -> None:
-        """End the processes that the command has left, until there is none."""
-        number: int = signal.SIGTERM
-        kill_at = self._kill_at or time.monotonic() + self._grace
-        while True:
-            try:
+    def reap(self) -> int | None:
+        """The exit code of the command (negative for a signal); None while it runs."""
+        code = self._process.poll()
+        if code is not None:  # only now: what it leaves behind is reaped without its Popen
+            with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            except ChildProcessError:
-                return
-            if time.monotonic() >= kill_at:
-                number = signal.SIGKILL
-            self._signal(number)
-            time.sleep(TURN / 4)
+        return code
 
-    def _outcome(self, code: int) -> dict[str, Any]:
-        if self._why:
-            return {"state": self._why, "reason": ""}
-        if code == 0:
-            return {"state": "ended", "reason": "exit code 0"}
-        if code > 0:
-            return {"state": "failed", "reason": f"exit code {code}"}
-        return {"state": "failed", "reason": f"ended by {signal.Signals(-code).name}"}
+    def end(self, grace: float) -> int | None:
+        """End all processes. Returns the command's exit code."""
+        until = time.monotonic() + grace
+        number: int = signal.SIGTERM
+        while signal_all(number):
+            time.sleep(TURN)
+            self.copy_output()  # a job that cannot print might not end
+            self.reap()
+            number = signal.SIGKILL if time.monotonic() > until else 0
+            if time.monotonic() > until + 2 * grace:
+                break  # a process that SIGKILL does not end hangs in the kernel
+        self.copy_output()
+        return self.reap()
 
-    def _write(self, report: dict[str, Any]) -> None:
-        new = self._report.with_suffix(".new")
-        new.write_text(json.dumps(report))
-        new.replace(self._report)
+
+class JobWatcher:
+    """Decides when the job of one folder ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lease = LeaseFile(folder / "lease")
+        self._state: dict[str, Any] = {"host": socket.gethostname(), STARTED: None}
+        self._told = False
+        """The engine has told the watcher to end."""
+
+    def run(self) -> int:
+        """Run the job. Returns the exit code for the engine."""
+        if (self._folder / "state.json").exists():
+            return self._over(Why.AGAIN, None)
+        if self._lease.lost():
+            return self._over(Why.CANCELLED, None)
+        read, write = os.pipe()
+        for end in (read, write):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._tell)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        job = json.loads((self._folder / "job.json").read_text("utf-8"))
+        try:
+            run = WatchedRun(job)
+        except (OSError, subprocess.SubprocessError) as error:
+            return self._over(f"{Why.NOT_STARTED}: {error}", None)
+        self._state.update({STARTED: time.time(), "group": run.pid, "began": start_time(run.pid)})
+        write_state(self._folder, **self._state)
+        why = self._watch(run, job, read)
+        write_state(self._folder, **self._state, **{ENDING: why})
+        return self._over(why, run.end(min(HURRY, job["grace"]) if why == Why.ENGINE else job["grace"]))
+
+    def _tell(self, *_: object) -> None:
+        self._told = True
+
+    def _watch(self, run: WatchedRun, job: dict[str, Any], woken: int) -> str:
+        """Why the job has to end, or has ended, as soon as it does."""
+        began = beat = time.monotonic()
+        while True:
+            sources = [woken, *([0] if job["stdin"] else []), *([] if run.pipe is None else [run.pipe])]
+            ready, _, _ = select.select(sources, [], [], CHECK)
+            if woken in ready:
+                os.read(woken, 4096)
+            run.copy_output()
+            now = time.monotonic()
+            if run.reap() is not None:
+                return Why.ITSELF
+            lost = self._lease.lost()
+            if lost is not None:
+                return lost
+            if self._told:
+                return Why.ENGINE
+            if 0 in ready and not os.read(0, 4096):
+                return Why.ABANDONED
+            if job["seconds"] is not None and now - began > job["seconds"]:
+                return Why.TIME
+            if now - beat > BEAT:
+                beat = now
+                with contextlib.suppress(OSError):
+                    os.utime(self._folder / "state.json")
+
+    def _over(self, why: str, code: int | None) -> int:
+        number = -code if code is not None and code < 0 else None
+        exit_code = code if number is None else None
+        over = {ENDED: time.time(), "why": why, "exit_code": exit_code, "signal": number}
+        write_state(self._folder, **self._state, **over)
+        if why == Why.CANCELLED:
+            return 0
+        if why == Why.ITSELF and code is not None:
+            return code if code >= 0 else 128 - code
+        return 1
 
 
 if __name__ == "__main__":
-    own = f"{os.getpid()}-{start_time(os.getpid())}"
-    given = json.loads(sys.argv[1])
-    os.environ["HQ_JOB_ID"] = own  # UM-Bridge's job scripts name their file by it
-    given["report"] = given["report"].replace("{id}", own)
-    JobWatcher(given).run()
+    sys.exit(JobWatcher(Path(sys.argv[1])).run())

@@ -1038,6 +1038,14 @@ def test_srv_records_need_dnspython() -> None:
     )
 
 
+def test_calls_wait_for_servers_without_wait_for_endpoints() -> None:
+    servers = "servers: {engine: process, command: [model]}, queue: {wait_for_endpoints: 5}"
+    found = problems(LISTENER + f"backends: {{b: {{protocol: umbridge, {servers}}}}}\n")
+    assert [each.partition(" ")[2] for each in found] == [
+        "calls wait for servers anyway, as long as `servers.start_timeout` says; remove the key"
+    ]
+
+
 def test_images_need_pillow() -> None:
     text = TRANSLATE + "images: {inputs: [{name: x}]}}}]\n"
     assert problems(text) == []

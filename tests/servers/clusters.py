@@ -24,7 +24,8 @@ cores = int(sys.argv[1])
 if cores:
     cluster.start_worker(WorkerConfig(cores=cores))
 print("ready", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    cluster.start_worker(WorkerConfig(cores=int(line)))
 cluster.stop()
 os._exit(0)
 """
@@ -41,9 +42,10 @@ def hyperqueue_cluster(cores: int) -> Iterator[Path]:
 
 
 @contextmanager
-def hyperqueue_process(cores: int) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
-    """The same with its process, which a test may end or stop."""
-    folder = Path(tempfile.mkdtemp(prefix="hyperqueue-"))
+def hyperqueue_process(cores: int, directory: Path | None = None) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
+    """The same with its process, which a test may end or stop. It starts another worker for each line with a number of
+    cores that it reads."""
+    folder = directory or Path(tempfile.mkdtemp(prefix="hyperqueue-"))
     process = subprocess.Popen(
         [sys.executable, "-c", HYPERQUEUE, str(cores), str(folder)],
         stdin=subprocess.PIPE,

@@ -60,10 +60,15 @@ async def test_a_job_that_fails_says_how(engine: Engine, tmp_path: Path, script:
     assert (await until_state(engine, id_, JobState.FAILED)).reason == reason
 
 
-async def test_a_script_that_cannot_be_started_says_why(engine: Engine, tmp_path: Path) -> None:
-    asked = job(tmp_path, "")
+async def test_a_script_need_not_be_executable(engine: Engine, tmp_path: Path) -> None:
+    asked = job(tmp_path, "echo done")
     (tmp_path / "job.sh").chmod(0o600)
-    id_ = await engine.submit(asked)
+    await until_state(engine, await engine.submit(asked), JobState.ENDED)
+    assert (tmp_path / "output").read_text() == "done\n"
+
+
+async def test_a_command_that_cannot_be_started_says_why(engine: Engine, tmp_path: Path) -> None:
+    id_ = await engine.submit(Job("model", (str(tmp_path),), False, tmp_path, tmp_path / "output"))
     assert "Permission denied" in (await until_state(engine, id_, JobState.FAILED)).reason
 
 
@@ -236,6 +241,20 @@ async def test_a_server_that_ends_and_one_that_hangs(tmp_path: Path, monkeypatch
             await engine.reports([id_])
         await until_no_process_with(str(tmp_path))  # the jobs of a worker end with it
         await engine.close()
+
+
+async def test_an_engine_that_is_closed_while_the_server_hangs(tmp_path: Path) -> None:
+    with hyperqueue_process(1) as (process, directory):
+        engine = HyperQueueEngine(directory)
+        await engine.reports(["1"])
+        process.send_signal(signal.SIGSTOP)
+        asked = asyncio.ensure_future(engine.reports(["1"]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await engine.close()
+        process.send_signal(signal.SIGCONT)
+        with pytest.raises(EngineError, match="the client's process"):
+            await asked
 
 
 # The command `hq`: what its JSON output has, by the fields that HyperQueue's sources give it

@@ -1,8 +1,8 @@
 """Jobs on HyperQueue, through its Python client where that is installed, else through the command `hq`.
 
 The Python client can submit jobs and count how they ended, and no more. So each job runs under a watcher
-(`gateway.servers.lease_watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
-the same reports. Engine and watcher meet in a folder of the job's, within the job's working folder.
+(`gateway.servers.watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
+the same reports. Engine and watcher meet in a folder beside the file for the job's output.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import re
 import secrets
 import shlex
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -25,16 +24,19 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.core.tasks import outlived_by, spawn
-from gateway.servers import lease_watcher
+from gateway.servers import watcher
 from gateway.servers.commands import ended, run
-from gateway.servers.engine import EngineError, Job, JobReport, JobState
-from gateway.servers.lease_watcher import Why
+from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
+from gateway.servers.watched import how_it_ended, read_json, write_job
+from gateway.servers.watcher import Why
 
 log = logging.getLogger(__name__)
 
+POLL_SECONDS = 1.0
+"""Seconds between two questions for reports."""
 REQUIRES = "HyperQueue's Python client (pip install 'inference-gateway[hpc]') or its command `hq`"
 
-CLIENT = Path(lease_watcher.__file__).with_name("hyperqueue_client.py")
+CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
 """Seconds after which a job ends whose gateway is dead."""
 ANSWER = 30.0
@@ -52,9 +54,20 @@ class HyperQueueSettings(Protocol):
     @property
     def directory(self) -> Path | None: ...
 
+    @property
+    def keep(self) -> bool: ...
+
+
+def is_installed() -> bool:
+    return _has_client() or shutil.which("hq") is not None
+
+
+def _has_client() -> bool:
+    return importlib.util.find_spec("hyperqueue") is not None
+
 
 def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
-    return HyperQueueEngine(settings.directory)
+    return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE)
 
 
 # What is asked of HyperQueue
@@ -87,7 +100,7 @@ IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
 def request(job: Job) -> HyperQueueRequest:
     """What `job` asks: what its options say, else its script, else its Resources.
 
-    Raises EngineError for an option that the Python client lacks: a server without what it asked for is no service.
+    Raises RefusedError for an option that the Python client lacks: a server without what it asked for is no service.
     """
     wanted = job.resources
     asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
@@ -109,14 +122,14 @@ def directives(script: Path) -> list[str]:
         with script.open("rb") as file:
             lines = file.read(SCRIPT).decode("utf-8", "replace").splitlines()
     except OSError as error:
-        raise EngineError(f"hyperqueue: cannot read the job script {script}: {error.strerror}") from None
+        raise RefusedError(f"hyperqueue: cannot read the job script {script}: {error.strerror}") from None
     options: list[str] = []
     for line in itertools.takewhile(lambda each: not each or each.startswith("#"), map(str.strip, lines)):
         if line.startswith("#HQ "):
             try:
                 options += shlex.split(line.removeprefix("#HQ "))
             except ValueError as error:
-                raise EngineError(f"hyperqueue: {script}: {line}: {error}") from None
+                raise RefusedError(f"hyperqueue: {script}: {line}: {error}") from None
     return options
 
 
@@ -145,12 +158,12 @@ def _apply(asked: HyperQueueRequest, options: Sequence[str], place: str) -> None
                 case "--priority":
                     asked.priority = int(value)
                 case _ if option not in IGNORED:
-                    raise EngineError(
+                    raise RefusedError(
                         f"hyperqueue: {place}: {option} is not supported; supported are --name, --cpus, --resource, "
                         "--nodes, --time-limit, --time-request, --priority"
                     )
         except ValueError as error:
-            raise EngineError(f"hyperqueue: {place}: {option}: {value!r}: {error}") from None
+            raise RefusedError(f"hyperqueue: {place}: {option}: {value!r}: {error}") from None
 
 
 UNITS: dict[str, float] = {
@@ -229,7 +242,11 @@ class PythonClient:
         return {each: Counts(*counts) for each, counts in answer.items()}
 
     async def close(self) -> None:
-        await self._end()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()  # a question that is being answered ends
+        async with self._turn:
+            await self._end()
 
     async def _ask(self, what: str, **rest: Any) -> Any:
         # Whoever asked may be cancelled; the answer has to be taken off the pipe all the same.
@@ -350,16 +367,16 @@ class HyperQueueEngine:
         self, directory: Path | None, *, lease: float | None = LEASE, client: HyperQueueServer | None = None
     ) -> None:
         """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
-        asked. Raises EngineError if neither client nor command is there."""
+        asked. Raises RefusedError if neither client nor command is there."""
         self._lease = lease
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
             directory = Path(named)
         self._places = _Places(directory or Path.home() / ".hq-server")
         command = HqCommand(directory) if shutil.which("hq") else None
-        if client is None and importlib.util.find_spec("hyperqueue") is not None:
+        if client is None and _has_client():
             client = PythonClient(directory)
         if client is None and command is None:
-            raise EngineError(f"hyperqueue: it needs {REQUIRES}; neither is there")
+            raise RefusedError(f"hyperqueue: it needs {REQUIRES}; neither is there")
         self._server: HyperQueueServer = client or command  # type: ignore[assignment]
         self._canceller = command
         self._folders: dict[str, Path] = {}
@@ -372,7 +389,7 @@ class HyperQueueEngine:
 
     async def submit(self, job: Job) -> str:
         asked = await asyncio.to_thread(request, job)
-        folder = job.folder / f".hyperqueue-{secrets.token_hex(8)}"
+        folder = job.output.parent / f"hyperqueue-{secrets.token_hex(8)}"
         try:
             await asyncio.to_thread(self._prepare, folder, job, asked)
             id_ = await self._server.submit(asked, job, _start_watcher(folder))
@@ -386,6 +403,9 @@ class HyperQueueEngine:
             raise
         self._renewing = self._renewing or spawn(self._renew())
         return id_
+
+    async def find(self, names: Collection[str]) -> Mapping[str, str]:
+        return {}  # their leases end with the folders of their output, which nobody needs any more
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         known = await self._server.jobs(list(ids))
@@ -411,10 +431,8 @@ class HyperQueueEngine:
 
     def _prepare(self, folder: Path, job: Job, asked: HyperQueueRequest) -> None:
         folder.mkdir()
-        shutil.copyfile(lease_watcher.__file__, folder / "watcher.py")
-        told = {"command": job.command, "output": str(job.output), "seconds": asked.time_limit, "asks": str(asked)}
-        (folder / "job.json").write_text(json.dumps(told), "utf-8")
-        (folder / "lease").write_text(self._renewal(), "utf-8")
+        shutil.copyfile(watcher.__file__, folder / "watcher.py")
+        write_job(folder, job, self._renewal(), seconds=asked.time_limit, asks=str(asked))
 
     def _renewal(self) -> str:
         return f"{'keep' if self._lease is None else self._lease} {time.time():.0f}-{next(self._numbers)}\n"
@@ -436,10 +454,10 @@ class HyperQueueEngine:
 
     def _report(self, id_: str, known: Counts | None) -> JobReport:
         folder = self._folder(id_)
-        job = _load(folder / "job.json") if folder else None
-        state = _load(folder / "state.json") if folder else None
-        if state is not None and state.get(lease_watcher.ENDED) is not None:
-            return _ended(state)
+        job = read_json(folder / "job.json") if folder else None
+        state = read_json(folder / "state.json") if folder else None
+        if state is not None and state.get(watcher.ENDED) is not None:
+            return how_it_ended(state)
         if known is None:
             return JobReport(JobState.LOST, "HyperQueue does not know this job")
         if known.failed:
@@ -456,8 +474,9 @@ class HyperQueueEngine:
         if self._is_silent(id_, folder):
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
-        ends = None if job["seconds"] is None else state[lease_watcher.STARTED] + job["seconds"]
-        return JobReport(JobState.RUNNING, "" if held else "it is being ended", state["host"], ends)
+        ends = None if job["seconds"] is None else state[watcher.STARTED] + job["seconds"]
+        ending = state.get(watcher.ENDING) or ("" if held else Why.CANCELLED)
+        return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, state["host"], ends)
 
     def _is_silent(self, id_: str, folder: Path) -> bool:
         with contextlib.suppress(OSError):
@@ -466,7 +485,7 @@ class HyperQueueEngine:
             if seen != beat:
                 self._beats[id_] = (beat, time.monotonic())
                 return False
-            return time.monotonic() - since > max(self._lease or LEASE, 3 * lease_watcher.BEAT)
+            return time.monotonic() - since > max(self._lease or LEASE, 3 * watcher.BEAT)
         return False
 
     def _take_lease(self, id_: str) -> bool:
@@ -489,14 +508,12 @@ class HyperQueueEngine:
 
     def _delete(self, id_: str, folder: Path) -> None:
         """Unless its watcher is still at work, or has still to find that there is no lease."""
-        state = _load(folder / "state.json")
-        if state is not None and state.get(lease_watcher.ENDED) is not None:
+        state = read_json(folder / "state.json")
+        if not folder.exists() or (state is not None and state.get(watcher.ENDED) is not None):
             shutil.rmtree(folder, ignore_errors=True)
             self._places.delete(id_)
 
     def _leave(self) -> None:
-        for folder in self._folders.values():
-            _rewrite(folder / "lease", "keep\n")
         for id_, folder in self._over.items():
             self._delete(id_, folder)
 
@@ -530,32 +547,10 @@ class _Places:
         _unlink(self._path(id_))
 
 
-def _ended(state: Mapping[str, Any]) -> JobReport:
-    host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
-    if why == Why.CANCELLED:
-        return JobReport(JobState.CANCELLED, host=host)
-    if why == Why.ABANDONED:
-        return JobReport(JobState.CANCELLED, why, host)
-    if why == Why.TIME:
-        return JobReport(JobState.TIMED_OUT, why, host)
-    if why != Why.ITSELF:
-        return JobReport(JobState.FAILED, why, host)
-    if number is not None:
-        return JobReport(JobState.FAILED, f"signal {number} ({signal.strsignal(number)})", host)
-    return JobReport(JobState.FAILED, f"exit code {code}", host) if code else JobReport(JobState.ENDED, host=host)
-
-
 def _start_watcher(folder: Path) -> list[str]:
     """The watcher by this Python, if the node has it too, else by its own."""
     start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
     return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
-
-
-def _load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _rewrite(path: Path, text: str) -> None:

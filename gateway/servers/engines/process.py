@@ -1,24 +1,25 @@
 """Runs model servers as processes of this machine. Each has a watcher (`gateway.servers.watcher`), which ends with the
 gateway unless the jobs are kept, and ends the server's processes with itself.
 
-The id of a job is the process number of its watcher and the time at which that was started.
+The id of a job is the process number of its watcher, the time at which that was started, and the name of its folder.
 """
 
 import asyncio
-import json
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from time import time
 from typing import Any
 
 from gateway.servers import watcher
 from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState
 from gateway.servers.settings import ServersSettings
+from gateway.servers.watched import GRACE, how_it_ended, read_json, write_job
 
 REQUIRES = ""
 POLL_SECONDS = 0.25
@@ -26,11 +27,12 @@ POLL_SECONDS = 0.25
 SUPPORTS = frozenset({"memory", "seconds"})
 """The keys of `resources` that it knows."""
 
-GRACE = 5.0
-"""Seconds that a job's processes have to end before they are killed."""
-OUTPUT_BYTES = 2**20
-"""The size at which the file with a job's output is begun anew."""
 HOST = "127.0.0.1"
+
+
+def is_installed() -> bool:
+    """It needs nothing."""
+    return True
 
 
 def start(settings: ServersSettings) -> Engine:
@@ -39,14 +41,13 @@ def start(settings: ServersSettings) -> Engine:
 
 
 class ProcessEngine:
-    """Runs jobs on this machine. In `folder` each watcher writes what becomes of its job."""
+    """Runs jobs on this machine. In `folder` is one for each watcher."""
 
     def __init__(self, folder: Path, *, keep: bool = False, grace: float = GRACE) -> None:
         self._folder = folder
         self._keep = keep
         self._grace = grace
         self._watchers: dict[str, subprocess.Popen[bytes]] = {}
-        self._ends: dict[str, float] = {}
 
     async def submit(self, job: Job) -> str:
         """Start the job."""
@@ -56,33 +57,27 @@ class ProcessEngine:
             raise EngineError(f"process: the job {job.name} cannot be started: {error}") from error
 
     def _start(self, job: Job) -> str:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        seconds = job.resources.seconds
-        settings = {
-            "command": list(_runnable(job)),
-            "output": str(job.output),
-            "output_bytes": OUTPUT_BYTES,
-            "report": str(self._folder / "{id}.json"),
-            "memory": job.resources.memory,
-            "seconds": seconds,
-            "grace": self._grace,
-            "keep": self._keep,
-        }
-        command = [sys.executable, "-I", "-S", watcher.__file__, json.dumps(settings)]
+        name = secrets.token_hex(8)
+        folder = self._folder / name
+        folder.mkdir(parents=True, mode=0o700)
+        more = {"memory": job.resources.memory, "grace": self._grace, "stdin": not self._keep}
+        write_job(folder, job, "keep\n", **more)
         process = subprocess.Popen(
-            command,
+            [sys.executable, "-I", "-S", watcher.__file__, str(folder)],
             stdin=subprocess.DEVNULL if self._keep else subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=job.folder,
-            env={**os.environ, **job.environment},
+            env={**os.environ, "HQ_JOB_ID": name, **job.environment},  # UM-Bridge's job scripts name their file by it
             start_new_session=True,
         )
-        found = f"{process.pid}-{watcher.start_time(process.pid)}"
+        found = f"{process.pid}-{watcher.start_time(process.pid)}-{name}"
         self._watchers[found] = process
-        if seconds is not None:
-            self._ends[found] = time() + seconds
         return found
+
+    async def find(self, names: Collection[str]) -> Mapping[str, str]:
+        """None."""
+        return {}
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         """What the watchers have written."""
@@ -90,40 +85,40 @@ class ProcessEngine:
 
     def _report(self, job: str) -> JobReport:
         is_alive = self._is_alive(job)
-        written = self._written(job)  # after the look at the process: it writes before it ends
+        folder = self._folder_of(job)
+        state = read_json(folder / "state.json") or {}  # after the look at the process: it writes before it ends
         if not is_alive:
             self._watchers.pop(job, None)
-            self._ends.pop(job, None)
-            (self._folder / f"{job}.json").unlink(missing_ok=True)  # a job that is over is not asked for again
-            if written.get("state", "running") == "running":
-                self._end_group(written)
-                return JobReport(JobState.LOST, "its watcher was killed" if written else "")
-            return JobReport(JobState(written["state"]), written["reason"])
+            shutil.rmtree(folder, ignore_errors=True)  # a job that is over is not asked for again
+            if state.get(watcher.ENDED) is None:
+                self._end_group(state)
+                return JobReport(JobState.LOST, "its watcher was killed" if state else "")
+            return how_it_ended(state)
         if not self._keep and job not in self._watchers:
             return JobReport(JobState.CANCELLED, "it ends with the gateway that started it")
-        return JobReport(JobState.RUNNING, host=HOST, ends=self._ends.get(job))
+        seconds = (read_json(folder / "job.json") or {}).get("seconds")
+        ends = state[watcher.STARTED] + seconds if seconds is not None and state.get(watcher.STARTED) else None
+        ending = state.get(watcher.ENDING, "")
+        return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, HOST, ends)
+
+    def _folder_of(self, job: str) -> Path:
+        return self._folder / (job.rpartition("-")[2] or "-")
 
     def _is_alive(self, job: str) -> bool:
         if (process := self._watchers.get(job)) is not None and process.poll() is not None:
             if process.stdin is not None:
                 process.stdin.close()
             return False
-        pid, _, began = job.partition("-")
+        pid, _, rest = job.partition("-")
+        began = rest.partition("-")[0]
         return pid.isdecimal() and began != "" and watcher.start_time(int(pid)) == began
 
-    def _written(self, job: str) -> dict[str, Any]:
-        try:
-            found = json.loads((self._folder / f"{job}.json").read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    def _end_group(self, written: Mapping[str, Any]) -> None:
+    def _end_group(self, state: Mapping[str, Any]) -> None:
         """End the processes of a job whose watcher was killed. Its command has ended with it."""
-        group = written.get("group")
+        group = state.get("group")
         if isinstance(group, int) and group > 1:
             began = watcher.start_time(group)
-            if began in ("", written.get("started")):
+            if began in ("", state.get("began")):
                 with suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
 
@@ -132,6 +127,7 @@ class ProcessEngine:
         await asyncio.gather(*(self._cancel(each) for each in ids))
 
     async def _cancel(self, job: str) -> None:
+        (self._folder_of(job) / "lease").unlink(missing_ok=True)
         for number, seconds in ((signal.SIGTERM, self._grace + 2.0), (signal.SIGKILL, 2.0)):
             if not self._is_alive(job):
                 break
@@ -148,13 +144,6 @@ class ProcessEngine:
                 process.stdin.close()
             process.returncode = process.poll() or 0  # no warning that it still runs: it is meant to
         self._watchers.clear()
-
-
-def _runnable(job: Job) -> tuple[str, ...]:
-    """The command; a script that is not executable is run by bash, as batch systems run theirs by its first line."""
-    if job.is_script and not os.access(job.command[0], os.X_OK):
-        return ("bash", *job.command)
-    return job.command
 
 
 async def _ended(pid: int, seconds: float) -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 from gateway.core.tasks import spawn
 from gateway.servers.commands import CommandError, run
-from gateway.servers.engine import EngineError, Job, JobReport, JobState, Resources
+from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError, Resources
 
+POLL_SECONDS = 2.0
+"""Seconds between two questions for reports."""
 REQUIRES = "SLURM's commands (sbatch, squeue, scontrol, scancel)"
 
 ANSWER = 30.0
@@ -33,14 +35,17 @@ STATES = {
         ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"),
         JobState.WAITING,
     ),
-    **dict.fromkeys(
-        ("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "COMPLETING"), JobState.RUNNING
-    ),
+    **dict.fromkeys(("RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"), JobState.RUNNING),
+    "COMPLETING": JobState.ENDING,
     "COMPLETED": JobState.ENDED,
     "CANCELLED": JobState.CANCELLED,
     "TIMEOUT": JobState.TIMED_OUT,
 }
 """SLURM's states. Any other, such as NODE_FAIL, OUT_OF_MEMORY or PREEMPTED, is FAILED."""
+
+
+def is_installed() -> bool:
+    return shutil.which("sbatch") is not None
 
 
 def start(settings: object) -> "SlurmEngine":
@@ -52,9 +57,9 @@ class SlurmEngine:
     """Jobs of the cluster that SLURM's commands find: by SLURM_CONF, or as the site has set them up."""
 
     def __init__(self) -> None:
-        """Raises EngineError if SLURM's commands are not there."""
-        if shutil.which("sbatch") is None:
-            raise EngineError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
+        """Raises RefusedError if SLURM's commands are not there."""
+        if not is_installed():
+            raise RefusedError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
         self._addresses: dict[str, str] = {}
 
     async def submit(self, job: Job) -> str:
@@ -76,7 +81,18 @@ class SlurmEngine:
             if isinstance(error, TimeoutError):
                 raise EngineError(f"slurm: sbatch: no answer within {ANSWER:g} s") from None
             raise
+        except CommandError as error:
+            if re.search("Unable to contact|Connection refused|timed out|Zero Bytes", error.said):
+                raise
+            raise RefusedError(str(error)) from None
         return _id(printed)
+
+    async def find(self, names: Collection[str]) -> Mapping[str, str]:
+        if not names:
+            return {}
+        words = ("--noheader", "--me", f"--name={','.join(names)}", "--format=%i %j")
+        printed = await run("slurm", "squeue", *words, seconds=ANSWER, environment=_environment({}))
+        return {name: id_ for id_, name in (line.split(maxsplit=1) for line in printed.splitlines())}
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         known = [each for each in ids if each.isdigit()]
@@ -196,7 +212,7 @@ def _directives(script: Path) -> list[str]:
     try:
         text = script.read_text("utf-8", "replace")
     except OSError as error:
-        raise EngineError(f"slurm: cannot read the job script {script}: {error.strerror}") from None
+        raise RefusedError(f"slurm: cannot read the job script {script}: {error.strerror}") from None
     names = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):

@@ -1,0 +1,55 @@
+"""The gateway's side of a watcher (`gateway.servers.watcher`): what it is told of a job, and what it says of one."""
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway.servers.engine import Job, JobReport, JobState
+from gateway.servers.watcher import Why
+
+GRACE = 5.0
+"""Seconds that a job's processes have to end before they are killed."""
+OUTPUT_BYTES = 2**20
+"""The size at which the file with a job's output is begun anew."""
+
+
+def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
+    """What a watcher reads in `folder`, which exists. `more` replaces what is usual."""
+    told = {
+        "command": job.program,
+        "output": str(job.output),
+        "output_bytes": OUTPUT_BYTES,
+        "memory": None,
+        "seconds": job.resources.seconds,
+        "grace": GRACE,
+        "stdin": False,
+        **more,
+    }
+    (folder / "job.json").write_text(json.dumps(told), "utf-8")
+    (folder / "lease").write_text(lease, "utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """What the file says; None if it is not there, or no JSON."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def how_it_ended(state: Mapping[str, Any]) -> JobReport:
+    """The report of a job that is over by its watcher's `state.json`."""
+    host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
+    if why == Why.CANCELLED:
+        return JobReport(JobState.CANCELLED, host=host)
+    if why == Why.ABANDONED:
+        return JobReport(JobState.CANCELLED, why, host)
+    if why == Why.TIME:
+        return JobReport(JobState.TIMED_OUT, why, host)
+    if why != Why.ITSELF:
+        return JobReport(JobState.FAILED, why, host)
+    if number is not None:
+        return JobReport(JobState.FAILED, f"signal {number} ({signal.strsignal(number)})", host)
+    return JobReport(JobState.FAILED, f"exit code {code}", host) if code else JobReport(JobState.ENDED, host=host)
