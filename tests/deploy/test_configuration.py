@@ -204,7 +204,7 @@ def test_what_cannot_work_is_refused_with_what_would(values: str, said: str) -> 
             "config.backends: YAML has read a key as the boolean",
         ),
         ("routes: [{match: {header: {x-on: yes}}, backend: b}]", "config.routes[0].match.header.x-on"),
-        ("routes: [{match: {}, backend: b, translate: {order: [true]}}]", "config.routes[0].translate.order[0]"),
+        ("routes: [{match: {}, backend: b, fallback: [true]}]", "config.routes[0].fallback[0]"),
     ],
 )
 def test_a_boolean_or_a_number_in_the_place_of_a_text_is_refused(written: str, said: str) -> None:
