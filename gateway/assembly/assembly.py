@@ -470,7 +470,7 @@ class Assembly:
         responses = (
             stream_with_policies(stream, config.policies, self._policies, context) if traits.wire.streams else None
         )
-        signatures = SignatureCache(handler, traits, self._clock)
+        signatures = SignatureCache(handler, traits, self._clock, backend.count_joined)
         backend.on_recovery(signatures.drop_all)
         window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)

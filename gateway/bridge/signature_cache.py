@@ -6,7 +6,7 @@ model, or when one of its endpoints comes back (perhaps with other models).
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import TypeAlias
@@ -32,16 +32,33 @@ Key: TypeAlias = tuple[str, str, str]
 empty."""
 
 
+def _uncounted(change: int) -> None:
+    """Nobody wants to know."""
+
+
 class SignatureCache:
     """The signatures of one backend's models. The tensors of a one-point protocol get a name and a batch dimension: its
-    vector of n is FP64 `[-1, n]`."""
+    vector of n is FP64 `[-1, n]`.
 
-    def __init__(self, handler: Handler, traits: Traits, clock: Callable[[], float]) -> None:
+    `count_joined` is called with 1 for each caller that waits for a signature together with another one, and with -1
+    when it does not wait any more: the backend sees one request of all of them.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        traits: Traits,
+        clock: Callable[[], float],
+        count_joined: Callable[[int], None] = _uncounted,
+    ) -> None:
         self._handler = handler
         self._traits = traits
         self._clock = clock
+        self._count_joined = count_joined
         self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
+        self._callers: Counter[asyncio.Task[Signature]] = Counter()
+        """How many callers wait for a signature that is being fetched."""
 
     def kept(self, key: Key) -> Signature | None:
         """The signature if it is remembered."""
@@ -63,7 +80,18 @@ class SignatureCache:
         if fetch is None:
             fetch = self._fetching[key] = spawn(self._fetch(key))
             fetch.add_done_callback(lambda done: self._fetched(key, done))
-        return await outlived_by(fetch)
+        self._callers[fetch] += 1
+        if self._callers[fetch] > 1:
+            self._count_joined(1)
+        try:
+            return await outlived_by(fetch)
+        finally:
+            self._callers[fetch] -= 1
+            if self._callers[fetch]:
+                self._count_joined(-1)
+            else:
+                del self._callers[fetch]
+            del fetch  # as in `outlived_by`
 
     async def streams_only(self, key: Key) -> bool:
         """Whether the model's configuration says that each request has a stream of responses, so that no inference can

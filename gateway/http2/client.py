@@ -43,6 +43,7 @@ from gateway.http2.frames import (
     ErrorCode,
     Setting,
 )
+from gateway.http2.hpack import NO_TABLE
 
 WINDOW = 2**22
 """Bytes that a server may send on one stream beyond what was used up of it."""
@@ -56,10 +57,6 @@ _OPENING = (
     + frames.settings({Setting.HEADER_TABLE_SIZE: 0, Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: WINDOW})
     + WIDEN_CONNECTION
 )
-_NO_TABLE = b"\x20"
-"""RFC 7541 section 6.3: this side's dynamic table has size 0. Only servers that announce a smaller table than the
-initial one need to be told, and they insist on it."""
-
 _GO_AWAY = Struct(">LL")
 """The last stream, with a reserved bit, and the error code; a text for people follows."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
@@ -96,7 +93,7 @@ class ClientConnection(Http2Connection):
         super().__init__(_OPENING, WINDOW, header_limit, _BYTES_PER_CREDIT, now)
         self._next = 1
         """The next request's stream."""
-        self._preamble = _NO_TABLE
+        self._preamble = NO_TABLE
         self._late_room = 0
         """Bytes that may still come for cancelled requests: what their windows had room for."""
 

@@ -53,6 +53,10 @@ _VALUES = {
 }
 _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, name in enumerate(_NAMES, 1))
 
+NO_TABLE = b"\x20"
+"""Section 6.3, at the beginning of a connection's first block: the dynamic table of whoever writes the blocks has size
+0. Only peers that announce a smaller table than the initial one need to be told, and they insist on it."""
+
 _OVERHEAD = 32
 """Bytes that a field counts beside its name and its value: RFC 9113 section 6.5.2, RFC 7541 section 4.1."""
 

@@ -34,6 +34,7 @@ from gateway.http2.connection import (
 )
 from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, PREFACE, ErrorCode, Setting, header
 from gateway.http2.heads import Head, HeadReader, MalformedError, RequestHeads
+from gateway.http2.hpack import NO_TABLE
 
 MAX_STREAMS = 100
 """Requests in flight on one connection."""
@@ -81,6 +82,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.still_running = 0
         """Requests whose streams are closed, but which still run: they count as streams. Set by the caller."""
+        self._header_frames = self._first_header_frames
         self._is_begun = False
         self._heads = HeadReader(heads)
         self._http1_reply = http1_reply
@@ -208,8 +210,8 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if stream.is_closed:
             return
         size = sum(map(len, data))
-        opening = frames.header_frames(stream.id, head, 0, self._frame_size)
-        closing = frames.header_frames(stream.id, trailers, END_STREAM, self._frame_size)
+        opening = self._header_frames(stream.id, head, 0, self._frame_size)
+        closing = self._header_frames(stream.id, trailers, END_STREAM, self._frame_size)
         if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
             self._window -= size
             self._out.append(b"".join((opening, header(size, DATA, 0, stream.id), *data, closing)))
@@ -223,7 +225,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
     def send_head(self, stream: Stream, block: bytes) -> None:
         """Send the head of a reply whose data and trailers follow one by one."""
         if not stream.is_closed:
-            self._out.append(frames.header_frames(stream.id, block, 0, self._frame_size))
+            self._out.append(self._header_frames(stream.id, block, 0, self._frame_size))
             self._sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
@@ -243,13 +245,18 @@ class ServerConnection(Http2Connection, Generic[Head]):
         """Send trailers, after what is unsent; or, where there was no head, all of a reply without data."""
         if stream.is_closed:
             return
-        closing = frames.header_frames(stream.id, block, END_STREAM, self._frame_size)
+        closing = self._header_frames(stream.id, block, END_STREAM, self._frame_size)
         if stream.unsent is not None:
             stream.closing = closing
             return
         self._out.append(closing)
         self._self_ended(stream)
         self._sends(0)
+
+    def _first_header_frames(self, stream: int, block: bytes, flags: int, size: int) -> bytes:
+        """Those of the connection's first header block, which says that there is no dynamic table."""
+        self._header_frames = frames.header_frames
+        return frames.header_frames(stream, NO_TABLE + block, flags, size)
 
     def data_to_send(self) -> list[Buffer]:
         """As of any connection. RFC 9113 section 8.1: after a whole reply to a request that has not ended,

@@ -93,6 +93,7 @@ class Backend:
         """When the last endpoint was removed, or the first one added."""
         self._replaced: list[Backend] = []
         """Those that had this name before and whose calls still wait for the first endpoint."""
+        self._joined = 0
         self._slot_times = SlotTimes()
         self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
@@ -217,8 +218,19 @@ class Backend:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait in its queue, and in those of the backends that it replaced."""
-        return len(self.queue) + sum(len(each.queue) for each in self._replaced)
+        """How many calls wait in its queue, and in those of the backends that it replaced; while there is no endpoint,
+        also those that wait for the answer to one in the queue."""
+        in_queues = len(self.queue) + sum(len(each.queue) for each in self._replaced)
+        return in_queues if self.endpoints else in_queues + self.joined
+
+    @property
+    def joined(self) -> int:
+        """How many calls wait for the answer to another call, such as that for the metadata of their model."""
+        return self._joined + sum(each._joined for each in self._replaced)
+
+    def count_joined(self, change: int) -> None:
+        """So many more calls wait for the answer to another one; `change` is negative when they do not any more."""
+        self._joined += change
 
     def close(self) -> None:
         """Leave the endpoints, which other backends may share. No request may be in flight."""

@@ -117,8 +117,18 @@ class OnDemandBackend(Backend):
 
     @property
     def waiting(self) -> int:
-        """The calls that wait."""
+        """The calls that wait; while there is no endpoint, also those that wait for the answer to one of them."""
+        return self._in_line if self.endpoints else self._in_line + self.joined
+
+    @property
+    def _in_line(self) -> int:
         return len(self.queue) + len(self._first)
+
+    def count_joined(self, change: int) -> None:
+        """As the Backend's."""
+        super().count_joined(change)
+        if change > 0 and not self.endpoints and self.starter is not None:
+            self.starter.call_waits()
 
     @property
     def call_seconds(self) -> float | None:
@@ -226,8 +236,8 @@ class OnDemandBackend(Backend):
         """
         if self.starter is None:
             raise self._no_endpoint()
-        if self.waiting >= self.queue_settings.length:
-            text = f"backend {self.name!r}: {self.waiting} calls wait for a server (queue.length); try again later"
+        if self._in_line >= self.queue_settings.length:
+            text = f"backend {self.name!r}: {self._in_line} calls wait for a server (queue.length); try again later"
             raise overloaded(text, None)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._first.add(waiter)

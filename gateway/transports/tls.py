@@ -259,6 +259,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             else:
                 unwritten.popleft()
             self._unwritten_bytes -= len(view)
+            if (
+                tls.is_closing()
+            ):  # the peer has left, which the protocol hears later; the loop would log what is written
+                continue
             tls.write(view)
         if self._is_closing and not unwritten and not self._is_lost:
             tls.close()

@@ -79,6 +79,43 @@ async def test_many_that_ask_at_once_ask_the_backend_once(signatures: SignatureC
     assert signatures.kept(KEY) is MODEL
 
 
+async def test_callers_that_wait_beside_the_one_that_the_backend_sees_are_counted(backend: Backend) -> None:
+    joined = [0]
+    signatures = SignatureCache(backend, TENSORS.traits, Clock(), lambda change: joined.append(joined[-1] + change))
+    calls = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(4)]
+    other = asyncio.ensure_future(signatures.get(("other", "", "")))
+    await settle()
+    assert joined[-1] == 3
+    calls[0].cancel()  # the backend still answers
+    await settle()
+    assert joined[-1] == 2
+    signatures.drop("m")  # those that come now ask anew
+    late = asyncio.ensure_future(signatures.get(KEY))
+    await settle()
+    assert joined[-1] == 2
+    for answer in backend.answers:
+        answer.set_result(MODEL)
+    await asyncio.gather(*calls[1:], other, late)
+    assert joined[-1] == 0
+
+
+async def test_callers_that_all_leave_or_get_an_error_are_not_counted_any_more(backend: Backend) -> None:
+    joined = [0]
+    signatures = SignatureCache(backend, TENSORS.traits, Clock(), lambda change: joined.append(joined[-1] + change))
+    calls = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
+    await settle()
+    for call in calls:
+        call.cancel()
+    await settle()
+    assert joined[-1] == 0
+    calls = [asyncio.ensure_future(signatures.get(KEY)) for _ in range(3)]
+    await settle()
+    assert joined[-1] == 2
+    backend.answers[0].set_exception(not_found("no such model"))
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert joined[-1] == 0
+
+
 async def test_the_first_that_leaves_does_not_take_the_answer_from_the_others(
     signatures: SignatureCache, backend: Backend
 ) -> None:

@@ -40,7 +40,7 @@ def reply(message: bytes = b"reply", *, stream: int = 1) -> bytes:
 
 def settings(**values: int) -> bytes:
     """SETTINGS, by their names in RFC 9113 section 6.5.2."""
-    numbers = {"MAX_CONCURRENT_STREAMS": 3, "INITIAL_WINDOW_SIZE": 4, "MAX_FRAME_SIZE": 5}
+    numbers = {"HEADER_TABLE_SIZE": 1, "MAX_CONCURRENT_STREAMS": 3, "INITIAL_WINDOW_SIZE": 4, "MAX_FRAME_SIZE": 5}
     pairs = (numbers[name].to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in values.items())
     return frame(SETTINGS, 0, 0, b"".join(pairs))
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import hpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http2 import bounds, server
 from gateway.http2.frames import ErrorCode
+from gateway.http2.hpack import NO_TABLE
 from gateway.http2.server import MAX_STREAMS, WINDOW
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import (
@@ -262,11 +264,33 @@ def test_a_reply_is_a_head_data_and_trailers() -> None:
     conversation.client(request())
     conversation.http2.respond(conversation.streams[1], HEAD, (b"re", b"ply"), TRAILERS)
     assert conversation.frames() == [
-        (HEADERS, END_HEADERS, 1, HEAD),
+        (HEADERS, END_HEADERS, 1, NO_TABLE + HEAD),
         (DATA, 0, 1, b"reply"),
         (HEADERS, END_HEADERS | END_STREAM, 1, TRAILERS),
     ]
     assert not conversation.http2.streams
+
+
+@pytest.mark.parametrize("way", ["a reply", "a head", "an error"])
+def test_the_first_block_says_that_there_is_no_table_as_clients_with_a_smaller_one_insist(way: str) -> None:
+    conversation, decoder = Conversation(), hpack.Decoder()
+    conversation.client(http2.settings(HEADER_TABLE_SIZE=0) + request() + request(3))
+    decoder.max_allowed_table_size = 0
+    conversation.frames()
+    for stream in list(conversation.streams.values()):
+        match way:
+            case "a reply":
+                conversation.http2.respond(stream, HEAD, (b"reply",), TRAILERS)
+            case "a head":
+                conversation.http2.send_head(stream, HEAD)
+                conversation.http2.send_end(stream, TRAILERS)
+            case _:
+                conversation.http2.send_end(stream, HEAD + TRAILERS)
+    blocks = [block for kind, _, _, block in conversation.frames() if kind == HEADERS]
+    found = [decoder.decode(block, raw=True) for block in blocks]
+    told = [(b":status", b"200"), http2.CONTENT_TYPE, (b"grpc-status", b"0")]
+    assert [field for fields in found for field in fields] == told * 2
+    assert [block.startswith(NO_TABLE) for block in blocks] == [True, *[False] * (len(blocks) - 1)]
 
 
 def test_a_reply_before_the_end_of_the_request_asks_the_client_to_stop() -> None:

@@ -117,6 +117,20 @@ async def test_a_call_from_zero_starts_a_server_by_a_job_script_of_um_bridges_fo
     assert not list((tmp_path / "state/jobs").iterdir())
 
 
+async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_path: Path) -> None:
+    """All calls wait for the metadata of their model, which are one question, and no server comes before the third."""
+    third = f'touch "{tmp_path}/started.$HQ_JOB_ID"\nuntil [ -e "{tmp_path}/go" ]; do sleep 0.05; done\nuntil (exec'
+    job_script(tmp_path, SCRIPT.replace("until (exec", third))
+    async with running(config(tmp_path, "max: 3")) as gateway, client(gateway) as http:
+        calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(6)]
+        async with asyncio.timeout(30):
+            while len(list(tmp_path.glob("started.*"))) < 3:  # noqa: ASYNC110, ASYNC240 - files of other processes
+                await asyncio.sleep(0.02)
+        (tmp_path / "go").touch()
+        assert [(await each).status_code for each in calls] == [200] * 6
+    assert not processes(tmp_path)
+
+
 async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Path) -> None:
     job_script(tmp_path, call="import time; time.sleep(0.05)")
     async with running(config(tmp_path, "max: 4")) as gateway, client(gateway) as http:

@@ -108,7 +108,8 @@ class ExternalScaler:
         if name not in METRICS:
             raise invalid_input(f"no metric is called {name[:100]!r}; expected {' or '.join(METRICS)}")
         activity = self._activity(wanted.backend)
-        number = activity.calls if name == "calls" else self._backends[wanted.backend].waiting
+        backend = self._backends[wanted.backend]
+        number = activity.calls + backend.joined if name == "calls" else backend.waiting
         return GetMetricsResponse(
             metricValues=[{"metricName": name, "metricValue": number, "metricValueFloat": float(number)}]
         )

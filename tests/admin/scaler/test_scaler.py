@@ -14,8 +14,9 @@ import pytest
 from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
-from tests.admin.scaler.keda import Keda, keda, ref, refused
+from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
 from tests.discovery.running import SECONDS, model_server, running
+from tests.http2 import by_hand as http2
 from tests.paused_server import QUESTION, held
 from tests.tls.certificates import Authority
 
@@ -141,9 +142,10 @@ async def test_calls_from_zero_wait_for_the_first_server_and_keda_sees_them(tmp_
         assert not await next_of(stream)
         calls = [asyncio.ensure_future(models.post("/Evaluate", json=EVALUATE)) for _ in range(10)]
         assert await next_of(stream)
-        await until(lambda: len(gateway.backends["lab"].queue) == 1)
+        await until(lambda: gateway.backends["lab"].waiting == 10)
         # All of them wait for the model's metadata, which are one question.
-        assert [await client.value(name, backend="lab") for name in ("calls", "queue")] == [1, 1]
+        assert len(gateway.backends["lab"].queue) == 1
+        assert [await client.value(name, backend="lab") for name in ("calls", "queue")] == [10, 10]
         server = await model_server("umbridge")
         (tmp_path / "url-1.txt").write_text(f"http://{server.address}\n")
         answers = await asyncio.gather(*calls)
@@ -211,6 +213,32 @@ async def test_a_hundred_streams_hear_of_one_call_and_clients_that_vanish_leave_
             assert not activity._waiters
         await until(lambda: len(asyncio.all_tasks()) <= before - 100)
         assert await client.is_active(backend="lab")
+
+
+async def test_a_reader_whose_window_is_shut_holds_up_nobody_and_then_hears_of_the_present_alone() -> None:
+    async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, models):
+        before = len(asyncio.all_tasks())
+        host, _, port = gateway.ports["scaler"].address.rpartition(":")
+        stalled = http2.Peer(*await asyncio.open_connection(host, int(port)))
+        shut = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=0)
+        asking = http2.request(f"{SERVICE}/StreamIsActive".encode(), ref(backend="lab", idle="1").SerializeToString())
+        stalled.send(shut, asking.removeprefix(http2.PREFACE + http2.settings()))
+        await stalled.next(http2.HEADERS)
+        brisk = client.watch(backend="lab", idle="1")
+        assert not await next_of(brisk)
+        for _ in range(2):
+            await infer(models)
+            assert [await next_of(brisk), await next_of(brisk)] == [True, False]
+        inactive, active = b"\0\0\0\0\0", b"\0\0\0\0\x02\x08\x01"
+        stalled.send(http2.window_update(1, 1000))
+        assert await stalled.next(http2.DATA) == (http2.DATA, 0, 1, inactive)
+        await infer(models)
+        assert await stalled.next(http2.DATA) == (http2.DATA, 0, 1, active)
+        stalled.send(http2.settings(INITIAL_WINDOW_SIZE=0), http2.window_update(1, 1))  # then it leaves, shut again
+        stalled.writer.close()
+        brisk.cancel()
+        await until(lambda: len(asyncio.all_tasks()) <= before)
+        assert not gateway._assembly.activities["lab"]._waiters
 
 
 async def test_the_end_of_the_gateway_ends_streams() -> None:

@@ -4,22 +4,25 @@ none. Their time is measured by `python -m tests.benchmarks.growth`."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from gateway.cli.options import COLLECT_AFTER
 from tests.attacks.clients import post
 from tests.attacks.probe import BODY, ECHOED
 from tests.benchmarks.calls import Counts, _gateway, _in_thread, _median, _nothing
 from tests.benchmarks.growth.costs import configuration, wide_server
 from tests.benchmarks.servers import own_address
 
-ROUTES, BACKENDS, IDLE = 1000, 200, 500
+ROUTES, BACKENDS, IDLE, IN_FLIGHT = 1000, 200, 500, 256
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +77,37 @@ def test_a_request_takes_as_many_calls_with_many_backends(server: str, alone: tu
 
 def test_a_request_takes_as_many_calls_beside_idle_connections(server: str, alone: tuple[int, int]) -> None:
     assert calls(server, 1, 1, 0, IDLE) == alone
+
+
+def test_hundreds_of_requests_in_flight_begin_no_collection_of_garbage(server: str) -> None:
+    """Each would look at what all connections have, too."""
+    address, before = own_address(), gc.get_threshold()
+    host, port = address.split(":")
+    request, found = post("/v2/models/m0/infer", BODY), list[str]()
+
+    def collecting(phase: str, facts: object) -> None:
+        found.append(threading.current_thread().name)
+
+    with _gateway(configuration(address, server, 1, 1)), ExitStack() as stack:
+        connections = [stack.enter_context(socket.create_connection((host, int(port)), 20)) for _ in range(IN_FLIGHT)]
+
+        def exchange() -> None:
+            for each in connections:
+                each.sendall(request)
+            for each in connections:
+                reply = b""
+                while ECHOED not in reply:
+                    reply += each.recv(2**16)
+                    assert reply.startswith(b"HTTP/1.1 200 "), reply
+
+        exchange()
+        gc.set_threshold(COLLECT_AFTER, *before[1:])
+        try:
+            gc.collect()
+            gc.callbacks.append(collecting)
+            for _ in range(10):
+                exchange()
+        finally:
+            gc.callbacks.remove(collecting)
+            gc.set_threshold(*before)
+    assert found == []

@@ -23,7 +23,7 @@ _LONGEST = 1024
 """Bytes of what comes before the first contents, that are remembered."""
 _BEGINNING = 16
 """Bytes at the beginning of a message, most of them the model's name, that tell layouts of the same size apart."""
-_MOST = 256
+_MOST = 4096
 """Kinds of layouts, of one size and beginning each, that are remembered."""
 _ALIKE = 4
 """Layouts of one kind that are remembered, such as those of models whose long names begin alike."""
@@ -90,10 +90,10 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
             between.append((place, bytes(before)))
         start, place = place + len(before), place + len(before) + len(data)
         found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
-    if len(_layouts) >= _MOST:
-        _layouts.clear()
     layout = MessageLayout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
     key = kind.role, len(body), body[:_BEGINNING]
+    if len(_layouts) >= _MOST and key not in _layouts:
+        del _layouts[next(iter(_layouts))]
     # It is none of those that are known: `recall` has not found it.
     _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])
 

@@ -42,7 +42,7 @@ _LARGEST_BINARY = 2**17
 """Bytes of a body with binary data up to which copies of the contents cost less than views of them."""
 _LONGEST = 1024
 """Bytes of a text that are remembered."""
-_MOST = 256
+_MOST = 4096
 """Texts of each kind that are remembered."""
 
 _DATA = b'"data"'
@@ -117,7 +117,7 @@ def _remember(
     if len(around[0]) + len(around[1]) > _LONGEST:
         return
     if len(layouts) >= _MOST:
-        layouts.clear()
+        del layouts[next(iter(layouts))]
     datatype, letter, is_float, _ = known
     _, model, version = _texts(original)
     layouts[around] = DocumentLayout(
@@ -192,7 +192,7 @@ def _remember_binary(role: str, header: Buffer, original: Original, says_no_more
     if original.id or len(header) > _LONGEST:
         return
     if len(_binary) >= _MOST:
-        _binary.clear()
+        del _binary[next(iter(_binary))]
     _binary[role, bytes(header)] = BinaryLayout(
         tuple(places), size, original.outputs, original.parameters, *_texts(original), says_no_more, origin
     )

@@ -164,10 +164,15 @@ def test_only_so_many_that_begin_alike_are_remembered() -> None:
     assert len(alike) == recalled._ALIKE
 
 
-def test_only_so_many_are_remembered() -> None:
-    for number in range(600):
+def test_only_so_many_are_remembered_and_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalled, "_MOST", 100)
+    recalled._layouts.clear()
+    for number in range(300):
         read(request_body(model=f"model {number}"))
-    assert 0 < len(recalled._layouts) <= 256
+    models = [layout.head.model for kind in recalled._layouts.values() for layout in kind]
+    assert len(recalled._layouts) == 100
+    assert "model 299" in models
+    assert "model 99" not in models
 
 
 NAMES = st.text(min_size=1, max_size=3)

@@ -256,13 +256,18 @@ def test_any_numbers_after_any_others(before: list[float], data: list[float], da
         assert said(as_request(body(data), None)) == fresh
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    for at in range(3 * recalled._MOST):
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalled, "_MOST", 100)
+    for kept in (recalled._requests, recalled._responses, recalled._binary):
+        kept.clear()
+    for at in range(300):
         infer(with_document(entry(name=f"x{at}")))
         text = with_document(binary_entry().replace('"x"', f'"x{at}"'))
         infer(text + RAW, len(text))
-    assert len(recalled._requests) <= recalled._MOST
-    assert len(recalled._binary) <= recalled._MOST
+    assert len(recalled._requests) == len(recalled._binary) == 100
+    # the oldest was forgotten
+    assert not any(b'"x199"' in before for before, _ in recalled._requests)
+    assert any(b'"x200"' in before for before, _ in recalled._requests)
     infer(with_document(entry(name="x" * 2000)))
     assert not any(len(before) > 2000 for before, _ in recalled._requests)
 

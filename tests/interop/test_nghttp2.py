@@ -1,0 +1,210 @@
+"""nghttp2's clients, `nghttp` and `h2load`, call gRPC at a port of its own and at one that HTTP and others share, with
+and without TLS: many streams at once, small windows, no header tables, and a gateway that stops."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGTERM
+
+import pytest
+
+from tests.attacks.attacked import MIB, Attacked, attacked, reference
+from tests.attacks.clients import INFER, message, tensor
+from tests.interop.exchanges import exchange, gateway
+from tests.interop.processes import Process, eventually, free_port
+from tests.peers import system
+from tests.tls.certificates import Authority
+
+MISSING = system.missing({"h2load": "nghttp2-client", "nghttp": "nghttp2-client"})
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"{', '.join(MISSING)} missing: `make peers` installs Debian's nghttp2-client"
+)
+
+SECONDS = 120
+PORTS = ("grpc", "shared", "tls", "shared_tls")
+TLS = """
+  - {{name: tls, bind: "127.0.0.1:0", protocols: [v2-grpc], tls: {tls}}}
+  - {{name: shared_tls, bind: "127.0.0.1:0", protocols: [v2-rest, v2-grpc], tls: {tls}}}
+"""
+DRAINED = """
+listeners: [{{name: all, bind: "127.0.0.1:{port}", protocols: [v2-rest, v2-grpc]}}]
+backends: {{works: {{protocol: v2-grpc, endpoints: ["{works}"], policies: [{{timeout: {{seconds: 60}}}}]}}}}
+routes: [{{match: {{model: "*"}}, backend: works}}]
+"""
+GRPC = ("-H", "content-type: application/grpc", "-H", "te: trailers")
+NUMBERS = bytes(range(80))
+LARGE = bytes(range(250)) * 1200
+
+CONNECTIONS, STREAMS, REQUESTS = 10, 100, 3000
+WAYS = {
+    "as it comes": (),
+    "windows of 1 KiB": ("-w", "10", "-W", "10"),
+    "no header tables": ("--header-table-size=0", "--encoder-header-table-size=0"),
+    "small header tables": ("--header-table-size=64", "--encoder-header-table-size=128"),
+}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `h2load` reports: requests, and bytes of DATA frames."""
+
+    started: int
+    done: int
+    succeeded: int
+    failed: int
+    data: int
+
+    @classmethod
+    def read(cls, report: str) -> Loaded:
+        counts = {name: int(number) for number, name in re.findall(r"(\d+) (\w+)", _line(report, "requests: "))}
+        size = re.search(r"\((\d+)\) data", _line(report, "traffic: "))
+        assert size is not None, report
+        return cls(counts["started"], counts["done"], counts["succeeded"], counts["failed"], int(size[1]))
+
+
+def _line(report: str, beginning: str) -> str:
+    return next((line for line in report.splitlines() if line.startswith(beginning)), "")
+
+
+@dataclass(frozen=True)
+class Rig:
+    gateway: Attacked
+    folder: Path
+
+    def url(self, name: str) -> str:
+        host, port = self.gateway.address(name)
+        return f"{'https' if name.endswith('tls') else 'http'}://{host}:{port}{INFER.decode()}"
+
+    def metrics(self, family: str, *labels: str) -> int:
+        """The sum of the family's values that have these labels."""
+        host, port = self.gateway.address("health")
+        status, text = exchange(f"http://{host}:{port}", "GET", "/metrics")
+        assert status == 200
+        lines = [line for line in text.splitlines() if line.startswith(f"{family}{{")]
+        return sum(int(float(line.split()[-1])) for line in lines if all(label in line for label in labels))
+
+    def answered(self, listener: str) -> int:
+        return self.metrics("gateway_requests_total", f'listener="{listener}"', 'code="OK"')
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.metrics("gateway_connections_open") and not self.metrics("gateway_requests_in_flight")
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    folder = tmp_path_factory.mktemp("nghttp2")
+    listeners = TLS.format(tls=Authority().issue(folder, "127.0.0.1").server)
+    with reference(folder / "works") as works, attacked(folder / "gateway", works, listener=listeners) as gateway:
+        yield Rig(gateway, folder)
+
+
+def request(folder: Path, data: bytes, model: str = "identity") -> str:
+    """A file with the body of a gRPC request."""
+    file, asked = folder / f"{model}-{len(data)}", message("v2-grpc", model, tensor(data))
+    file.write_bytes(b"\0" + len(asked).to_bytes(4) + asked)
+    return str(file)
+
+
+def run(*command: str) -> bytes:
+    done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_a_call_is_answered_with_its_trailers(rig: Rig, port: str) -> None:
+    command = ("nghttp", "-d", request(rig.folder, NUMBERS), *GRPC)
+    body = run(*command, rig.url(port))
+    assert body[:1] == b"\0"
+    assert int.from_bytes(body[1:5]) == len(body) - 5
+    assert NUMBERS in body
+    seen = run(*command, "-nv", rig.url(port)).decode("latin-1")
+    received = re.findall(r"recv \(stream_id=\d+(?:, sensitive)?\) (.*)", seen)
+    assert received[0] == ":status: 200"
+    assert received[-1] == "grpc-status: 0"
+    assert seen.rfind("grpc-status: 0") > seen.rfind("recv DATA")
+    assert ("The negotiated protocol: h2" in seen) == port.endswith("tls")
+
+
+def test_an_error_is_trailers_alone(rig: Rig) -> None:
+    seen = run("nghttp", "-nv", "-d", request(rig.folder, NUMBERS, "nobody"), *GRPC, rig.url("grpc")).decode("latin-1")
+    assert ") grpc-status: 5" in seen
+    assert ") grpc-message: " in seen
+    assert "recv DATA" not in seen
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_large_reply_is_whole(rig: Rig, way: str) -> None:
+    options = {"no header tables": ("-c", "0"), "small header tables": ("-c", "64", "-c", "128")}.get(way, WAYS[way])
+    body = run("nghttp", *options, "-d", request(rig.folder, LARGE), *GRPC, rig.url("grpc"))
+    assert LARGE in body
+    assert int.from_bytes(body[1:5]) == len(body) - 5
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("port", PORTS)
+def test_thousands_of_calls_at_once_succeed_and_leave_nothing(rig: Rig, port: str, way: str) -> None:
+    assert eventually(lambda: rig.is_idle, SECONDS)
+    tasks, descriptors, answered = rig.gateway.look().tasks, rig.gateway.descriptors, rig.answered(port)
+    loaded = h2load(rig, port, NUMBERS, REQUESTS, CONNECTIONS, STREAMS, *WAYS[way])
+    assert (loaded.started, loaded.done, loaded.succeeded, loaded.failed) == (REQUESTS, REQUESTS, REQUESTS, 0)
+    # An error would have no data.
+    assert loaded.data == REQUESTS * len(run("nghttp", "-d", request(rig.folder, NUMBERS), *GRPC, rig.url(port)))
+    assert rig.answered(port) == answered + REQUESTS + 1
+    assert eventually(lambda: rig.is_idle, SECONDS)
+    assert rig.gateway.look().tasks == tasks
+    assert rig.gateway.descriptors <= descriptors + 2  # to the backend
+
+
+def test_large_calls_through_small_windows_give_their_memory_back(rig: Rig) -> None:
+    resident = []
+    for _ in range(3):
+        loaded = h2load(rig, "grpc", LARGE, 100, 5, 10, "-w", "10", "-W", "12")
+        assert (loaded.succeeded, loaded.failed) == (100, 0)
+        assert eventually(lambda: rig.is_idle, SECONDS)
+        resident.append(rig.gateway.resident)
+    assert resident[-1] <= resident[0] + 8 * MIB
+
+
+def test_clients_that_leave_with_calls_in_flight_leave_nothing(rig: Rig) -> None:
+    """After a time `h2load` closes its connections, whatever is in flight."""
+    for port in PORTS:
+        run("h2load", "--npn-list=h2", "-D", "1", "-c", "10", "-m", "100", "-d", request(rig.folder, NUMBERS), *GRPC,
+            rig.url(port))  # fmt: skip
+    assert eventually(lambda: rig.is_idle, SECONDS)
+    assert eventually(lambda: rig.gateway.look().tasks < 20, SECONDS)
+    assert "WARNING" not in rig.gateway.log
+    assert "Traceback" not in rig.gateway.log
+
+
+def h2load(rig: Rig, port: str, data: bytes, requests: int, connections: int, streams: int, *options: str) -> Loaded:
+    numbers = ("-n", str(requests), "-c", str(connections), "-m", str(streams))
+    # Among several protocols of TLS the shared port takes HTTP/1.1.
+    command = ("h2load", "--npn-list=h2", *numbers, *options, "-d", request(rig.folder, data), *GRPC, rig.url(port))
+    return Loaded.read(run(*command).decode())
+
+
+def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path) -> None:
+    port = free_port()
+    with reference(tmp_path / "works") as works:
+        with gateway(DRAINED.format(port=port, works=works), tmp_path / "gateway") as running:
+            url = f"http://127.0.0.1:{port}{INFER.decode()}"
+            many = ("-n", "1000000", "-c", str(CONNECTIONS), "-m", str(STREAMS))
+            load = Process(["h2load", *many, "-d", request(tmp_path, NUMBERS), *GRPC, url], tmp_path / "h2load")
+            # It is under load once the backend has answered.
+            running.process.wait_until(lambda: "it answered a call" in running.output(), SECONDS)
+            running.process.signal(SIGTERM)
+            running.process.wait(SECONDS)
+            load.wait(SECONDS)
+        assert "requests given up: 0" in running.output()
+    loaded = Loaded.read(load.stdout())
+    assert loaded.started > 0
+    assert loaded.started == loaded.done == loaded.succeeded
+    assert loaded.failed == 1_000_000 - loaded.started  # those that it could not begin any more
+    assert loaded.data % loaded.succeeded == 0
+    assert loaded.data // loaded.succeeded > len(NUMBERS)
