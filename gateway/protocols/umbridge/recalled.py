@@ -29,8 +29,8 @@ _LARGE = 2.0**63
 """orjson turns integers beyond 64 bits into floats; a float of this size may be one."""
 _LONGEST = 1024
 """Bytes of a text that are remembered."""
-_MOST = 256
-"""Texts of each kind that are remembered."""
+_MOST = 4096
+"""Texts of each kind that are remembered; of more the oldest is forgotten."""
 
 _INPUT, _OUTPUT = b'"input"', b'"output"'
 _FLOAT, _BOTH = {float}, {int, float}
@@ -140,5 +140,5 @@ def _remember(
     layouts: dict[tuple[bytes, bytes], BodyLayout], around: tuple[bytes, bytes], layout: BodyLayout
 ) -> None:  # fmt: skip
     if len(layouts) >= _MOST:
-        layouts.clear()
+        del layouts[next(iter(layouts))]
     layouts[around] = layout

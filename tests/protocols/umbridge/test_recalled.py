@@ -150,10 +150,11 @@ def test_the_limits_of_another_listener_hold() -> None:
         UMBRIDGE.decode_request(message, few)
 
 
-def test_few_texts_are_kept() -> None:
-    for at in range(2 * recalled._MOST):
+def test_the_latest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalled, "_MOST", 3)
+    for at in range(9):
         asked("/Evaluate", BODY.replace('"m"', f'"m{at}"'))
-    assert len(recalled._requests) <= recalled._MOST
+    assert [layout.model for layout in recalled._requests.values()] == ["m6", "m7", "m8"]
 
 
 TEXTS = st.sampled_from([BODY, CONFIGURED, *LENIENT.values()])

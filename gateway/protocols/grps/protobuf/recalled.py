@@ -21,11 +21,11 @@ from gateway.protocols.grps.verbatim import MessageForm, as_it_came, of_message
 LARGEST = 2**17
 """Bytes of a message up to which copies of the contents cost less than views of them."""
 _LONGEST = 1024
-"""Bytes of what comes before the first contents, that are remembered."""
+"""Bytes around the contents that are remembered."""
 _BEGINNING = 16
 """Bytes at the beginning of a message that tell layouts of the same size apart."""
-_MOST = 256
-"""Kinds of layouts, of one size and beginning each, that are remembered."""
+_MOST = 4096
+"""Kinds of layouts, of one size and beginning each, that are remembered; of more the oldest is forgotten."""
 _ALIKE = 4
 """Layouts of one kind that are remembered, such as those of models whose names begin alike."""
 
@@ -81,7 +81,7 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
     Returns:
         `grps`, with its Original if that is so.
     """
-    if not _BEGINNING <= len(parts[0]) <= _LONGEST or b"".join(parts) != body:
+    if len(parts[0]) < _BEGINNING or sum(map(len, parts[::2])) > _LONGEST or b"".join(parts) != body:
         return grps
     found, between, place = [], [], 0
     for tensor, before, data in zip(grps.tensors, parts[::2], parts[1::2], strict=True):
@@ -89,9 +89,9 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
             between.append((place, bytes(before)))
         start, place = place + len(before), place + len(before) + len(data)
         found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
-    if len(_layouts) >= _MOST:
-        _layouts.clear()
     key = len(body), body[:_BEGINNING]
+    if len(_layouts) >= _MOST and key not in _layouts:
+        del _layouts[next(iter(_layouts))]
     layout = MessageLayout(bytes(parts[0]), tuple(between), grps.model, grps.status, tuple(found))
     # It is none of those that are known: `recall` has not found it.
     _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])

@@ -192,10 +192,18 @@ def _outcome(body: bytes) -> object:
     return read.model, read.status, [(each.name, each.datatype, each.shape, bytes(each.data)) for each in read.tensors]
 
 
-def test_few_layouts_are_kept() -> None:
-    for size in range(1, 2 * recalled._MOST):
+def test_the_latest_layouts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalled, "_MOST", 3)
+    for size in range(1, 9):
         asked(written(*[1.0] * size))
-    assert len(recalled._layouts) <= recalled._MOST
+    assert [layout.tensors[0][2] for layouts in recalled._layouts.values() for layout in layouts] == [(6,), (7,), (8,)]
+
+
+def test_long_texts_are_not_kept() -> None:
+    message = GrpsMessage.FromString(BODY)
+    message.gtensors.tensors[1].name = "y" * 2000
+    asked(message.SerializeToString())
+    assert not recalled._layouts
 
 
 TENSORS = st.lists(
