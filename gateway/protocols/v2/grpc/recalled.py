@@ -20,7 +20,7 @@ from gateway.protocols.v2.grpc.tensors import InferenceHead, MessageKind, write_
 _LARGEST = 2**17
 """Bytes of a message up to which copies of the contents cost less than views of them."""
 _LONGEST = 1024
-"""Bytes around the contents that are remembered."""
+"""Bytes of what comes before the first contents, that are remembered."""
 _BEGINNING = 16
 """Bytes at the beginning of a message, most of them the model's name, that tell layouts of the same size apart."""
 _MOST = 256
@@ -82,7 +82,7 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
         return
     parts = write_inference(head, kind, tensors)
     # for each tensor the bytes before its contents, and these
-    if len(parts[0]) < _BEGINNING or sum(map(len, parts[::2])) > _LONGEST or b"".join(parts) != body:
+    if not _BEGINNING <= len(parts[0]) <= _LONGEST or b"".join(parts) != body:
         return
     found, between, place = [], [], 0
     for tensor, before, data in zip(tensors, parts[::2], parts[1::2], strict=True):
