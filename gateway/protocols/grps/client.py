@@ -170,4 +170,5 @@ def _decode_inference(grps: GrpsMessage) -> Response:
     if grps.payload is not None or grps.status is None:
         check_payload(grps, "output")
     outputs, keys = with_distinct_names(grps)
-    return Response(outputs, grps.model, origin=backend_message(grps.payload, bool(grps.model), keys))
+    origin = backend_message(grps.payload, bool(grps.model), keys)
+    return Response(outputs, grps.model, origin=origin, original=grps.original)

@@ -1,10 +1,12 @@
 """The messages and methods of `grps.proto` as values of the gateway, the same on every wire."""
 
+from dataclasses import field
 from enum import Enum
 
 from gateway.core.errors import unsupported
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
+from gateway.core.original import Original
 from gateway.core.types import Tensor
 
 
@@ -61,6 +63,8 @@ class GrpsMessage:
     status: GrpsStatus | None = None
     payload: Payload | None = None
     tensors: tuple[Tensor, ...] = ()
+    original: Original | None = field(default=None, repr=False, compare=False)
+    """The bytes that it was read from, if they may say the same and nothing else."""
 
 
 # --- Methods ---

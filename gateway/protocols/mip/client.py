@@ -7,12 +7,13 @@ from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Parameters, Request, Response, Tensor
+from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
 from gateway.protocols.mip.errors import decode_error
 from gateway.protocols.mip.packets import HEADER, encode_packet
-from gateway.protocols.mip.payload import decode_payload, encode_payload
+from gateway.protocols.mip.payload import Payload, decode_payload, encode_payload
 from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, BatchMode, PacketKind, Subtype
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
+from gateway.protocols.mip.verbatim import of_payload
 
 _PING_OPERATIONS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
@@ -35,10 +36,15 @@ def encode_request(request: Request, target: Target) -> Message:
     batch, is_split = _batch(inputs, target), _is_split(target)
     style = Style(request.translate.nan or NAN)
     columns = [
-        encode_column(tensor if is_split else replace(tensor, shape=(1, *tensor.shape)), style, _label(tensor, at))
+        encode_column(_in_packet(tensor, is_split), at, request.original, style, _label(tensor, at))
         for at, tensor in enumerate(inputs)
     ]
     return encode_packet(PacketKind.INFERENCE, Subtype.REQUEST, encode_payload(len(inputs), 0, batch, columns))
+
+
+def _in_packet(tensor: Tensor, is_split: bool) -> Tensor:
+    """`tensor` with a first dimension that counts the examples."""
+    return tensor if is_split else replace(tensor, shape=(1, *tensor.shape))
 
 
 def _refuse_parameters(*parameters: Parameters) -> None:
@@ -90,11 +96,15 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         raise DecodeError(f"a packet of kind {kind} and subtype {subtype}, expected {wanted}")
     if expected is PacketKind.PING:
         return True
-    return Response(tuple(_outputs(body, request, target)), request.model, request.version, request.id)
-
-
-def _outputs(body: Buffer, request: Request, target: Target) -> Iterator[Tensor]:
     payload = decode_payload(body, target.limits.json_values)
+    outputs = tuple(_outputs(payload, request, target))
+    original = of_payload(payload, outputs)
+    if not _is_split(target):
+        outputs = tuple([replace(tensor, shape=tensor.shape[1:]) for tensor in outputs])
+    return Response(outputs, request.model, request.version, request.id, original=original)
+
+
+def _outputs(payload: Payload, request: Request, target: Target) -> Iterator[Tensor]:
     batch = _batch(request.inputs, target)
     if payload.batch != batch:
         raise DecodeError(f"the response has a batch of {payload.batch}, expected {batch} as in the request")
@@ -102,5 +112,4 @@ def _outputs(body: Buffer, request: Request, target: Target) -> Iterator[Tensor]
     if rest:
         raise DecodeError(f"{len(payload.data)} TLVs, expected as many for each of {batch} examples")
     for at, (type_, examples) in enumerate(payload.columns(count, "output")):
-        tensor = decode_column(type_, examples, f"output {at}", target.limits.json_values)
-        yield tensor if _is_split(target) else replace(tensor, shape=tensor.shape[1:])
+        yield decode_column(type_, examples, f"output {at}", target.limits.json_values)

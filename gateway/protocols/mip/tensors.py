@@ -6,10 +6,12 @@ from typing import NamedTuple
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.mip import json_examples, npy
 from gateway.protocols.mip.payload import Column
 from gateway.protocols.mip.schema import TlvType
+from gateway.protocols.mip.verbatim import texts_as_they_came
 
 
 class Style(NamedTuple):
@@ -37,14 +39,20 @@ def decode_column(type_: TlvType, examples: Sequence[Buffer], what: str, json_va
             return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=type_.name.lower())
 
 
-def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
-    """The column of `tensor`. Its `content_type` decides the TLV type. Without one, numbers have the style's type; so
-    have BYTES if there is one element in each example, and otherwise they are JSON.
+def encode_column(tensor: Tensor, at: int, original: Original | None, style: Style, what: str) -> Column:
+    """Column `at` of a packet, that of `tensor`; in JSON as it is in `original`, if that says the same.
+
+    The tensor's `content_type` decides the TLV type. Without one, numbers have the style's type; so have BYTES if there
+    is one element in each example, and otherwise they are JSON.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; names `what`.
     """
     type_ = _tlv_type(tensor, style, what)
+    if original is not None and type_ is TlvType.JSON:
+        texts = texts_as_they_came(original, tensor, at)
+        if texts is not None:
+            return Column(type_, [(text,) for text in texts])
     return Column(type_, _ENCODERS[type_](tensor, style.nan, what))
 
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input, unsupported
 from gateway.core.frozen import set_field
-from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor
 from gateway.json import ArrayForm, Json, read, write
 from gateway.protocols.umbridge import errors, metadata, verbatim
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
+from gateway.protocols.umbridge.recalled import remember_response, response_like_before
 from gateway.protocols.umbridge.schema import (
     INPUT_SIZES,
     JSON_HEADERS,
@@ -115,6 +116,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     """
     if not 200 <= message.status < 300:
         raise errors.decode_error_reply(message, target)
+    if request.operation is INFER and (known := response_like_before(message, target.limits)) is not None:
+        return known
     array_keys, decode_body = _BODY_DECODERS[request.operation, request.part]
     body = read(message.body, array_keys, values=target.limits.json_values, literals=True, level=1)
     if "error" in body:
@@ -123,6 +126,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     if request.operation in PATHS:
         assert isinstance(answer, Response)
         set_field(answer, "original", verbatim.of_response(request.operation, body, message, answer.outputs))
+        if request.operation is INFER:
+            remember_response(message, answer)
     return answer
 
 

@@ -13,6 +13,7 @@ from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
 from gateway.protocols.umbridge import metadata, verbatim
 from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
+from gateway.protocols.umbridge.recalled import remember_request, request_like_before
 from gateway.protocols.umbridge.schema import (
     CALLS,
     INPUT_SIZES,
@@ -69,6 +70,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         operation, part = SERVER_PATTERNS[message.pattern]
         return Request(operation, part=part)
     operation, part = MODEL_PATTERNS[message.pattern]
+    if operation is INFER and (known := request_like_before(message, listener.limits)) is not None:
+        return known
     try:
         body = read(message.body, ARRAY_KEYS[operation], values=listener.limits.json_values, literals=True, level=1)
     except DecodeError as error:
@@ -82,6 +85,8 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     request = Request(operation, model, "", None, inputs, (), parameters, part)
     if not part:
         set_field(request, "original", verbatim.of_request(operation, body, message, inputs, parameters))
+        if operation is INFER:
+            remember_request(message, request)
     return request
 
 

@@ -80,7 +80,7 @@ def request_as_it_came(request: Request) -> Original | None:
         or not original.has_data_of(request.inputs)
     ):
         return None
-    return original if _says_no_more(original, form) and _has_own_config(original) else None
+    return original if request_says_no_more(original) else None
 
 
 def response_as_it_came(response: Response, request: Request) -> Original | None:
@@ -88,7 +88,7 @@ def response_as_it_came(response: Response, request: Request) -> Original | None
     original, form = response.original, RESPONSES[request.operation]
     if original is None or original.form is not form or not original.has_data_of(response.outputs):
         return None
-    return original if _says_no_more(original, form) else None
+    return original if response_says_no_more(original) else None
 
 
 # --- whether a body says nothing else than its value ---
@@ -101,8 +101,19 @@ _FEW = 32
 """The number of elements up to which Python finds out whether all are finite faster than numpy."""
 
 
-def _says_no_more(original: Original, form: CallForm) -> bool:
-    body = original.evidence
+def request_says_no_more(original: Original) -> bool:
+    """Whether the body of a call says nothing else than its value. Without evidence that is known already."""
+    return original.evidence is None or (_says_no_more(original) and _has_own_config(original))
+
+
+def response_says_no_more(original: Original) -> bool:
+    """Whether the body of a reply says nothing else than its value. Without evidence that is known already."""
+    return original.evidence is None or _says_no_more(original)
+
+
+def _says_no_more(original: Original) -> bool:
+    body, form = original.evidence, original.form
+    assert isinstance(form, CallForm)
     if body.keys() != form.keys or len(original.parts) != 1:
         return False
     [text] = original.parts

@@ -10,7 +10,7 @@ from gateway.protocols.grps.brpc.frames import is_whole, oversized, read_frame, 
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import METHODS, SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta
-from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.protobuf.message import write_original
 from gateway.protocols.grps.schema import backend_method
 
 _METAS = {
@@ -33,7 +33,7 @@ def encode_request(request: Request, target: Target) -> Message:
     meta = _METAS[name]
     if request.record is not None and (fields := request_fields(request.record, request.span)):
         meta = with_request_fields(meta, fields)
-    return write_frame(meta, write_message(client.encode_request(request)), request.deadline)
+    return write_frame(meta, write_original(client.encode_request(request), request.original), request.deadline)
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:

@@ -3,14 +3,14 @@
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import set_field
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Answer, Message, Request, Translate
+from gateway.core.types import Answer, Message, Request, Response, Translate
 from gateway.protobuf.schema import Protobuf
 from gateway.protocols.grps import server
 from gateway.protocols.grps.brpc.frames import correlation_field, is_whole, oversized, read_frame, write_frame
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import read_operation
 from gateway.protocols.grps.descriptors import RpcMeta
-from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.protobuf.message import write_original
 
 SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
 """The meta of a successful reply, without the correlation id."""
@@ -49,7 +49,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
             frame can be.
     """
     grps = server.encode_response(answer, request, translate)
-    return write_frame(SUCCESS + correlation_of(request), write_message(grps))
+    original = answer.original if isinstance(answer, Response) else None
+    return write_frame(SUCCESS + correlation_of(request), write_original(grps, original))
 
 
 def correlation_of(request: Request) -> bytes:

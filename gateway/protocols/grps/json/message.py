@@ -7,6 +7,7 @@ from typing import Any
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import set_field
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import payload
@@ -21,6 +22,7 @@ from gateway.protocols.grps.json.generic_tensor import (
 )
 from gateway.protocols.grps.json.gmap import read_base64, read_gmap, write_gmap
 from gateway.protocols.grps.json.quoted_numbers import unquote
+from gateway.protocols.grps.json.verbatim import original_of
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
 _FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": FAILURE, 0: 0, 1: 1, 2: 2}
@@ -35,7 +37,8 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
             do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
-    text = unquote(body if isinstance(body, bytes) else bytes(body))
+    body = body if isinstance(body, bytes) else bytes(body)
+    text = unquote(body)
     document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
     members = [key for key in _READERS if document.get(key) is not None]
     if len(members) > 1:
@@ -47,7 +50,10 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     if not members:
         return GrpsMessage(model, status)
     [member] = members
-    return GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
+    grps = GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
+    if text is body:  # which has no numbers in quotes
+        set_field(grps, "original", original_of(text, document, grps))
+    return grps
 
 
 def check_json(body: Buffer, limits: Limits) -> None:

@@ -8,6 +8,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.offload import COPIED, LARGE
+from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.protocols.grps.errors import OK
@@ -21,6 +22,13 @@ from gateway.protocols.grps.protobuf.fields import (
 )
 from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, Parts, read_tensor, write_tensors
 from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
+from gateway.protocols.grps.protobuf.recalled import (
+    LARGEST,
+    may_be_remembered,
+    message_as_it_came,
+    recall,
+    remember,
+)
 from gateway.protocols.grps.protobuf.small_messages import MAX_SIZE, read_small
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
@@ -55,6 +63,18 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
         DecodeError: not a GrpsMessage, or a tensor whose elements do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
     """
+    if len(body) > LARGEST or len(body) > limit:
+        return _read_anew(body, limit)
+    # A copy costs less than parsing views, and is what contents are compared in.
+    body = bytes(body)
+    known = recall(body)
+    if known is not None:
+        return known
+    grps = _read_anew(body, limit)
+    return remember(body, grps, write_message(grps)) if may_be_remembered(grps) else grps
+
+
+def _read_anew(body: Buffer, limit: int) -> GrpsMessage:
     small = read_small(body, limit) if len(body) <= MAX_SIZE else None
     return read_large(body, limit) if small is None else small
 
@@ -183,6 +203,11 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
 
 
 # --- Writing ---
+
+
+def write_original(grps: GrpsMessage, original: Original | None) -> tuple[Buffer, ...]:
+    """`grps` as `original` has it, if that says the same and nothing else; otherwise as `write_message`."""
+    return (None if original is None else message_as_it_came(original, grps)) or write_message(grps)
 
 
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:

@@ -9,6 +9,7 @@ from gateway.core.types import Answer, Buffer, Message, Request
 from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message
+from gateway.protocols.grps.json.verbatim import text_as_it_came
 from gateway.protocols.grps.rest.bodies import (
     JSON,
     NAN,
@@ -43,7 +44,7 @@ def encode_request(request: Request, target: Target) -> Message:
         return Message(method, path, OCTETS, (body,), query=query, deadline=request.deadline)
     if method == "GET":
         return Message(method, path, deadline=request.deadline)
-    text = write_message(grps, "input", request.translate.nan or NAN)
+    text = text_as_it_came(request.original, grps) or write_message(grps, "input", request.translate.nan or NAN)
     return Message(method, path, JSON, text, query=write_query(streaming=is_stream), deadline=request.deadline)
 
 

@@ -4,9 +4,10 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Translate, reply
+from gateway.core.types import Answer, Message, Request, Response, Translate, reply
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
+from gateway.protocols.grps.json.verbatim import text_as_it_came
 from gateway.protocols.grps.rest import metrics_page
 from gateway.protocols.grps.rest.bodies import (
     JSON,
@@ -91,7 +92,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
             return reply(OCTETS, (body,), 200)
         # An empty chunk would end the stream.
         grps = replace(grps, payload=Payload.STR_DATA)
-    text = write_message(grps, "output", translate.nan or NAN)
+    original = answer.original if isinstance(answer, Response) else None
+    text = text_as_it_came(original, grps) or write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
     return reply(OCTETS if is_stream else JSON, text, grps.status.code)
 

@@ -6,11 +6,13 @@ Clients and servers send the same names, datatypes and shapes again and again. T
 and its layout remembered: the text, without the numbers of its only tensor or the binary data behind it, and what it
 says. Of the next body with the same text the contents alone are read.
 
-Documents with an id differ from each other anyway, so they have no layout. Neither have those with parameters whose
-effect is not the same every time, nor those with BYTES or BOOL, whose contents must be looked at.
+An id before the only tensor, which differs in each request, is left out of the text like the numbers. Documents with an
+id elsewhere have no layout. Neither have those with parameters whose effect is not the same every time, nor those with
+BYTES or BOOL, whose contents must be looked at.
 """
 
 from collections.abc import Callable
+from math import isfinite
 from typing import TypeAlias
 
 import orjson
@@ -31,6 +33,7 @@ from gateway.core.types import (
     Shape,
     Tensor,
 )
+from gateway.json import Array
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD
 from gateway.protocols.v2.rest.json_bodies import JsonObject
 from gateway.protocols.v2.rest.usual import NUMBERS, packed
@@ -58,6 +61,7 @@ class DocumentLayout:
     """What documents with the same text around their numbers say.
 
     - `letter`, `is_float`: how `packed` writes the numbers.
+    - `parameters`: those of the tensor.
     - `model`, `version`: those that a response names, as they stand in the document; None where it has none.
     - `says_no_more`: the document says nothing else than its value, so it can go on as it came.
     """
@@ -71,21 +75,29 @@ class DocumentLayout:
     model: str | None
     version: str | None
     says_no_more: bool
+    parameters: Parameters
 
 
-_Layouts: TypeAlias = dict[tuple[bytes, bytes], DocumentLayout]
+_Layouts: TypeAlias = dict[tuple[bytes, ...], DocumentLayout]
+"""By the text before and behind the numbers; where it has an id, by that before, between and behind both."""
 
 _requests: _Layouts = {}
 _responses: _Layouts = {}
 
 
-def _recall(body: Buffer, layouts: _Layouts, limits: Limits) -> tuple[DocumentLayout, tuple[Tensor, ...]] | None:
-    """The layout of `body`, if it is known, and its tensor."""
+def _recall(
+    body: Buffer, layouts: _Layouts, limits: Limits
+) -> tuple[DocumentLayout, str | None, tuple[Tensor, ...]] | None:
+    """The layout of `body`, if it is known, its id, and its tensor."""
     if type(body) is not bytes or len(body) > _LARGEST:
         return None
     begin = body.find(b"[", body.find(_DATA))
     end = body.find(b"]", begin)
-    layout = layouts.get((body[:begin], body[end:]))
+    layout, id = layouts.get((body[:begin], body[end:])), None
+    if layout is None and (place := _id_before(body, begin)) is not None:
+        opening, closing = place
+        id = body[opening:closing].decode()
+        layout = layouts.get((body[:opening], body[closing:begin], body[end:]))
     # Another listener or backend may have smaller limits than the one that a layout was remembered for. A number has a
     # byte at least, and eight of its raw form at most.
     if layout is None or len(body) > limits.json_values or 8 * len(body) > limits.message:
@@ -96,13 +108,30 @@ def _recall(body: Buffer, layouts: _Layouts, limits: Limits) -> tuple[DocumentLa
         return None
     if data is None:
         return None
-    return layout, (Tensor(layout.name, layout.datatype, layout.shape, data),)
+    return layout, id, (Tensor(layout.name, layout.datatype, layout.shape, data, "", layout.parameters),)
+
+
+_ID = b'"id"'
+
+
+def _id_before(body: bytes, end: int) -> tuple[int, int] | None:
+    """Where the text of the first string behind a key `"id"` begins and ends; None without one before `end`, and for
+    a text that may stand for another, or is none of JSON."""
+    key = body.find(_ID, 0, end)
+    if key < 0:
+        return None
+    opening = body.find(b'"', key + len(_ID), end) + 1
+    closing = body.find(b'"', opening, end)
+    text = body[opening:closing]
+    if not opening or closing <= opening or b"\\" in text or not text.isascii() or not text.decode().isprintable():
+        return None
+    return opening, closing
 
 
 def _remember(
     layouts: _Layouts, body: Buffer, entries: list[JsonObject], original: Original, says_no_more: bool
 ) -> None:  # fmt: skip
-    if len(entries) != 1 or len(entries[0]) != 4 or type(body) is not bytes or len(body) > _LARGEST:
+    if len(entries) != 1 or type(body) is not bytes or len(body) > _LARGEST or b"\\" in body:
         return
     data, (tensor,) = entries[0].get("data"), original.tensors
     known = NUMBERS.get(tensor.datatype.value)
@@ -111,18 +140,40 @@ def _remember(
     begin = body.find(b"[", key)
     end = body.find(b"]", begin)
     between = body[key + len(_DATA) : begin].split()
-    if type(data) is not list or known is None or b"\\" in body or body.count(_DATA) != 1 or between != [b":"]:
+    if known is None or not _is_flat(data, known[2]) or body.count(_DATA) != 1 or between != [b":"]:
         return
-    around = body[:begin], body[end:]
-    if len(around[0]) + len(around[1]) > _LONGEST:
+    id, model, version = _texts(original)
+    if id != original.id:  # one that is no string
+        return
+    around: tuple[bytes, ...] = body[:begin], body[end:]
+    if id is not None:
+        place = _id_before(body, begin)
+        # With one text `"id"` that a string follows, that string is the document's id.
+        if place is None or body.count(_ID) != 1 or body[slice(*place)].decode() != id:
+            return
+        if body[body.find(_ID) + len(_ID) : place[0]].split() not in ([b":", b'"'], [b':"']):
+            return
+        around = body[: place[0]], body[place[1] : begin], body[end:]
+    if sum(map(len, around)) > _LONGEST:
         return
     if len(layouts) >= _MOST:
         del layouts[next(iter(layouts))]
     datatype, letter, is_float, _ = known
-    _, model, version = _texts(original)
     layouts[around] = DocumentLayout(
-        tensor.name, datatype, tensor.shape, len(data), letter, is_float, model, version, says_no_more
-    )
+        tensor.name, datatype, tensor.shape, tensor.elements, letter, is_float, model, version, says_no_more,
+        tensor.parameters,
+    )  # fmt: skip
+
+
+def _is_flat(data: object, is_float: bool) -> bool:
+    """Whether a tensor's data is a flat list of finite numbers of its datatype's kind. `usual` leaves no other list; in
+    entries with parameters, which it does not read, it is an Array."""
+    if type(data) is list:
+        return True
+    if not isinstance(data, Array) or len(data.shape) != 1 or isinstance(data.values, bytes) or not data.shape[0]:
+        return False
+    kind = data.values.dtype.kind
+    return kind in "iu" or (kind == "f" and is_float and isfinite(data.values.min()) and isfinite(data.values.max()))
 
 
 # --- the document with binary data behind it ---
@@ -223,13 +274,13 @@ def request_like_before(message: Message, limits: Limits) -> Request | None:
     found = _recall(message.body, _requests, limits)
     if found is None:
         return None
-    layout, inputs = found
+    layout, id, inputs = found
     parts, parameters = message.parts, dict[str, ParameterValue]()
     original = None
     if layout.says_no_more:
-        original = Original(BodyForm.JSON, parts, inputs, (), parameters, None, None, None, (None, parts[0]))
+        original = Original(BodyForm.JSON, parts, inputs, (), parameters, id, None, None, (None, parts[0]))
     return Request(
-        INFER, captures["model"], captures.get("version", ""), None, inputs, (), parameters, "", None, message,
+        INFER, captures["model"], captures.get("version", ""), id, inputs, (), parameters, "", None, message,
         original=original,
     )  # fmt: skip
 
@@ -249,16 +300,16 @@ def response_like_before(reply: Message, limits: Limits) -> Response | None:
     found = _recall(reply.body, _responses, limits)
     if found is None:
         return None
-    layout, outputs = found
+    layout, id, outputs = found
     model, version, parameters = layout.model, layout.version, dict[str, ParameterValue]()
     original = None
     if layout.says_no_more:
-        original = Original(BodyForm.JSON, parts, outputs, (), parameters, None, model, version, (None, parts[0]))
-    return Response(outputs, model or "", version or "", None, parameters, reply, original=original)
+        original = Original(BodyForm.JSON, parts, outputs, (), parameters, id, model, version, (None, parts[0]))
+    return Response(outputs, model or "", version or "", id, parameters, reply, original=original)
 
 
-_OF_REQUEST = frozenset({"inputs"})
-_OF_RESPONSE = frozenset({"model_name", "model_version", "outputs"})
+_OF_REQUEST = frozenset({"id", "inputs"})
+_OF_RESPONSE = frozenset({"id", "model_name", "model_version", "parameters", "outputs"})
 
 
 def remember_request(document: JsonObject, header: Buffer, request: Request, origin: MakeOrigin) -> None:
@@ -271,7 +322,7 @@ def remember_request(document: JsonObject, header: Buffer, request: Request, ori
         given = document.get("parameters") or {}
         if given.keys() - {"binary_data_output"} == request.parameters.keys():
             _remember_binary("inputs", header, original, request_says_no_more(original), origin)
-    elif document.keys() == _OF_REQUEST:
+    elif document.keys() <= _OF_REQUEST and len(document["inputs"][0]) == 4:
         _remember(_requests, header, document["inputs"], original, request_says_no_more(original))
 
 
@@ -282,7 +333,8 @@ def remember_response(document: JsonObject, header: Buffer, response: Response) 
         return
     if original.form is BodyForm.BINARY:
         _remember_binary("outputs", header, original, response_says_no_more(original), _itself)
-    elif document.keys() <= _OF_RESPONSE:
+    # MLServer writes no parameters as an empty object.
+    elif document.keys() <= _OF_RESPONSE and not document.get("parameters"):
         _remember(_responses, header, document["outputs"], original, response_says_no_more(original))
 
 

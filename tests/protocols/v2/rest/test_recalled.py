@@ -127,6 +127,32 @@ TEXTS = [
     with_document(entry(), ',"id":"1"'),
     with_document(entry(), ',"id":null'),
     with_document(entry(), ',"more":[1,2]'),
+    *[
+        b'{"id":%b,"inputs":[' % id + entry(data).encode() + b"]}"
+        for id in (
+            b'"7"',
+            b'"8"',
+            b'""',
+            b"null",
+            b"7",
+            b'"a\\"',
+            b'"\\u0061"',
+            b'"\xc3\xa4"',
+            b'"\x01"',
+            b'"id"',
+            b'"data"',
+            b'"["',
+        )
+        for data in ("[1.5,-2]", "[3,4.5]")
+    ],
+    b'{ "id" : "7" ,"inputs":[' + entry().encode() + b"]}",
+    b'{"id":["7"],"inputs":[' + entry().encode() + b"]}",
+    b'{"id":"7","id":"8","inputs":[' + entry().encode() + b"]}",
+    b'{"x":{"id":"7"},"inputs":[' + entry().encode() + b"]}",
+    b'{"model_name":"m","id":"7","parameters":{},"inputs":['
+    + entry(more=',"parameters":{"content_type":"np"}').encode()
+    + b"]}",
+    b'{"id":"8","parameters":{"p":1},"inputs":[' + entry().encode() + b"]}",
     with_document(entry(), ',"outputs":[{"name":"y"}]'),
     with_document(entry(), ',"parameters":{"timeout":1000000}'),
     with_document(entry(), ',"parameters":{"data":1}'),
@@ -213,6 +239,48 @@ def test_the_second_document_of_its_kind_is_not_read_as_a_whole() -> None:
         assert infer(with_document(entry("[5.0,6]"))).model == "m"
 
 
+def test_documents_that_differ_in_the_id_are_of_one_kind() -> None:
+    def body(id: str, data: str) -> bytes:
+        return f'{{"id": "{id}", "inputs":[{entry(data)}]}}'.encode()
+
+    infer(body("3f2a", "[1.5,-2]"))
+    with mock.patch.object(server, "read_document", side_effect=AssertionError):
+        second = infer(body("longer than before", "[3.0,1e1]"))
+    assert (second.id, second.inputs[0].array.tolist()) == ("longer than before", [[3, 10]])
+    assert V2_REST.encode_request(second, PLAIN).body == body("longer than before", "[3.0,1e1]")
+    other = replace(second, id="8")
+    assert b'"id":"8"' in bytes(V2_REST.encode_request(other, PLAIN).body)
+
+
+MLSERVER_REPLY = (
+    '{"model_name":"m","model_version":"1","id":"%s","parameters":{},"outputs":'
+    '[{"name":"y","shape":[2,1],"datatype":"FP64","parameters":{"content_type":"np"},"data":[%s]}]}'
+)
+
+
+def test_a_reply_like_mlservers_is_not_read_as_a_whole() -> None:
+    decode(reply((MLSERVER_REPLY % ("1", "1.5,2.0")).encode()))
+    with mock.patch("gateway.protocols.v2.rest.client.read_document", side_effect=AssertionError):
+        second = decode(reply((MLSERVER_REPLY % ("a-b", "3.0,4.5")).encode()))
+    assert (second.id, second.model, second.version, second.parameters) == ("a-b", "m", "1", {})
+    assert second.outputs[0].array.tolist() == [[3], [4.5]]
+    assert second.outputs[0].parameters == {"content_type": "np"}
+    asked = Request(Operation.INFER, "m", id="a-b")
+    written = V2_REST.encode_response(second, asked, Translate()).body
+    assert written == V2_REST.encode_response(replace(second, original=None), asked, Translate()).body
+
+
+def test_a_reply_with_the_clients_id_comes_back() -> None:
+    def body(id: str, data: str) -> bytes:
+        return f'{{"id":"{id}","model_name":"m","outputs":[{entry(data)}]}}'.encode()
+
+    decode(reply(body("1", "[1.5,2.0]")))
+    second, asked = decode(reply(body("2", "[1e1,2.50]"))), Request(Operation.INFER, "m", id="2")
+    assert V2_REST.encode_response(second, asked, Translate()).body == body("2", "[1e1,2.50]")
+    other = V2_REST.encode_response(second, replace(asked, id="3"), Translate()).body
+    assert json.loads(bytes(other))["id"] == "3"
+
+
 def test_the_second_binary_body_of_its_kind_is_not_read_as_a_whole() -> None:
     text = with_document(binary_entry(), ',"parameters":{"binary_data_output":true}')
     first = infer(text + RAW, len(text))
@@ -269,7 +337,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(b'"x199"' in before for before, _ in recalled._requests)
     assert any(b'"x200"' in before for before, _ in recalled._requests)
     infer(with_document(entry(name="x" * 2000)))
-    assert not any(len(before) > 2000 for before, _ in recalled._requests)
+    assert not any(len(around[0]) > 2000 for around in recalled._requests)
 
 
 def test_the_numbers_are_those_of_the_usual_reader() -> None:

@@ -1,0 +1,107 @@
+"""Messages like one that came before: equal to it in all but the contents of FP32 and FP64 tensors.
+
+Clients and servers send the same names, datatypes and shapes again and again. The first such message is parsed and
+checked, and written again: if that gives the same bytes, they say what was read and nothing else, neither unknown
+fields nor members with their default, in the gateway's order. Then its layout is remembered: the bytes around the raw
+contents, and what they say. The next message with these bytes at these places needs no parsing, and can go on as it
+came.
+
+Only raw contents are left out of the comparison, of which any bytes are valid. Integers are varints, whose bytes must
+be looked at, so messages with them have no layout; nor have those with strings.
+"""
+
+from gateway.core.datatypes import Datatype
+from gateway.core.frozen import frozen, replace
+from gateway.core.original import Original
+from gateway.core.types import Buffer, Shape, Tensor
+from gateway.protocols.grps.errors import OK
+from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
+from gateway.protocols.grps.verbatim import MessageForm, as_it_came, of_message
+
+LARGEST = 2**17
+"""Bytes of a message up to which copies of the contents cost less than views of them."""
+_LONGEST = 1024
+"""Bytes around the contents that are remembered."""
+_BEGINNING = 16
+"""Bytes at the beginning of a message that tell layouts of the same size apart."""
+_MOST = 4096
+"""Kinds of layouts, of one size and beginning each, that are remembered; of more the oldest is forgotten."""
+_ALIKE = 4
+"""Layouts of one kind that are remembered, such as those of models whose names begin alike."""
+
+_RAW = frozenset({Datatype.FP32, Datatype.FP64})
+
+
+@frozen
+class MessageLayout:
+    """What messages of one size say and where, all but their contents.
+
+    - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
+    - `tensors`: name, datatype, shape, and where the contents begin and end.
+    """
+
+    start: bytes
+    between: tuple[tuple[int, bytes], ...]
+    model: str
+    status: GrpsStatus | None
+    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+
+
+_layouts: dict[tuple[int, bytes], tuple[MessageLayout, ...]] = {}
+
+
+def recall(body: bytes) -> GrpsMessage | None:
+    """The message in `body`, if its layout is known."""
+    for layout in _layouts.get((len(body), body[:_BEGINNING]), ()):
+        if not body.startswith(layout.start):
+            continue
+        for place, text in layout.between:
+            if not body.startswith(text, place):
+                break
+        else:
+            tensors = tuple([Tensor(name, each, shape, body[at:end]) for name, each, shape, at, end in layout.tensors])
+            status = layout.status
+            original = Original(
+                MessageForm.PROTOBUF, (body,), tensors, (), {}, None, layout.model, None, (status, None)
+            )  # fmt: skip
+            return GrpsMessage(layout.model, status, Payload.GTENSORS, tensors, original)
+    return None
+
+
+def may_be_remembered(grps: GrpsMessage) -> bool:
+    """Whether a message is of a kind that has layouts."""
+    if grps.payload is not Payload.GTENSORS or not grps.tensors or (grps.status is not None and grps.status is not OK):
+        return False
+    return all(each.datatype in _RAW and len(each.data) for each in grps.tensors)
+
+
+def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsMessage:
+    """Remember the layout of `body`, from which `grps` was read, if it is as the gateway writes it, in `parts`.
+
+    Returns:
+        `grps`, with its Original if that is so.
+    """
+    if len(parts[0]) < _BEGINNING or sum(map(len, parts[::2])) > _LONGEST or b"".join(parts) != body:
+        return grps
+    found, between, place = [], [], 0
+    for tensor, before, data in zip(grps.tensors, parts[::2], parts[1::2], strict=True):
+        if place:
+            between.append((place, bytes(before)))
+        start, place = place + len(before), place + len(before) + len(data)
+        found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
+    key = len(body), body[:_BEGINNING]
+    if len(_layouts) >= _MOST and key not in _layouts:
+        del _layouts[next(iter(_layouts))]
+    layout = MessageLayout(bytes(parts[0]), tuple(between), grps.model, grps.status, tuple(found))
+    # It is none of those that are known: `recall` has not found it.
+    _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])
+    return replace(grps, original=of_message(MessageForm.PROTOBUF, body, grps))
+
+
+def message_as_it_came(original: Original, written: GrpsMessage) -> tuple[Buffer, ...] | None:
+    """The bytes of `original`, if they say what the gateway would write for `written`."""
+    return as_it_came(original, MessageForm.PROTOBUF, written, _is_proven)
+
+
+def _is_proven(original: Original) -> bool:
+    return True

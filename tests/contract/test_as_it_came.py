@@ -1,0 +1,138 @@
+"""A request and its reply through a whole gateway between two sides of one wire form: bytes out equal bytes in."""
+
+from struct import pack
+
+import pytest
+
+from gateway.core.types import Headers, Message
+from gateway.protocols.grps.brpc.frames import write_frame
+from gateway.protocols.grps.brpc.service import SERVICE
+from gateway.protocols.grps.descriptors import RpcMeta
+from tests.protocols.grps.protobuf.test_recalled import OK, PREDICT
+from tests.protocols.grps.protobuf.test_recalled import written as grps_message
+from tests.wires import Server, Wires, replying
+
+SIGNATURE = """
+      inputs: [{name: x, datatype: FP32, shape: [-1, 2]}]
+      outputs: [{name: x, datatype: FP32, shape: [-1, 2]}]"""
+BARE = "inputs: [{name: x, datatype: FP64, shape: [-1, 2]}], outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
+
+
+def config(protocol: str, more: str = "") -> str:
+    return f"""
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: [{protocol}], model: m}}]
+backends: {{lab: {{protocol: {protocol}, endpoints: ["lab:1"]}}}}
+routes:
+  - match: {{model: m}}
+    backend: lab
+{more}
+"""
+
+
+JSON = ((b"content-type", b"application/json"),)
+X = b'{"name": "x", "dtype": "DT_FLOAT32", "shape": [1, 2], "flat_float32": [1e0, 0.10]}'
+GRPS = b'{"model": "m", "gtensors": {"tensors": [%b]}}' % X
+GRPS_REPLY = b'{\n "status": {"code": 200, "msg": "OK", "status": "SUCCESS"},\n "gtensors": {"tensors": [%b]}\n}\n' % X
+FITTED = ["", "    signature:" + SIGNATURE]
+
+
+@pytest.mark.parametrize("more", FITTED, ids=["unknown", "known"])
+async def test_grps_rest(more: str) -> None:
+    wires = Wires(config("grps-rest", more), lab=replying(GRPS_REPLY, headers=JSON))
+    for _ in range(2):
+        reply = await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
+        assert reply.body == GRPS_REPLY
+    assert [each.body for each in wires.sent["lab"]] == [GRPS, GRPS]
+
+
+async def test_a_rewritten_model_is_written_in_the_body() -> None:
+    wires = Wires(config("grps-rest", "    rewrite: {model: theirs}"), lab=replying(GRPS_REPLY, headers=JSON))
+    reply = await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
+    assert wires.sent["lab"][0].body.startswith(b'{"model":"theirs","gtensors":')
+    assert reply.body == GRPS_REPLY  # which names no model
+
+
+async def test_converted_numbers_are_written_anew() -> None:
+    more = "    translate: {cast: round}\n    signature:" + SIGNATURE.replace("FP32", "FP64")
+    wires = Wires(config("grps-rest", more), lab=replying(GRPS_REPLY, headers=JSON))
+    await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
+    assert b"DT_FLOAT64" in wires.sent["lab"][0].body
+
+
+async def test_grps_over_grpc() -> None:
+    request, answer = grps_message(1.5, -2, model="m"), grps_message(3, 4, model="", status=OK)
+    wires = Wires(config("grps-grpc"), lab=replying(answer, status=0))
+    for _ in range(2):
+        reply = await wires.send("grps-grpc", Message(path=PREDICT, parts=(request,)))
+        assert reply.parts == (answer,)
+    assert [each.parts for each in wires.sent["lab"]] == [(request,), (request,)]
+
+
+async def test_grps_over_brpc() -> None:
+    request, answer = grps_message(1.5, -2, model="m"), grps_message(3, 4, model="", status=OK)
+    meta = RpcMeta(request={"service_name": SERVICE, "method_name": "Predict"}, correlation_id=7)
+    frame = write_frame(meta.SerializeToString(), (request,))
+    told = write_frame(RpcMeta(response={}, correlation_id=7).SerializeToString(), (answer,))
+    wires = Wires(config("grps-brpc").replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'), lab=framed(told))
+    for _ in range(2):
+        reply = await wires.send("grps-brpc", cut(frame))
+        assert b"".join(reply.parts).endswith(answer)
+    assert all(b"".join(each.parts).endswith(request) for each in wires.sent["lab"])
+
+
+def cut(frame: Message) -> Message:
+    """A frame as a transport passes it on."""
+    joined = b"".join(frame.parts)
+    return Message(parts=(joined[:12], joined[12:]))
+
+
+def framed(reply: Message) -> Server:
+    async def serve(_: Message) -> Message:
+        return cut(reply)
+
+    return serve
+
+
+@pytest.mark.parametrize("more", ["", f"    signature: {{{BARE}}}"], ids=["unknown", "known"])
+async def test_mip(more: str) -> None:
+    request, told = mip(0, 0, b"[1e3, 0.10]", b"[-2, 2.50]"), mip(1, 1, b"[0.10]", b"[ 1e1]")
+    wires = Wires(
+        config("mip", more).replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'), lab=replying(*told.parts, status=0)
+    )
+    reply = await wires.send("mip", request)
+    assert [b"".join(each.parts) for each in wires.sent["lab"]] == [b"".join(request.parts)]
+    assert b"".join(reply.parts) == b"".join(told.parts)
+
+
+def mip(subtype: int, outputs: int, *examples: bytes) -> Message:
+    """An inference of one input or output in JSON."""
+    tlvs = b"".join(pack("!2L", 2, len(each)) + each for each in examples)
+    payload = pack("!2BH", 1, outputs, len(examples)) + tlvs
+    return Message(parts=(pack("!4BL", 0, 2, subtype, 0, len(payload)), payload))
+
+
+async def test_umbridge() -> None:
+    told = b'{"output": [[0.10]]}'
+    wires = Wires(config("umbridge", f"    signature: {{{BARE}}}"), lab=replying(told, headers=JSON))
+    bodies = [b'{"name": "m", "input": [[%b, 0.10]], "config": {}}' % each for each in (b"1e0", b"2.50")]
+    for body in bodies:
+        assert (await wires.post("umbridge", "/Evaluate", body)).body == told
+    assert [each.body for each in wires.sent["lab"] if each.path == "/Evaluate"] == bodies
+
+
+async def test_v2_rest_with_an_id() -> None:
+    def body(id: str, key: str, data: str) -> bytes:
+        tensor = f'{{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [{data}]}}'
+        return f'{{"id": "{id}", {key}: [{tensor}]}}'.encode()
+
+    async def lab(message: Message) -> Message:
+        id = bytes(message.body).split(b'"')[3].decode()
+        return Message(
+            headers=Headers(JSON), parts=(body(id, '"model_name": "m", "outputs"', "0.10, 1e1"),), status=200
+        )
+
+    wires = Wires(config("v2-rest").replace("v2-rest, endpoints", "v2-rest, flavor: plain, endpoints"), lab=lab)
+    for id in ("3f2a", "77-b"):
+        reply = await wires.post("v2-rest", "/v2/models/m/infer", body(id, '"inputs"', "1e0, 0.10"))
+        assert reply.body == body(id, '"model_name": "m", "outputs"', "0.10, 1e1")
+        assert wires.sent["lab"][-1].body == body(id, '"inputs"', "1e0, 0.10")
