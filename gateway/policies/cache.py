@@ -41,6 +41,9 @@ MISS: Final = "miss"
 OUTCOMES = (HIT, SHARED, MISS)
 """What the cache did for a call; of a batch that is several calls, the last of these is told."""
 
+COUNTS: Final = frozenset({"hits", "shared", "misses", "evicted"})
+"""What of a state the metrics count."""
+
 LARGE = 2**20
 """Bytes of tensors above which a thread hashes or copies them: this takes 0.6 ms, and 3 ms on a processor without
 instructions for SHA-256."""
