@@ -389,7 +389,7 @@ def _gathers(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Met
     found: dict[str, Counter[str]] = {}
     for place, state in states:
         counts = {key: state[key] for key in GATHER_COUNTS}
-        found.setdefault(place.removeprefix("backends."), Counter()).update(counts)  # type: ignore[arg-type]
+        found.setdefault(place.removeprefix("backends."), Counter()).update(counts)
     outcomes = [((name, what), each[what]) for name, each in found.items() for what in ("joined", "alone")]
     causes = [
         ((name, cause), each[key])

@@ -158,7 +158,7 @@ class Totals:
         if last is not None:
             for place, name, state in last.policies:
                 grown = {key: state[key] for key in _GROWING.get(name, ())}
-                self._ended.setdefault((place, name), Counter()).update(grown)  # type: ignore[arg-type]
+                self._ended.setdefault((place, name), Counter()).update(grown)
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
