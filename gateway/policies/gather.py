@@ -347,7 +347,7 @@ class Gathering:
         if self._settings.models:
             takes = any(fnmatchcase(model, each) for each in self._settings.models)
         else:
-            takes = known.rows is Rows.FIRST or _takes_batches(signature)
+            takes = known.rows is Rows.FIRST or takes_batches(signature)
         rows = self._settings.rows if takes and known.rows is not Rows.ONE else 0
         if rows and known.have_config:
             with suppress(GatewayError):
@@ -534,7 +534,7 @@ class Gathering:
         return False
 
 
-def _takes_batches(signature: Signature) -> bool:
+def takes_batches(signature: Signature) -> bool:
     """Whether all tensors have a batch dimension. A model with scalars or vectors of any length takes none."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
     return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))
