@@ -70,6 +70,11 @@ class ServedBackend:
         return sum(each.waiting for each in self.backends)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether no request will come any more."""
+        return all(each.closed.is_set() for each in self.backends)
+
+    @property
     def slots(self) -> int:
         """Calls that one server runs at once; 0: any number."""
         return self._backend.max_in_flight
@@ -157,7 +162,7 @@ class FleetStarter:
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started, and the last start has not failed."""
+        """Whether a server would be started for a call now."""
         return self.fleet.can_serve
 
 

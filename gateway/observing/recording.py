@@ -44,6 +44,7 @@ class Recording:
         else:
             record.id = next(new_ids)
         record.in_protocol = protocol.name
+        record.events = None  # it is asked for often, and those of the class are found last
         record.client = message.peer
         record.received = message.received
         record.bytes_in = len(parts[0]) if len(parts) == 1 else bytes_of(message)

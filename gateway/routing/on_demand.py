@@ -54,7 +54,7 @@ class Starter(Protocol):
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started for a call, and the last start has not failed."""
+        """Whether a server would be started for a call now."""
 
 
 class CountedEndpoint(Endpoint):

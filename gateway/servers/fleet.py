@@ -33,7 +33,7 @@ from gateway.core.tasks import spawn
 from gateway.servers.announcement import announced
 from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState
 from gateway.servers.settings import ServersSettings
-from gateway.servers.sizing import Load, back_off, margin, surplus, wanted_starts
+from gateway.servers.sizing import Demand, back_off, margin, surplus, wanted_starts
 from gateway.servers.state_file import SavedJob, StateFile
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ CLOSE_SECONDS = 30.0
 """How long the jobs may take to end when the gateway ends."""
 
 
-class Phase(Enum):
+class ServerPhase(Enum):
     """What a server is doing."""
 
     STARTING = "starting"
@@ -74,6 +74,10 @@ class Use(Protocol):
         """Calls in flight, abandoned ones that are still computed included."""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight, questions for metadata included."""
+
+    @property
     def calls(self) -> int:
         """Calls that it has been given."""
 
@@ -88,6 +92,10 @@ class Consumer(Protocol):
     @property
     def waiting(self) -> int:
         """Calls that wait."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no request will come any more."""
 
     @property
     def slots(self) -> int:
@@ -114,7 +122,7 @@ class Consumer(Protocol):
 
 
 @frozen
-class Failure:
+class JobFailure:
     """Why a job has ended. `detail`: the end of its output, which may have paths or secrets in it."""
 
     text: str
@@ -138,7 +146,7 @@ class ServerReport:
     calls: int
 
 
-class Server:
+class StartedServer:
     """One server and its job."""
 
     def __init__(self, name: str, folder: Path, port: int, began: float) -> None:
@@ -147,7 +155,7 @@ class Server:
         """Where it announces itself, and where its output is."""
         self.port = port
         self.id = ""
-        self.phase = Phase.STARTING
+        self.phase = ServerPhase.STARTING
         self.report = JobReport(JobState.WAITING)
         self.submitted = time()
         self.began = began
@@ -165,7 +173,7 @@ class Server:
         """It ends because it failed."""
         self.logged = 0
         """Bytes of its output that were logged."""
-        self.failure: Failure | None = None
+        self.failure: JobFailure | None = None
         """Why its job is over, if it ended by itself."""
         self.over = asyncio.Event()
 
@@ -202,8 +210,8 @@ class Fleet:
         self._consumer: Consumer | None = None
         self._engine: Engine | None = None
         self._poll = SLOW
-        self._servers: dict[str, Server] = {}
-        self._gone: deque[Server] = deque(maxlen=32)
+        self._servers: dict[str, StartedServer] = {}
+        self._gone: deque[StartedServer] = deque(maxlen=32)
         """The last servers whose jobs are over, for calls that failed with them."""
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -218,7 +226,7 @@ class Fleet:
         self._open_at = -1e9
         self._start_at = -1e9
         self._failed_in_a_row = 0
-        self._failure: Failure | None = None
+        self._failure: JobFailure | None = None
         """That of the last start."""
         self._unserved_since: float | None = None
         """Since when calls wait and no server is there."""
@@ -238,7 +246,7 @@ class Fleet:
         """Give the servers to `consumer` from now on."""
         self._consumer = consumer
         for each in self._servers.values():
-            if each.phase is Phase.SERVING:
+            if each.phase is ServerPhase.SERVING:
                 each.use = consumer.add(each.address, each.use)
         self._wake.set()
 
@@ -263,14 +271,18 @@ class Fleet:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._consumer is not None:  # such as a question for a list of models, whose client has gone
+            self._consumer.fail_waiting("the gateway stops", "")
         if not self.settings.keep or self._is_retired:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._end_all()
             except (TimeoutError, EngineError) as error:
                 left = ", ".join(each.label for each in self._servers.values())
-                text = "backend %r: jobs are left that the next gateway will end: %s%s"
-                log.error(text, self.settings.backend, left, f" ({error})" if str(error) else "")
+                text = "backend %r: jobs are left that the next gateway will end: %s (%s)"
+                log.error(text, self.settings.backend, left, error or "no time left")
+        elif self._busy:  # what is being submitted now is kept, too
+            await asyncio.wait(self._busy, timeout=5.0)
         for task in self._busy:
             task.cancel()
         if self._busy:
@@ -284,7 +296,7 @@ class Fleet:
             await asyncio.wait(self._busy)
         while (ids := [each.id for each in self._servers.values() if each.id]) and self._engine is not None:
             for each in self._servers.values():
-                each.phase, each.why = Phase.ENDING, each.why or "the gateway ends"
+                each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
             await self._engine.cancel(ids)
             await self._ask()
             if self._servers:
@@ -296,7 +308,7 @@ class Fleet:
         """Look whether a server has to be started."""
         self._wake.set()
 
-    async def failure_at(self, address: str, seconds: float = 2.0) -> Failure | None:
+    async def failure_at(self, address: str, seconds: float = 2.0) -> JobFailure | None:
         """Why the server at `address`, to which a call has just failed, is gone; None if it is not."""
         server = next((each for each in self._servers.values() if each.address == address), None)
         if server is None:
@@ -309,19 +321,19 @@ class Fleet:
                 while refuses or self._clock() < began + seconds / 4:
                     refuses = await _refuses(address)
                     await self._ask()
-                    if server.phase is Phase.ENDING or server.over.is_set():
+                    if server.phase is ServerPhase.ENDING or server.over.is_set():
                         break
                     await asyncio.sleep(FAST)
-        if refuses and not server.over.is_set() and server.phase in (Phase.SERVING, Phase.DRAINING):
+        if refuses and not server.over.is_set() and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
             text = f"{server.label} is {server.report.state.value}, but its server takes no connections any more"
             self._fail(server, text)
-            return Failure(text, _end_of(server.output))
+            return JobFailure(text, _end_of(server.output))
         return server.failure
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started for a call, and the last start has not failed."""
-        return not self._failed_in_a_row and not self._engine_error
+        """Whether a server would be started for a call now: after a failed start not before the next one is due."""
+        return self._clock() >= self._start_at
 
     def reports(self) -> list[ServerReport]:
         """All servers whose jobs are not over."""
@@ -354,8 +366,8 @@ class Fleet:
 
     def _pause(self) -> float:
         waiting = 0 if self._consumer is None else self._consumer.waiting
-        changing = any(each.phase is not Phase.SERVING for each in self._servers.values())
-        return FAST if waiting or changing else min(SLOW, self._poll)
+        changing = any(each.phase is not ServerPhase.SERVING for each in self._servers.values())
+        return max(FAST, self._poll / 5) if waiting or changing else min(SLOW, self._poll)
 
     async def _turn(self) -> None:
         if not await self._is_open():
@@ -365,8 +377,7 @@ class Fleet:
             await self._ask()
         for server in list(self._servers.values()):
             self._log_output(server)
-            if server.phase is Phase.STARTING:
-                await self._look_for(server)
+        await asyncio.gather(*(self._look_for(each) for each in self._in(ServerPhase.STARTING)))
         for server in list(self._servers.values()):
             self._check(server)
         self._size()
@@ -391,7 +402,7 @@ class Fleet:
         self._open_at = self._start_at = self._clock() + back_off(self._engine_failures)
         self._asked_at = self._clock() + back_off(self._engine_failures) - self._poll
         if str(error) != self._engine_error:
-            log.error("backend %r: %s", self.settings.backend, error)
+            log.error("backend %r: its servers cannot be managed: %s", self.settings.backend, error)
         self._engine_error = str(error)
 
     async def _adopt(self) -> None:
@@ -408,7 +419,7 @@ class Fleet:
                 if each.id and report.state is JobState.CANCELLED:
                     self._in_background(self._cancel_earlier(each))
                 continue
-            server = Server(each.name, self._folder(each.name), each.port, self._clock())
+            server = StartedServer(each.name, self._folder(each.name), each.port, self._clock())
             server.id, server.address, server.submitted, server.report = each.id, "", each.submitted, report
             self._servers[server.name] = server
             fits = each.fits == self._fits and not self._is_retired and adopted < self.settings.max
@@ -452,12 +463,12 @@ class Fleet:
         waiting = consumer.waiting
         self._waited = self._waited + waiting * (now - self._looked_at) if waiting else 0.0
         self._looked_at = now
-        starting = self._in(Phase.STARTING)
-        serving = self._in(Phase.SERVING)
-        load = Load(waiting, self._waited, consumer.slots, consumer.call_seconds, self._start_seconds)
+        starting = self._in(ServerPhase.STARTING)
+        serving = self._in(ServerPhase.SERVING)
+        demand = Demand(waiting, self._waited, consumer.slots, consumer.call_seconds, self._start_seconds)
         if now >= self._start_at:
             count = wanted_starts(
-                load,
+                demand,
                 starting=len(starting),
                 serving=len(serving),
                 existing=len(self._servers),
@@ -470,7 +481,7 @@ class Fleet:
                     count = 0
             for _ in range(count):
                 self._submit()
-        uses = [(now - each.use.last_used, each) for each in serving if each.use and not each.use.in_flight]
+        uses = [(now - each.use.last_used, each) for each in serving if each.use and each.use.is_idle]
         if waiting:
             return
         uses.sort(key=lambda pair: -pair[0])
@@ -481,20 +492,20 @@ class Fleet:
 
     @property
     def _is_replaced(self) -> bool:
-        """It was retired, and no call from before waits."""
-        return self._is_retired and (self._consumer is None or not self._consumer.waiting)
+        """It was retired, and no request from before is left."""
+        return self._is_retired and (self._consumer is None or self._consumer.is_closed)
 
-    def _in(self, phase: Phase) -> list[Server]:
+    def _in(self, phase: ServerPhase) -> list[StartedServer]:
         return [each for each in self._servers.values() if each.phase is phase]
 
     def _submit(self) -> None:
         name = f"{_safe(self.settings.backend)}-{secrets.token_hex(4)}"
-        server = self._servers[name] = Server(name, self._folder(name), _free_port(), self._clock())
+        server = self._servers[name] = StartedServer(name, self._folder(name), _free_port(), self._clock())
         self._waited = 0.0
         self.starts += 1
         self._in_background(self._submitted(server))
 
-    async def _submitted(self, server: Server) -> None:
+    async def _submitted(self, server: StartedServer) -> None:
         settings = self.settings
         folder = Path(settings.command[0]).parent if settings.is_script else Path.cwd()
         environment = {"PORT": str(server.port), "UMBRIDGE_LOADBALANCER_COMM_FILEDIR": str(server.folder)}
@@ -510,20 +521,20 @@ class Fleet:
             if isinstance(error, EngineError):
                 self._engine_failed(error)
             else:
-                self._note_failure(Failure(f"{server.label} cannot be submitted: {error.strerror}"))
+                self._note_failure(JobFailure(f"{server.label} cannot be submitted: {error.strerror}"))
             return
         self._engine_error, self._engine_failures = "", 0
         self._save(server)
         text = "backend %r: %s is submitted to the engine %s"
         _lines.write(settings.backend, logging.INFO, text, settings.backend, server.label, settings.engine)
-        if server.phase is Phase.ENDING:  # decided while it was submitted
+        if server.phase is ServerPhase.ENDING:  # decided while it was submitted
             await self._cancel(server)
         self._wake.set()
 
     def _folder(self, name: str) -> Path:
         return self._state.folder / "jobs" / name
 
-    def _save(self, server: Server) -> None:
+    def _save(self, server: StartedServer) -> None:
         settings = self.settings
         saved = SavedJob(
             server.name, server.id, settings.backend, settings.engine, self._fits, server.port, server.address,
@@ -531,7 +542,7 @@ class Fleet:
         )  # fmt: skip
         self._state.put(saved)
 
-    async def _look_for(self, server: Server) -> None:
+    async def _look_for(self, server: StartedServer) -> None:
         """Find out whether a server that starts has announced itself, or answers at its port."""
         assert self._consumer is not None or not server.id
         consumer = self._consumer
@@ -556,10 +567,10 @@ class Fleet:
         server.fault = found_fault
         if server.report.host and not address:
             asked = f"{server.report.host}:{server.port}"
-            if not consumer.why_not(asked) and await consumer.is_ready(asked) and server.phase is Phase.STARTING:
+            if not consumer.why_not(asked) and await consumer.is_ready(asked) and server.phase is ServerPhase.STARTING:
                 self._serve(server, asked)
 
-    def _why_not(self, server: Server, address: str) -> str:
+    def _why_not(self, server: StartedServer, address: str) -> str:
         other = next((each for each in self._servers.values() if each is not server and each.address == address), None)
         if other is not None:
             return f"it is that of {other.label}"
@@ -569,9 +580,9 @@ class Fleet:
             return "the job runs on this machine, which has another name"
         return ""
 
-    def _serve(self, server: Server, address: str) -> None:
+    def _serve(self, server: StartedServer, address: str) -> None:
         assert self._consumer is not None
-        server.address, server.phase, server.fault = address, Phase.SERVING, ""
+        server.address, server.phase, server.fault = address, ServerPhase.SERVING, ""
         took = self._clock() - server.began
         self._start_seconds = took if self._start_seconds is None else (self._start_seconds + took) / 2
         server.use = self._consumer.add(address)
@@ -581,11 +592,11 @@ class Fleet:
 
     # Ending
 
-    def _check(self, server: Server) -> None:
+    def _check(self, server: StartedServer) -> None:
         """End a server that should not go on."""
         settings, now = self.settings, self._clock()
         use = server.use
-        if server.phase is Phase.STARTING:
+        if server.phase is ServerPhase.STARTING:
             if self._is_replaced:
                 self._end(server, "the configuration has changed")
             elif now - server.began >= settings.start_timeout:
@@ -593,7 +604,7 @@ class Fleet:
                 text = f"{server.label} did not serve within {settings.start_timeout:g} s (servers.start_timeout)"
                 text = f"{text}: it is {state}"
                 self._fail(server, f"{text}; its announcement: {server.fault}" if server.fault else text)
-        elif server.phase is Phase.SERVING:
+        elif server.phase is ServerPhase.SERVING:
             if use is not None and use.calls and use.calls > use.in_flight:
                 self._failed_in_a_row = 0
             if self._is_replaced:
@@ -602,45 +613,45 @@ class Fleet:
                 self._drain(server, f"{use.calls} calls (servers.calls_per_server)")
             elif self._ends_soon(server):
                 self._drain(server, "its walltime is nearly over")
-        elif server.phase is Phase.DRAINING and (use is None or not use.in_flight):
+        elif server.phase is ServerPhase.DRAINING and (use is None or use.is_idle):
             self._end(server, server.why)
 
-    def _ends_soon(self, server: Server) -> bool:
+    def _ends_soon(self, server: StartedServer) -> bool:
         if server.report.ends is None:
             return False
         began = server.running_since or server.submitted
         calls = None if self._consumer is None else self._consumer.call_seconds
         return time() >= server.report.ends - margin(server.report.ends - began, calls)
 
-    def _drain(self, server: Server, why: str) -> None:
+    def _drain(self, server: StartedServer, why: str) -> None:
         if self._consumer is not None:
             self._consumer.remove(server.address)
-        server.phase, server.why = Phase.DRAINING, why
+        server.phase, server.why = ServerPhase.DRAINING, why
         text = "backend %r: %s gets no more calls: %s"
         _lines.write(self.settings.backend, logging.INFO, text, self.settings.backend, server.label, why)
-        if server.use is None or not server.use.in_flight:
+        if server.use is None or server.use.is_idle:
             self._end(server, why)
 
-    def _end(self, server: Server, why: str) -> None:
+    def _end(self, server: StartedServer, why: str) -> None:
         """Cancel the job of a server that has no calls, or that failed."""
-        if server.phase is Phase.ENDING:
+        if server.phase is ServerPhase.ENDING:
             return
         self._leave(server)
-        server.phase, server.why = Phase.ENDING, why
+        server.phase, server.why = ServerPhase.ENDING, why
         if server.id:
             self._in_background(self._cancel(server))
 
-    def _leave(self, server: Server) -> None:
-        if server.phase is Phase.SERVING and self._consumer is not None:
+    def _leave(self, server: StartedServer) -> None:
+        if server.phase is ServerPhase.SERVING and self._consumer is not None:
             self._consumer.remove(server.address)
 
-    def _fail(self, server: Server, text: str) -> None:
+    def _fail(self, server: StartedServer, text: str) -> None:
         server.has_failed = True
-        server.failure = Failure(text, _end_of(server.output))
+        server.failure = JobFailure(text, _end_of(server.output))
         self._note_failure(server.failure)
         self._end(server, text)
 
-    async def _cancel(self, server: Server) -> None:
+    async def _cancel(self, server: StartedServer) -> None:
         """End the job, again and again until the engine says that it is over."""
         tries = 0
         while not server.over.is_set():
@@ -679,27 +690,27 @@ class Fleet:
             if report.state.is_over and server.name in self._servers:
                 self._is_over(server)
 
-    def _is_over(self, server: Server) -> None:
+    def _is_over(self, server: StartedServer) -> None:
         """The engine says that the job of this server will not run again."""
         self._log_output(server)
         report = server.report
         was = server.phase
         reason = f" ({report.reason})" if report.reason else ""
-        if was is Phase.ENDING:
+        if was is ServerPhase.ENDING:
             text = "backend %r: %s has ended: %s"
             _lines.write(self.settings.backend, logging.INFO, text, self.settings.backend, server.label, server.why)
         else:
-            during = "before it served" if was is Phase.STARTING else "while it served"
+            during = "before it served" if was is ServerPhase.STARTING else "while it served"
             fault = f"; its announcement: {server.fault}" if server.fault else ""
             text = f"{server.label} {_said(report.state)}{reason} {during}{fault}"
-            server.failure = Failure(text, _end_of(server.output))
-            is_expected = was is Phase.DRAINING or (
-                was is Phase.SERVING and server.use is not None and server.use.calls > server.use.in_flight
+            server.failure = JobFailure(text, _end_of(server.output))
+            is_expected = was is ServerPhase.DRAINING or (
+                was is ServerPhase.SERVING and server.use is not None and server.use.calls > server.use.in_flight
             )
             self._note_failure(server.failure, counts=not is_expected)
         self._remove(server)
 
-    def _note_failure(self, failure: Failure, *, counts: bool = True) -> None:
+    def _note_failure(self, failure: JobFailure, *, counts: bool = True) -> None:
         """Note that a job failed; the next start waits longer if it `counts` as a failed start."""
         self.failures += 1
         if counts:
@@ -707,10 +718,10 @@ class Fleet:
             self._failure = failure
             self._start_at = self._clock() + back_off(self._failed_in_a_row)
         output = f"; the end of its output:\n{failure.detail}" if failure.detail else "; it has no output"
-        text = "backend %r: %s%s"
+        text = "backend %r: a server has failed: %s%s"
         _lines.write(self.settings.backend, logging.WARNING, text, self.settings.backend, failure.text, output)
 
-    def _remove(self, server: Server) -> None:
+    def _remove(self, server: StartedServer) -> None:
         self._leave(server)
         self._servers.pop(server.name, None)
         self._gone.append(server)
@@ -723,13 +734,13 @@ class Fleet:
     def _fail_waiting(self) -> None:
         """Answer calls that wait in vain."""
         consumer, now = self._consumer, self._clock()
-        if consumer is None or not consumer.waiting or self._in(Phase.SERVING):
+        if consumer is None or not consumer.waiting or self._in(ServerPhase.SERVING):
             self._unserved_since = None
             return
         if self._unserved_since is None:
             self._unserved_since = now
         limit, failure = self.settings.start_timeout, self._failure
-        if failure is not None and self._failed_in_a_row >= ATTEMPTS and not self._in(Phase.STARTING):
+        if failure is not None and self._failed_in_a_row >= ATTEMPTS and not self._in(ServerPhase.STARTING):
             text = f"{self._failed_in_a_row} servers in a row could not be started; the last: {failure.text}"
         elif now - self._unserved_since >= limit:
             reason = self._engine_error or (failure.text if failure is not None else "") or self._why_waiting()
@@ -743,7 +754,7 @@ class Fleet:
         states = [f"{each.label} is {each.phase.value}, {each.report.state.value}" for each in self._servers.values()]
         return ", ".join(states) or "none was started yet"
 
-    def _log_output(self, server: Server) -> None:
+    def _log_output(self, server: StartedServer) -> None:
         """Log what the job has printed since the last turn."""
         if not log.isEnabledFor(logging.DEBUG):
             return
@@ -760,7 +771,7 @@ class Fleet:
             whole = data
         server.logged = start + len(whole) + len(end)
         for line in whole.decode("utf-8", "replace").splitlines():
-            log.debug("%s: %s", server.name, line)
+            log.debug("job %s prints: %s", server.name, line)
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
         task = spawn(work)

@@ -6,7 +6,7 @@ from gateway.core.frozen import frozen
 
 
 @frozen
-class Load:
+class Demand:
     """What is asked of the servers of one backend now."""
 
     waiting: int
@@ -21,7 +21,7 @@ class Load:
     """How long a server takes to start; None before the first one has."""
 
 
-def wanted_starts(load: Load, *, starting: int, serving: int, existing: int, least: int, most: int) -> int:
+def wanted_starts(demand: Demand, *, starting: int, serving: int, existing: int, least: int, most: int) -> int:
     """How many servers to start now.
 
     There are `starting` ones that do not serve yet and `serving` ones that take calls; `existing` counts all whose jobs
@@ -33,22 +33,22 @@ def wanted_starts(load: Load, *, starting: int, serving: int, existing: int, lea
     """
     room = max(most - existing, 0)
     below = max(least - starting - serving, 0)
-    return min(max(_for_queue(load, starting, serving), below), room)
+    return min(max(_for_queue(demand, starting, serving), below), room)
 
 
-def _for_queue(load: Load, starting: int, serving: int) -> int:
-    if not load.waiting:
+def _for_queue(demand: Demand, starting: int, serving: int) -> int:
+    if not demand.waiting:
         return 0
-    if not load.slots:  # any number of calls fits into one server
+    if not demand.slots:  # any number of calls fits into one server
         return 0 if starting or serving else 1
-    missing = max(ceil(load.waiting / load.slots) - starting, 0)
-    if load.call_seconds is None or load.start_seconds is None:
+    missing = max(ceil(demand.waiting / demand.slots) - starting, 0)
+    if demand.call_seconds is None or demand.start_seconds is None:
         return missing
-    start = max(load.start_seconds, 0.001)
+    start = max(demand.start_seconds, 0.001)
     # With this many servers the queue is empty by the time at which one that is started now would serve.
-    enough = floor(load.waiting * load.call_seconds / (load.slots * start))
+    enough = floor(demand.waiting * demand.call_seconds / (demand.slots * start))
     by_length = enough - starting - serving
-    by_wait = floor(load.waited / start)
+    by_wait = floor(demand.waited / start)
     first = 0 if starting or serving else 1
     return min(missing, max(by_length, by_wait, first, 0))
 

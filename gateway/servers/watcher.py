@@ -53,7 +53,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-class Output:
+class BoundedOutput:
     """A file that is begun anew when it is full; what was in it goes to FILE.1."""
 
     def __init__(self, path: Path, limit: int) -> None:
@@ -72,7 +72,7 @@ class Output:
             pass
 
 
-class Watcher:
+class JobWatcher:
     """One job."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ class Watcher:
         signal.signal(signal.SIGTERM, lambda *_: self._end("cancelled"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        output = Output(Path(self._settings["output"]), self._settings["output_bytes"])
+        output = BoundedOutput(Path(self._settings["output"]), self._settings["output_bytes"])
         try:
             child = subprocess.Popen(
                 self._settings["command"],
@@ -118,7 +118,7 @@ class Watcher:
         if self._settings["memory"] is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self._settings["memory"],) * 2)
 
-    def _watch(self, child: "subprocess.Popen[bytes]", output: Output, woken: int) -> None:
+    def _watch(self, child: "subprocess.Popen[bytes]", output: BoundedOutput, woken: int) -> None:
         assert child.stdout is not None
         pipe = child.stdout.fileno()
         sources = [pipe, woken, *([] if self._settings["keep"] else [0])]
@@ -204,4 +204,4 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     os.environ["HQ_JOB_ID"] = own  # UM-Bridge's job scripts name their file by it
     given["report"] = given["report"].replace("{id}", own)
-    Watcher(given).run()
+    JobWatcher(given).run()

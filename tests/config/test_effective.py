@@ -24,7 +24,10 @@ backends:
     protocol: v2-rest
     endpoints: ["lab:1"]
     discovery: {register: {token: planted-2}}
-    policies: [{rate_limit: {requests: 5, seconds: 1, redis: "redis://:planted-3@host/0"}}]
+    safe: true
+    policies:
+      - rate_limit: {requests: 5, seconds: 1, redis: "redis://:planted-3@host/0"}
+      - cache: {redis: {url: "redis://:planted-6@host/0", name: lab}}
 routes:
   - match: {model: m, input: {shape: [-1, 2]}}
     backend: lab
@@ -40,6 +43,7 @@ def test_it_has_every_key_and_no_secret() -> None:
     assert found["tracing"]["headers"] == {"api-key": MASK}
     assert found["backends"]["lab"]["discovery"]["register"] == {"token": MASK, "seconds": 60}
     assert found["backends"]["lab"]["policies"][0]["rate_limit"]["redis"] == MASK
+    assert found["backends"]["lab"]["policies"][1]["cache"]["redis"]["url"] == MASK
     assert found["listeners"][0]["bind"] == "127.0.0.1:0"
     assert found["drain"] == {"delay": 0, "timeout": 30}
     (route,) = found["routes"]
@@ -83,4 +87,4 @@ def test_the_planted_secrets_are_all_that_are_declared() -> None:
     found = {*declared_secrets(Config, set())}
     for policy in policies().values():
         found |= {*declared_secrets(policy.Settings, set())}
-    assert {name.rpartition(".")[2] for name in found} == {"headers", "token", "redis"}
+    assert {name.rpartition(".")[2] for name in found} == {"headers", "token", "redis", "url"}

@@ -153,8 +153,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     (
         "key that does not exist",
-        BACKEND + "servers: {}}}\n",
-        [f"2:73: 'servers' is not a key here; expected {', '.join(BACKEND_KEYS[:-1])} or {BACKEND_KEYS[-1]}"],
+        BACKEND + "replicas: {}}}\n",
+        [f"2:73: 'replicas' is not a key here; expected {', '.join(BACKEND_KEYS[:-1])} or {BACKEND_KEYS[-1]}"],
     ),
     (
         "strategy that there is not",

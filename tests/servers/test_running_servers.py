@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,10 +15,11 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.cli.options import catalog
-from gateway.config import loads
+from gateway.config import ConfigError, loads
 from gateway.core.log_limit import LogLimit
 from gateway.servers import fleet
 from tests.discovery.running import messages, running
+from tests.peers.build import require
 
 
 @pytest.fixture(autouse=True)
@@ -340,4 +342,121 @@ async def test_a_server_is_replaced_before_its_walltime_is_over(tmp_path: Path) 
                 assert (await http.post("/Evaluate", json=EVALUATE)).status_code == 200
                 await lines.until("its walltime is nearly over")
             assert (await http.post("/Evaluate", json=EVALUATE)).status_code == 200
+    assert not processes(tmp_path)
+
+
+async def test_the_example_of_the_page_serves(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/servers.md").read_text()
+    text = page.split("```yaml\n")[1].split("```")[0]
+    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("[gateway,", f"[{sys.executable}, -m, gateway,")
+    text = text.replace("      idle: 60\n", f"      idle: 60\n      state: {tmp_path}/state\n")
+    async with running(text) as gateway, client(gateway) as http:
+        reply = await http.post("/Evaluate", json={"name": "posterior", "input": [[1.0, 1.0]], "config": {}})
+        assert reply.json() == {"output": [[0.0]]}
+    assert not processes(tmp_path)
+
+
+async def test_a_state_folder_has_one_gateway_at_a_time(tmp_path: Path) -> None:
+    job_script(tmp_path)
+    with messages() as lines:
+        async with running(config(tmp_path, "min: 1")):
+            await lines.until("is submitted to the engine process")
+            text = config(tmp_path, "max: 1, start_timeout: 0.5")
+            async with running(text) as second, client(second) as http:
+                reply = await http.post("/Evaluate", json=EVALUATE)
+                assert reply.status_code >= 500
+                assert "is in use by another gateway" in reply.text
+
+
+async def test_a_job_has_no_more_memory_than_it_may(tmp_path: Path) -> None:
+    job_script(tmp_path, f"#!/bin/bash\n{sys.executable} -c 'bytes(2**31)'\n")
+    text = config(tmp_path, "max: 1, resources: {memory: 1000000000}")
+    async with running(text) as gateway, client(gateway) as http:
+        assert "MemoryError" in (await http.post("/Evaluate", json=EVALUATE)).text
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("command: [a]", "expected either `script` or `command`"),
+        ("min: 3, max: 2", "expected at least `min`, which is 3"),
+        ("max: 0", "must be at least 1"),
+        ("resources: {gpus: 1}", "the engine process cannot bound this"),
+        ("directory: /x", "the engine process has no directory"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused(tmp_path: Path, keys: str, expected: str) -> None:
+    job_script(tmp_path)
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        loads(config(tmp_path, keys), "test.yaml", catalog(), {})
+
+
+def test_a_script_that_is_not_there_and_workers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not a file"):
+        loads(config(tmp_path), "test.yaml", catalog(), {})
+    job_script(tmp_path)
+    with pytest.raises(ConfigError, match="servers that the gateway starts cannot be shared between workers"):
+        loads(config(tmp_path) + "workers: 2\n", "test.yaml", catalog(), {})
+
+
+@pytest.mark.interop
+async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_path: Path) -> None:
+    python = require("umbridge") / "bin" / "python"
+    server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"
+    waiting, _, rest = SCRIPT.partition("until ")
+    job_script(tmp_path, f"{waiting.partition('PYTHON')[0]}{python} {server} $PORT &\nuntil {rest}")
+    async with running(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+        calls = [{"name": "posterior", "input": [[1.0, 1.0 + each]], "config": {}} for each in range(8)]
+        replies = await asyncio.gather(*(http.post("/Evaluate", json=each) for each in calls))
+        assert [each.status_code for each in replies] == [200] * 8, replies[0].text
+        assert len({each.text for each in replies}) == 8
+    assert not processes(tmp_path)
+
+
+async def test_a_job_whose_watcher_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    job_script(tmp_path)
+    with messages() as lines:
+        async with running(config(tmp_path)) as gateway, client(gateway) as http:
+            first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
+            for each in processes(tmp_path):
+                if b"watcher.py" in command(each):
+                    os.kill(each, signal.SIGKILL)
+            await lines.until("is not known to the engine any more")
+            assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
+            assert first not in processes(tmp_path)
+    assert not processes(tmp_path)
+
+
+async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path: Path) -> None:
+    job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
+    with messages() as lines:
+        async with running(config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
+            calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(8)]
+            calls += [asyncio.ensure_future(http.get("/Info")) for _ in range(8)]
+            await lines.until("is submitted to the engine process")
+            for each in calls:
+                each.cancel()
+            await asyncio.wait(calls)
+    assert gateway.backends["lab"].waiting == 0
+    assert not processes(tmp_path)
+    assert not list((tmp_path / "state/jobs").iterdir())
+
+
+async def test_a_call_whose_server_is_killed_is_sent_to_another_one_where_that_is_safe(tmp_path: Path) -> None:
+    busy, stuck = tmp_path / "busy", tmp_path / "stuck"
+    os.mkfifo(busy)
+    job_script(tmp_path, call=f'os.path.exists("{stuck}") and (open("{busy}", "w").close(), time.sleep(60))')
+    stuck.touch()
+    text = config(tmp_path).replace(
+        "    protocol: umbridge\n", "    protocol: umbridge\n    safe: true\n    policies: [{retry: {attempts: 3}}]\n"
+    )
+    async with running(text) as gateway, client(gateway) as http:
+        call = asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE))
+        await asyncio.to_thread(busy.read_bytes)
+        stuck.unlink()
+        for each in processes(tmp_path):
+            if b"HTTPServer" in command(each):
+                os.kill(each, signal.SIGKILL)
+        reply = await call
+        assert reply.status_code == 200, reply.text
     assert not processes(tmp_path)

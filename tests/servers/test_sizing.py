@@ -1,10 +1,10 @@
-"""How many servers are started and ended, for any load."""
+"""How many servers are started and ended, for any demand."""
 
 import pytest
 
-from gateway.servers.sizing import Load, back_off, margin, surplus, wanted_starts
+from gateway.servers.sizing import Demand, back_off, margin, surplus, wanted_starts
 
-UNKNOWN = Load(waiting=0, waited=0.0, slots=1, call_seconds=None, start_seconds=None)
+UNKNOWN = Demand(waiting=0, waited=0.0, slots=1, call_seconds=None, start_seconds=None)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,9 @@ UNKNOWN = Load(waiting=0, waited=0.0, slots=1, call_seconds=None, start_seconds=
 def test_starts_while_times_are_unknown(
     waiting: int, slots: int, starting: int, serving: int, existing: int, least: int, most: int, starts: int
 ) -> None:
-    load = Load(waiting, 0.0, slots, None, None)
-    assert starts == wanted_starts(load, starting=starting, serving=serving, existing=existing, least=least, most=most)
+    demand = Demand(waiting, 0.0, slots, None, None)
+    sizes = {"starting": starting, "serving": serving, "existing": existing}
+    assert starts == wanted_starts(demand, least=least, most=most, **sizes)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,8 @@ def test_starts_while_times_are_unknown(
 def test_a_further_server_is_worth_its_start(
     waiting: int, waited: float, call: float, start: float, serving: int, starts: int
 ) -> None:
-    load = Load(waiting, waited, 1, call, start)
-    assert starts == wanted_starts(load, starting=0, serving=serving, existing=serving, least=0, most=100)
+    demand = Demand(waiting, waited, 1, call, start)
+    assert starts == wanted_starts(demand, starting=0, serving=serving, existing=serving, least=0, most=100)
 
 
 def test_idle_servers_are_ended_down_to_the_least() -> None:

@@ -23,6 +23,7 @@ from gateway.protocols.v2.grpc.tensors import (
     read_inference,
     read_tensors,
     write_inference,
+    write_plain,
 )
 from gateway.protocols.v2.ids import check_id
 from gateway.protocols.v2.tensors import widen
@@ -71,6 +72,10 @@ def _encode_infer(request: Request, target: Target) -> Message:
     lacking = _LACKING.get(target.flavor)
     if (original := request_as_it_came(request, REQUEST, lacking)) is not None:
         return call(method, original.parts)
+    if not (request.id or request.parameters or request.outputs or lacking):
+        plain = write_plain(REQUEST, request.model, request.version, request.inputs)
+        if plain is not None:
+            return call(method, plain)
     head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
     parts = write_inference(head, REQUEST, inputs, target.flavor)

@@ -33,6 +33,7 @@ from gateway.protocols.v2.grpc.tensors import (
     read_inference,
     read_tensors,
     write_inference,
+    write_plain,
 )
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
@@ -192,6 +193,11 @@ def _write_response(response: Response, request: Request, parameters: Parameters
     """The ModelInferResponse of `response`, with `parameters` instead of its own."""
     # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
     model, version = request.model or response.model, request.version or response.version
+    if (
+        not (request.id or parameters)
+        and (plain := write_plain(RESPONSE, model, version, response.outputs)) is not None
+    ):
+        return plain
     return write_inference(InferenceHead(model, version, request.id, parameters), RESPONSE, response.outputs)
 
 

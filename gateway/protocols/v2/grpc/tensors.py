@@ -203,6 +203,30 @@ def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Te
     return (*parts, written) if written else tuple(parts)
 
 
+def write_plain(kind: MessageKind, model: str, version: str, tensors: Sequence[Tensor]) -> Parts | None:
+    """The message of one tensor without id, parameters and requested outputs, as `write_inference` writes it but in
+    fewer steps; None if it is not as plain as that, or its names are long."""
+    if len(tensors) != 1 or tensors[0].parameters:
+        return None
+    (tensor,) = tensors
+    size = len(tensor.data)
+    if not size or len(model) + len(version) + len(tensor.name) > _REMEMBERED:
+        return None
+    return _recalled_start(kind.role, model, version, tensor.name, tensor.datatype, tensor.shape, size), tensor.data
+
+
+@lru_cache(256)
+def _recalled_start(
+    role: str, model: str, version: str, name: str, datatype: Datatype, shape: Shape, size: int
+) -> bytes:
+    kind = _KINDS[role]
+    try:
+        before, after = _plain_head(role, model, version, (), ((name, datatype, shape),))
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, kind.what) from error
+    return before + after + kind.raw_key + varint(size)
+
+
 def _write_head(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str) -> bytes:
     """All fields but the raw contents."""
     if head.parameters or any(map(_parameters_of, (*head.outputs, *tensors))):
