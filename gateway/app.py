@@ -11,6 +11,7 @@ from typing import TypeAlias
 from gateway import registry
 from gateway.admin import register, status
 from gateway.admin.access import AccessCheck
+from gateway.admin.caches import add_clearing
 from gateway.admin.console.api import FindWarnings, add_api
 from gateway.admin.console.page import add_page
 from gateway.admin.health import HealthServer
@@ -57,7 +58,6 @@ from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
-from gateway.policies.gather import Gather
 from gateway.policies.mirror import Mirror
 from gateway.routing.backend import Backend
 from gateway.transports import memory
@@ -246,6 +246,7 @@ class Gateway:
             assert config.admin is not None
             application = status.application(self.status, self._reload_file, lambda: effective(self.config))
             register.add_routes(application, self._registrations)
+            add_clearing(application, self.clear_caches)
             add_page(application)
             add_api(application, self, self._find_warnings, self._clock)
             add_documents(application, self, self._clock)
@@ -469,17 +470,22 @@ class Gateway:
         """The policies `mirror` of the configuration in use."""
         return self._assembly.mirrors
 
-    @property
-    def cache_states(self) -> Sequence[tuple[str, Mapping[str, object]]]:
-        """Place and state of each policy `cache` of the configuration in use, in each process."""
-        if self._part.policies is not None:
-            return [(place, state) for place, name, state in self._part.policies() if name == "cache"]
-        return [(place, each.status()) for place, each in self._assembly.caches]
+    async def clear_caches(self, place: str) -> list[str]:
+        """Let the policies `cache` at this place forget their answers, in all processes; all of them if it is empty.
+        Returns the places."""
+        found = [(at, each) for at, each in self._assembly.caches if place in ("", at)]
+        for _, each in found:
+            each.clear()
+        if found and self._part.clear_caches is not None:
+            await self._part.clear_caches(place)
+        return list(dict.fromkeys(at for at, _ in found))
 
     @property
-    def gathers(self) -> Sequence[Gather]:
-        """The states of the policies `gather`."""
-        return self._assembly.gathers
+    def counted_policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, name and state of the policies that metrics count by their states, in each process."""
+        if self._part.counted_policies is not None:
+            return self._part.counted_policies()
+        return [(place, name, each.status()) for place, name, each in self._assembly.counted_policies]
 
     @property
     def shedding(self) -> Shedding | None:

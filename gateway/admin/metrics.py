@@ -29,7 +29,7 @@ from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
 from gateway.observing.tracing import TraceCounts
-from gateway.policies.gather import Gather
+from gateway.policies.gather import COUNTS as GATHER_COUNTS
 from gateway.policies.mirror import Mirror
 from gateway.policies.mirror_counts import MirrorOutcome
 from gateway.routing.backend import Backend
@@ -252,12 +252,8 @@ class Running(typing.Protocol):
         """The states of its policies `mirror`."""
 
     @property
-    def cache_states(self) -> Sequence[tuple[str, Mapping[str, object]]]:
-        """Place and state of each of its policies `cache`, in each process."""
-
-    @property
-    def gathers(self) -> Sequence[Gather]:
-        """The states of its policies `gather`."""
+    def counted_policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, name and state of its policies `cache` and `gather`, in each process."""
 
     @property
     def shedding(self) -> Shedding | None:
@@ -292,8 +288,9 @@ class StateMetrics(Collector):
         yield from _listeners(list(self._running.listeners.items()))
         yield from _backends(list(self._running.backends.items()))
         yield from _mirrors(self._running.mirrors)
-        yield from _caches(self._running.cache_states)
-        yield from _gathers(self._running.gathers)
+        counted = self._running.counted_policies
+        yield from _caches([(place, state) for place, name, state in counted if name == "cache"])
+        yield from _gathers([(place, state) for place, name, state in counted if name == "gather"])
         yield from self._process()
         yield from self._configuration()
 
@@ -365,7 +362,8 @@ def _mirrors(mirrors: Sequence[Mirror]) -> Iterator[Metric]:
 
 
 def _caches(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metric]:
-    """Each of several workers has a cache at every place: their counts are added."""
+    """Each of several workers has a cache at every place: their counts are added. States of workers that have ended
+    have no answers."""
     calls: Counter[tuple[str, ...]] = Counter()
     evictions, answers, kept = calls.copy(), calls.copy(), calls.copy()
     for place, state in states:
@@ -381,24 +379,32 @@ def _caches(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metr
 
 
 def _count(state: Mapping[str, object], key: str) -> int:
-    found = state[key]
+    found = state.get(key, 0)
     assert isinstance(found, int)
     return found
 
 
-def _gathers(gathers: Sequence[Gather]) -> Iterator[Metric]:
-    counted = [(each.backend, each.counts) for each in gathers]
-    outcomes = [((name, what), each.requests[what]) for name, each in counted for what in ("joined", "alone")]
-    yield _values(GATHERED, outcomes)
-    yield _values(GATHER_BATCHES, [((name,), each.batches) for name, each in counted])
-    yield _values(GATHER_ROWS, [((name,), each.batched_rows) for name, each in counted])
-    yield _values(GATHER_WAIT, [((name,), each.waited) for name, each in counted])
-    failed = [(name, each.failed, each.unsplittable) for name, each in counted]
+def _gathers(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metric]:
+    """As `_caches`."""
+    found: dict[str, Counter[str]] = {}
+    for place, state in states:
+        counts = {key: state[key] for key in GATHER_COUNTS}
+        found.setdefault(place.removeprefix("backends."), Counter()).update(counts)
+    outcomes = [((name, what), each[what]) for name, each in found.items() for what in ("joined", "alone")]
     causes = [
-        ((name, cause), count) for name, *both in failed for cause, count in zip(("error", "shape"), both, strict=True)
+        ((name, cause), each[key])
+        for name, each in found.items()
+        for cause, key in (("error", "failed"), ("shape", "unsplittable"))
     ]
-    yield _values(GATHER_FAILED, causes)
-    yield _values(GATHER_FURTHER, [((name,), each.further) for name, each in counted])
+    for family, values in ((GATHERED, outcomes), (GATHER_FAILED, causes)):
+        yield _values(family, values)
+    for family, key in (
+        (GATHER_BATCHES, "batches"),
+        (GATHER_ROWS, "rows"),
+        (GATHER_WAIT, "wait_seconds"),
+        (GATHER_FURTHER, "further_calls"),
+    ):
+        yield _values(family, [((name,), each[key]) for name, each in found.items()])
 
 
 def _value(family: Family, value: float) -> Metric:

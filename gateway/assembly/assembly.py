@@ -313,9 +313,9 @@ class Assembly:
         return [state for _, _, state in self.policy_states if isinstance(state, Mirror)]
 
     @property
-    def gathers(self) -> list[Gather]:
-        """The states of all policies `gather`."""
-        return [state for _, _, state in self.policy_states if isinstance(state, Gather)]
+    def counted_policies(self) -> list[tuple[str, str, PolicyState]]:
+        """Place, name and state of the policies that metrics count by their states."""
+        return [each for each in self.policy_states if isinstance(each[2], Cache | Gather)]
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""

@@ -50,6 +50,10 @@ class GatewayPart:
     """A Collector of Prometheus in place of that for this process."""
     policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
     """Place, name and state of the policies of the other parts."""
+    counted_policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
+    """The same of those that metrics count by their states, with the counts of processes that have ended."""
+    clear_caches: Callable[[str], Awaitable[None]] | None = None
+    """Lets the caches of the other parts forget their answers: those at this place, or all if it is empty."""
     shedding: Callable[[], Any] | None = None
     """What the other parts refuse, as a Shedding; None: this process does."""
 

@@ -82,6 +82,8 @@ def _json_members(kind: RequestKind) -> str:
     # Half of a surrogate pair cannot be written.
     readable = kind.model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
+    if kind.cache:
+        values["cache"] = kind.cache
     return orjson.dumps(values)[1:-1].decode()
 
 
@@ -115,8 +117,9 @@ def _told(record: Record) -> str:
     )  # fmt: skip
     queued = f" queue={record.queued * 1e3:.1f}ms" if record.queued else ""
     asked = f" tries={record.tries} upstream={record.upstream * 1e3:.1f}ms" if record.tries else ""
+    cached = f" cache={record.cache}" if record.cache else ""
     return (
-        f"{record.code}{names} client={record.client}{queued}{asked} "
+        f"{record.code}{names} client={record.client}{cached}{queued}{asked} "
         f"total={(record.ended - record.received) * 1e3:.1f}ms bytes={record.bytes_in}/{record.bytes_out} "
         f"id={record.id}\n"
     )

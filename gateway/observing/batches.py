@@ -25,21 +25,23 @@ class RequestKind:
     each combination, so that it can be compared and looked up by its identity."""
 
     __slots__ = (
-        "backend", "code", "endpoint", "in_protocol", "listener", "model", "operation", "out_protocol", "principal",
-        "reason", "route", "status", "tries",
+        "backend", "cache", "code", "endpoint", "in_protocol", "listener", "model", "operation", "out_protocol",
+        "principal", "reason", "route", "status", "tries",
     )  # fmt: skip
 
     def __init__(
         self, principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str,
         route: str, backend: str, endpoint: str, status: str, reason: str, tries: int, code: int,
+        cache: str,
     ) -> None:  # fmt: skip
         self.principal, self.listener, self.operation, self.model = principal, listener, operation, model
         self.in_protocol, self.out_protocol = in_protocol, out_protocol
         self.route, self.backend, self.endpoint = route, backend, endpoint
         self.status, self.reason, self.tries, self.code = status, reason, tries, code
+        self.cache = cache
 
 
-_Fields: TypeAlias = tuple[str, str, str, str, str, str, str, str, str, str, str, int, int]
+_Fields: TypeAlias = tuple[str, str, str, str, str, str, str, str, str, str, str, int, int, str]
 """The arguments of RequestKind."""
 
 
@@ -74,7 +76,7 @@ class Batch:
                 kinds[
                     each.principal, each.listener, each.in_protocol, each.asked.protocol.name, each.operation,
                     each.model, each.destination.route, each.asked.name or each.destination.backend,
-                    each.server.address, each.status, each.reason, each.tries, each.code,
+                    each.server.address, each.status, each.reason, each.tries, each.code, each.cache,
                 ]
             )  # fmt: skip
             more(

@@ -41,6 +41,9 @@ MISS: Final = "miss"
 OUTCOMES = (HIT, SHARED, MISS)
 """What the cache did for a call; of a batch that is several calls, the last of these is told."""
 
+COUNTS: Final = frozenset({"hits", "shared", "misses", "evicted"})
+"""What of a state the metrics count."""
+
 LARGE = 2**20
 """Bytes of tensors above which a thread hashes or copies them: this takes 0.6 ms, and 3 ms on a processor without
 instructions for SHA-256."""
@@ -84,15 +87,29 @@ class Settings(BaseModel):
 
 
 class Flight:
-    """A call on its way. `leader`: the request that is sent. `waiting`: how many wait for the answer."""
+    """A call on its way. `leader`: the request that is sent. `waiting`: those who wait for the answer, or for the error
+    as a value, in the order in which they came. Each has a future of its own, which costs less than
+    `asyncio.shield`."""
 
     __slots__ = ("leader", "task", "waiting")
 
-    task: "asyncio.Task[Answer | Exception]"
+    task: "asyncio.Task[None]"
 
     def __init__(self, leader: Request) -> None:
         self.leader = leader
-        self.waiting = 0
+        self.waiting: dict[asyncio.Future[Answer | Exception], None] = {}
+
+    def tell(self, found: Answer | Exception) -> None:
+        """Give all who wait what was found."""
+        for each in self.waiting:
+            if not each.done():
+                each.set_result(found)
+
+    def ended(self, task: "asyncio.Task[None]") -> None:
+        """The task is done. If it was cancelled from outside, as when the gateway ends, so are all who wait."""
+        if task.cancelled():
+            for each in self.waiting:
+                each.cancel()
 
     def is_ended_by_leader(self, error: Exception) -> bool:
         """Whether the call failed only because the deadline of its first request was over."""
@@ -185,6 +202,7 @@ class Cache:
         fly = self._fly(key, flight, handler, request)
         flight.task = asyncio.get_running_loop().create_task(fly, context=context)
         keep(flight.task)
+        flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
         wait = context.get(queue_wait)
         if wait is not None:
@@ -194,16 +212,25 @@ class Cache:
         return answer
 
     async def _wait(self, key: bytes, flight: Flight) -> Answer | Exception:
-        flight.waiting += 1
+        future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
+        flight.waiting[future] = None
         try:
-            return await asyncio.shield(flight.task)
+            return await future
         finally:
-            flight.waiting -= 1
+            del flight.waiting[future]
             if not flight.waiting and not flight.task.done():
                 self._land(key, flight)  # who comes now begins another call
                 flight.task.cancel()
 
-    async def _fly(self, key: bytes, flight: Flight, handler: Handler, request: Request) -> Answer | Exception:
+    async def _fly(self, key: bytes, flight: Flight, handler: Handler, request: Request) -> None:
+        """Make the call, and tell those who wait."""
+        try:
+            found = await self._asked(key, handler, request)
+        finally:
+            self._land(key, flight)
+        flight.tell(found)
+
+    async def _asked(self, key: bytes, handler: Handler, request: Request) -> Answer | Exception:
         """The answer, or the error as a value: nobody may be left to look at it."""
         generation, epoch = self.store.generation, None
         try:
@@ -220,8 +247,6 @@ class Cache:
             return answer
         except Exception as error:
             return error
-        finally:
-            self._land(key, flight)
 
     def _land(self, key: bytes, flight: Flight) -> None:
         if self._flights.get(key) is flight:

@@ -56,6 +56,9 @@ MOST_BYTES = 2**20
 _TEXT_BYTES = 8
 """How much larger a message may be than its tensors, because they are written as text."""
 
+COUNTS = frozenset({"joined", "alone", "batches", "rows", "wait_seconds", "failed", "unsplittable", "further_calls"})
+"""What of a state the metrics count."""
+
 _OF_ROWS = frozenset(
     {
         Status.INVALID_ARGUMENT, Status.INTERNAL, Status.UNKNOWN, Status.OUT_OF_RANGE, Status.FAILED_PRECONDITION,
@@ -115,6 +118,7 @@ class GatherCounts:
             "rows": self.batched_rows,
             "largest": self.largest,
             "mean_rows": round(self.batched_rows / batches, 2) if batches else None,
+            "wait_seconds": round(self.waited, 6),
             "mean_wait_seconds": round(self.waited / joined, 6) if joined else None,
             "saved_calls": joined - batches - self.further,
             "failed": self.failed,
@@ -130,11 +134,6 @@ class Gather:
         self.place = "gather"
         self.settings = settings
         self.counts = GatherCounts()
-
-    @property
-    def backend(self) -> str:
-        """The name of the backend where it stands."""
-        return self.place.removeprefix("backends.").removesuffix(" gather")
 
     def take_over(self, previous: "Gather") -> None:
         """Go on with the counts of the entry that stood here before a reload."""
@@ -348,7 +347,7 @@ class Gathering:
         if self._settings.models:
             takes = any(fnmatchcase(model, each) for each in self._settings.models)
         else:
-            takes = known.rows is Rows.FIRST or _takes_batches(signature)
+            takes = known.rows is Rows.FIRST or takes_batches(signature)
         rows = self._settings.rows if takes and known.rows is not Rows.ONE else 0
         if rows and known.have_config:
             with suppress(GatewayError):
@@ -535,7 +534,7 @@ class Gathering:
         return False
 
 
-def _takes_batches(signature: Signature) -> bool:
+def takes_batches(signature: Signature) -> bool:
     """Whether all tensors have a batch dimension. A model with scalars or vectors of any length takes none."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
     return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))

@@ -12,6 +12,7 @@ from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
 from gateway.core.types import Signature, TensorSpec
+from gateway.policies.gather import takes_batches
 from gateway.probing.listing import FoundModel, ServerModels
 
 
@@ -52,6 +53,17 @@ def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Mis
         return None
     text = f"the server has no version {version!r} of {model.name!r}; it has {', '.join(model.versions)}"
     return Misfit(("rewrite", "version") if is_rewritten else ("match", "version"), text)
+
+
+def not_gathered(model: str, signature: Signature, gathered: Sequence[str]) -> Misfit | None:
+    """The warning for a model before which a policy `gather` does nothing. `gathered`: the policy's `models`."""
+    if gathered or not signature.inputs or takes_batches(signature):
+        return None
+    text = (
+        f"the policy gather does nothing for {model!r}: not all of its tensors have a batch dimension, a first "
+        "dimension of -1 before others; if its rows do not depend on each other, name it in the policy's `models`"
+    )
+    return Misfit(("backend",), text, is_warning=True)
 
 
 def misfits(

@@ -12,9 +12,10 @@ from gateway.config.problems import Finding
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 from gateway.core.globs import wildcards
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import Protocol, Rows
+from gateway.policies import gather
 from gateway.probing.asking import ServerAccess
-from gateway.probing.fit import Misfit, misfits, missing_model, wrong_version
+from gateway.probing.fit import Misfit, misfits, missing_model, not_gathered, wrong_version
 from gateway.probing.listing import ServerModels, list_models
 from gateway.probing.probe import MOST_SECONDS, client, probe
 
@@ -140,6 +141,12 @@ def _compare(
     if model.signature is not None and (protocol.traits.models.trusted_metadata or backend.trust_metadata):
         settings = route_settings(route)
         yield from misfits(settings, settings.signature, model.signature, clients)
+    if model.signature is not None and protocol.traits.wire.rows is not Rows.FIRST:
+        for policy in backend.policies:
+            if isinstance(policy.settings, gather.Settings):
+                idle = not_gathered(name, model.signature, policy.settings.models)
+                if idle is not None:
+                    yield idle
 
 
 def _tells_models(protocol: Protocol) -> bool:

@@ -16,6 +16,8 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.observing.counters import Counters
 from gateway.observing.request_metrics import Counted
+from gateway.policies.cache import COUNTS as CACHE_COUNTS
+from gateway.policies.gather import COUNTS as GATHER_COUNTS
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Level
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
     import asyncio
 
     from gateway.app import Gateway
+
+
+_GROWING: Mapping[str, frozenset[str]] = {"cache": CACHE_COUNTS, "gather": GATHER_COUNTS}
+"""What only grows in the states of policies, of those that metrics count."""
 
 
 @frozen
@@ -124,6 +130,8 @@ class Totals:
         self._last: dict[int, WorkerReport] = {}
         """The last report of each worker that runs, by its number."""
         self._shedding = SheddingOfAll()
+        self._ended: dict[tuple[str, str], Counter[str]] = {}
+        """What policies of ended workers had counted, by place and name."""
 
     def add(self, worker: int, report: WorkerReport) -> None:
         """Take the report of a worker."""
@@ -145,8 +153,12 @@ class Totals:
         self._add_up()
 
     def forget(self, worker: int) -> None:
-        """Count nothing as open or in flight in a worker that has ended."""
-        if self._last.pop(worker, None) is not None:
+        """Count nothing as open or in flight in a worker that has ended. What its policies have counted stays."""
+        last = self._last.pop(worker, None)
+        if last is not None:
+            for place, name, state in last.policies:
+                grown = {key: state[key] for key in _GROWING.get(name, ())}
+                self._ended.setdefault((place, name), Counter()).update(grown)
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
@@ -165,6 +177,12 @@ class Totals:
             for number, report in sorted(self._last.items())
             for place, name, state in report.policies
         ]
+
+    def counted_policies(self) -> list[tuple[str, str, Mapping[str, object]]]:
+        """The policies that metrics count by their states: those of all workers, and what policies of workers that have
+        ended had counted."""
+        running = [each for each in self.policies() if each[1] in _GROWING]
+        return running + [(place, name, dict(counts)) for (place, name), counts in list(self._ended.items())]
 
     def _add_up(self) -> None:
         gateway, reports = self._gateway(), list(self._last.values())

@@ -170,6 +170,8 @@ class Supervisor:
             workers=lambda: (len(self._running()), sum(each.restarts for each in self.workers)),
             process=Processes(lambda: [os.getpid(), *(each.pid for each in self._running())]),
             policies=self._totals.policies,
+            counted_policies=self._totals.counted_policies,
+            clear_caches=self.clear_caches,
             shedding=self._totals.shedding,
         )
 
@@ -188,6 +190,13 @@ class Supervisor:
         except TimeoutError:
             log.error("worker %d is killed: its event loop is blocked for %g s", worker.number, STALLED_SECONDS)
             worker.kill()
+
+    async def clear_caches(self, place: str) -> None:
+        """Let the caches of all workers forget their answers: those at this place, or all if it is empty. A worker that
+        does not answer in STALLED_SECONDS is killed by then, and its answers have gone with it."""
+        if running := self._running():
+            asked = [each.channel.ask("clear_caches", place) for each in running]
+            await asyncio.wait(asked, timeout=STALLED_SECONDS)
 
     async def _gather_again(self) -> NoReturn:
         """Gather at an interval, so that little of what a worker has counted is lost if it is killed."""

@@ -55,6 +55,7 @@ class Worker:
             "learn": self._learn,
             "switch": self._switch,
             "report": self._report,
+            "clear_caches": self._clear_caches,
             "announce_end": self._announce_end,
             "drain": self._drained,
             "exit": _exit,
@@ -132,6 +133,10 @@ class Worker:
 
     def _report(self) -> bytes:
         return pickle.dumps(self._reporter.report())
+
+    async def _clear_caches(self, place: str) -> None:
+        if self._gateway is not None:
+            await self._gateway.clear_caches(place)
 
     def _announce_end(self) -> None:
         self.gateway.announce_end()

@@ -8,7 +8,20 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.benchmarks import access_log, codecs, crowd, gathered, keys, memory, metrics, mixed, protection, stall, table
+from tests.benchmarks import (
+    access_log,
+    cached,
+    codecs,
+    crowd,
+    gathered,
+    keys,
+    memory,
+    metrics,
+    mixed,
+    protection,
+    stall,
+    table,
+)
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
 from tests.benchmarks.servers import running
@@ -35,7 +48,10 @@ def main() -> None:
         crowds = [_crowded()] if crowded else []
         peak = _peak() if weighed else None
         rows_measured = list(_measured(rows, options.rounds))
-        print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids, counts))
+        gathers = list(_gathered(options.rounds)) if options.rows in gathered.TITLE else []
+        caches = list(cached.measure(options.rounds)) if options.rows in cached.TITLE else []
+        more = gathers, caches
+        print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids, counts, *more))
         return
     if rows:
         _show(rows, options.rounds)
@@ -65,9 +81,10 @@ def main() -> None:
             print(each.shown(), flush=True)
     if options.rows in gathered.TITLE:
         print(f"\n{gathered.heading()}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            for way in gathered.measure(Path(folder), options.rounds):
-                print(way.shown(), flush=True)
+        for way in _gathered(options.rounds):
+            print(way.shown(), flush=True)
+    if options.rows in cached.TITLE:
+        print("\n".join(["", cached.heading(), *(each.shown() for each in cached.measure(options.rounds))]), flush=True)
     if options.rows in mixed.TITLE:
         print(f"\n{mixed.heading()}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -119,6 +136,11 @@ def _counted(rounds: int) -> Iterator[protection.Protection]:
 def _keys(rounds: int, *, together: bool = False) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from keys.measure(Path(folder), rounds, load, together=together)
+
+
+def _gathered(rounds: int) -> Iterator[gathered.Gathered]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield from gathered.measure(Path(folder), rounds)
 
 
 def _crowded() -> crowd.Crowded:

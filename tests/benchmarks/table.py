@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import access_log, codecs, crowd, memory, metrics, protection, stall
+from tests.benchmarks import access_log, cached, codecs, crowd, gathered, memory, metrics, protection, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -86,6 +86,8 @@ def document(
     logs: Sequence[protection.Protection] = (),
     ids: Sequence[protection.Protection] = (),
     counts: Sequence[protection.Protection] = (),
+    gathers: Sequence[gathered.Gathered] = (),
+    caches: Sequence[cached.Cached] = (),
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
@@ -100,6 +102,8 @@ def document(
             *_protections(ids, access_log.IDS_TITLE),
             *_protections(counts, metrics.TITLE),
             *map(_crowd, crowds),
+            *({**asdict(each), "row": f"{gathered.TITLE}: {each.way}"} for each in gathers),
+            *({**asdict(each), "row": f"{cached.TITLE}: {each.row}"} for each in caches),
         ],
         indent=2,
     )

@@ -46,6 +46,15 @@ def test_a_text_line_is_read_from_left_to_right() -> None:
     )
 
 
+def test_a_line_has_what_a_cache_did_where_one_was_asked() -> None:
+    hit, miss, other = record(), record(), record()
+    hit.cache, miss.cache = "hit", "miss"
+    lines = json_lines(Batch([hit, miss, other]), SINCE).splitlines()
+    assert [json.loads(each).get("cache", "no member") for each in lines] == ["hit", "miss", "no member"]
+    texts = text_lines(Batch([hit, miss, other]), SINCE).splitlines()
+    assert [b" cache=hit " in texts[0], b" cache=miss " in texts[1], b"cache" in texts[2]] == [True, True, False]
+
+
 def test_a_text_line_leaves_out_what_is_not_known() -> None:
     told = records.made((), "id-1", "http", "v2-rest", "", 100.0, 0)
     told.failed(not_found("no such path"))

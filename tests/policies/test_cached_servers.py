@@ -18,8 +18,11 @@ from tests.paused_server import port_of
 
 CONFIG = """
 listeners:
-  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, graphpipe], reply_headers: true}
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, graphpipe, grps-rest],
+     reply_headers: true}
   - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc], reply_headers: true}
+  - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+  - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: posterior}
 health: {bind: "127.0.0.1:0"}
 reference:
   - {protocol: umbridge, bind: "127.0.0.1:PORT", models: [posterior]}
@@ -87,7 +90,16 @@ async def test_clients_of_all_protocols_share_answers() -> None:
         assert json.loads(reply)["outputs"][0]["data"] == [-5.0]
         assert counts(gateway) == (1, 1)
         for number, (protocol, listener) in enumerate(
-            [("v2-grpc", "grpc"), ("grps-grpc", "grpc"), ("graphpipe", "http"), ("v1-rest", "http")], 2
+            [
+                ("v2-grpc", "grpc"),
+                ("grps-grpc", "grpc"),
+                ("grps-rest", "http"),
+                ("grps-brpc", "brpc"),
+                ("mip", "mip"),
+                ("graphpipe", "http"),
+                ("v1-rest", "http"),
+            ],
+            2,
         ):
             path = "/graphpipe/posterior" if protocol == "graphpipe" else ""
             async with AsyncClient(f"{protocol}://{at(gateway, listener)}{path}") as client:

@@ -13,9 +13,11 @@ from tests.tls.running import reference
 HEAD = 'listeners: [{name: a, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
 
 
-async def live(backend: str, *models: str, route: str, listeners: str = HEAD) -> Live:
+async def live(backend: str, *models: str, route: str, listeners: str = HEAD, more: str = "") -> Live:
     async with reference(backend, *models) as bound:
-        text = f"{listeners}backends: {{b: {{protocol: {backend}, endpoints: ['{bound}']}}}}\nroutes:\n  - {route}\n"
+        text = (
+            f"{listeners}backends: {{b: {{protocol: {backend}, endpoints: ['{bound}']{more}}}}}\nroutes:\n  - {route}\n"
+        )
         return await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
 
 
@@ -63,6 +65,19 @@ async def test_clients_that_cannot_call_a_model_are_a_warning() -> None:
     found = await live("v2-grpc", "upper", route="{match: {model: upper}, backend: b}", listeners=listeners)
     assert [each.result for each in found.rows] == [WARNING]
     assert "umbridge clients have no BYTES" in found.warnings[0].message
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "result"), [("double", "", OK), ("upper", "", WARNING), ("upper", "models: [upper]", OK)]
+)
+async def test_a_model_that_gather_leaves_alone_is_a_warning(model: str, keys: str, result: str) -> None:
+    more = f", safe: true, policies: [{{gather: {{{keys}}}}}]"
+    found = await live("v2-grpc", model, route=f"{{match: {{model: {model}}}, backend: b}}", more=more)
+    assert [each.result for each in found.rows] == [result]
+    assert not found.errors
+    texts = [each.message for each in found.warnings]
+    assert len(texts) == (result == WARNING)
+    assert all("the policy gather does nothing for 'upper'" in each for each in texts)
 
 
 async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
