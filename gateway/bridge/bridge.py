@@ -33,7 +33,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
-from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.protocol import Protocol, Traits
 from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
@@ -77,15 +77,9 @@ class Bridge:
         }
 
     def _estimated_derivatives(self) -> EstimatedDerivatives:
-        backend = self._backend
+        evaluate = Bridge(self._settings.for_points, POINTS, self._backend)
         return EstimatedDerivatives(
-            self._settings,
-            self._fittings_of_derivatives,
-            self._signatures,
-            Bridge(self._settings.for_points, POINTS, backend),
-            backend.limits.message,
-            backend.rows_at_once,
-            takes_batches=backend.traits.wire.rows is not Rows.ONE,
+            self._settings, self._fittings_of_derivatives, self._signatures, evaluate, self._backend
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
@@ -161,13 +155,22 @@ class Bridge:
                 case Operation.CONFIG:
                     return await self._config(base, operation)
                 case Operation.MODEL_STATISTICS:
+                    await self._refuse_if_estimated(base, operation, "its evaluations are counted in the statistics of")
                     return await self._extensions.statistics(base, operation)
                 case control if control in CONTROL_OPERATIONS:
+                    await self._refuse_if_estimated(base, operation, f"send {control.value} for")
                     return await self._extensions.control(base, operation)
                 case other:
                     raise unsupported(f"{other.value} is not supported by {request.model!r}, which is a derivative")
 
         return handle
+
+    async def _refuse_if_estimated(self, request: Request, companion: Operation, what_to_ask: str) -> None:
+        """Raise NOT_FOUND if the backend has no such model, since the gateway computes this derivative of
+        `request.model`."""
+        if await self._signatures.is_estimated(self._rewrite.key(request), companion):
+            text = f"model '{request.model}.{companion.value}' is computed by finite differences; {what_to_ask}"
+            raise not_found(f"{text} model {request.model!r}")
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
         """The model's configuration, {} if the backend has none: perf_analyzer ends if it does not get one."""

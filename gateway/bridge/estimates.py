@@ -9,13 +9,18 @@ The Hessian is the difference of two or more gradients along `vec`: of the model
 that are computed here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from enum import Enum
+from time import monotonic
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from gateway.bridge import derivatives, json_members, names, rows, shapes
+from gateway.bridge.backend import BackendSide
 from gateway.bridge.finite_differences import (
     STENCILS,
     Array,
@@ -30,11 +35,11 @@ from gateway.bridge.finite_differences import (
     points_along_axes,
     relative_step,
 )
-from gateway.bridge.fitting import FittedRequest, Fittings
+from gateway.bridge.fitting import FittedRequest, Fittings, is_one_row
 from gateway.bridge.request import fit_inputs
 from gateway.bridge.response import fit_response
 from gateway.bridge.settings import DIFFERENCE_ORDERS, Derivatives, RouteSettings
-from gateway.bridge.signature_cache import Key
+from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import (
@@ -81,6 +86,18 @@ POINTS = Protocol(
 """The client's side of the bridge that evaluates models at points."""
 
 
+class Calls(Enum):
+    """How points become calls of a model."""
+
+    BATCHES = "batches"
+    """The model takes batches: points are rows."""
+    ROWS = "rows"
+    """No tensor has a batch dimension, and the bridge makes a call of each row."""
+    POINTS = "points"
+    """Only some tensors have a batch dimension, or there are scalars: each point is a call in the model's own
+    shapes."""
+
+
 @frozen
 class DerivativeProblem:
     """One request for a derivative, in numbers. All arrays have a first dimension of B rows."""
@@ -89,7 +106,11 @@ class DerivativeProblem:
     key: Key
     operation: Operation
     inputs: tuple[Tensor, ...]
-    """The model's inputs, by the backend's names, with B rows."""
+    """The model's inputs, by the backend's names, with B rows; without those in `shared`."""
+    shared: tuple[Tensor, ...]
+    """Inputs without a batch dimension of a model that takes batches: the same for all points."""
+    unbatched: frozenset[str]
+    """The tensors that have no batch dimension in a call for one point."""
     moved: Mapping[str, Array]
     """The inputs that are moved, by name, as [B, n] FP64."""
     first: str
@@ -104,8 +125,8 @@ class DerivativeProblem:
     """That of the inputs that are moved."""
     narrowest: "np.dtype[Any]"
     """The narrowest of `dtype` and that of the output: the rounding of values."""
-    is_batch: bool
-    """The model takes batches."""
+    calls: "Calls"
+    """How points become calls."""
 
     @property
     def rows(self) -> int:
@@ -117,8 +138,8 @@ class EstimatedDerivatives:
     backend's names, whose rows are points."""
 
     def __init__(
-        self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler, limit: int,
-        window: Callable[[], int], takes_batches: bool,
+        self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler,
+        backend: BackendSide,
     ) -> None:  # fmt: skip
         assert settings.derivatives is not None
         self._settings = settings
@@ -127,10 +148,10 @@ class EstimatedDerivatives:
         self._fittings = fittings
         self._signatures = signatures
         self._evaluate = evaluate
-        self._limit = limit
-        """The most bytes of all points together: the backend's `limits.message`."""
-        self._window = window
-        self._takes_batches = takes_batches
+        self._backend = backend
+        self._takes_batches = backend.traits.wire.rows is not Rows.ONE
+        self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
+        """Until when the largest batch of a model is remembered, and that batch; None if there is no limit."""
 
     async def derive(self, request: Request, key: Key) -> Response:
         """The derivative that `request` asks for; `key` is the backend's name of the model.
@@ -208,10 +229,9 @@ class EstimatedDerivatives:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
             raise invalid_input(f"{text}; `translate: {{derivatives: {{max_evaluations: {count}}}}}` allows them")
         size = sum(len(tensor.data) for tensor in problem.inputs) // max(problem.rows, 1) * count
-        if size > self._limit:
-            text = (
-                f"{what} takes {count} points of {size} bytes together; limits.message of the backend is {self._limit}"
-            )
+        limit = self._backend.limits.message
+        if size > limit:
+            text = f"{what} takes {count} points of {size} bytes together; limits.message of the backend is {limit}"
             raise refusal(Reason.TOO_LARGE, text)
 
     async def _plan(self, problem: DerivativeProblem, step: Step) -> "_Plan":
@@ -251,6 +271,9 @@ class EstimatedDerivatives:
             for name, each in at.items()
         }
         jacobian = axes.combine(await self._values(problem, moved))
+        if jacobian.shape[2] != problem.sens.shape[1]:
+            lengths = f"has length {problem.sens.shape[1]}, expected {jacobian.shape[2]}"
+            raise DecodeError(f"input 'sens' {lengths}, the length of output {problem.output!r}")
         with np.errstate(all="ignore"):
             gradient: Array = np.einsum("bnm,bm->bn", jacobian, problem.sens)
             return gradient
@@ -279,7 +302,7 @@ class EstimatedDerivatives:
         points = next(iter(moved.values())).shape[1]
         inputs = await _made(_at_points, problem.inputs, moved, points)
         ask = _outgoing(problem.request, problem.key, Operation.INFER, inputs)
-        ask = replace(ask, outputs=(RequestedOutput(problem.output),) if problem.is_batch else ())
+        ask = replace(ask, outputs=() if problem.calls is Calls.ROWS else (RequestedOutput(problem.output),))
         return await self._answers(problem, ask, problem.output, points)
 
     async def _own_gradients(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
@@ -296,31 +319,70 @@ class EstimatedDerivatives:
 
     async def _answers(self, problem: DerivativeProblem, ask: Request, output: str, points: int) -> Array:
         """One output for all rows of `ask`, as [B, P, ...]."""
-        count, most = problem.rows * points, self._how.batch
+        count = problem.rows * points
+        most = await self._most_points(problem) if count > 1 else 1
+
+        async def call(piece: tuple[Tensor, ...]) -> Array:
+            rows = None if problem.calls is Calls.POINTS else piece[0].shape[0]
+            return await self._answer(replace(ask, inputs=(*piece, *problem.shared)), output, rows)
+
         try:
-            if most is None or count <= most or not (problem.is_batch and self._takes_batches):
-                answers = [await self._answer(ask, output, count)]
+            if problem.calls is Calls.POINTS:
+                pieces = [tuple(_point(each, at, problem.unbatched) for each in ask.inputs) for at in range(count)]
+            elif most is None or count <= most:
+                pieces = [ask.inputs]
             else:
-                pieces = [
-                    replace(ask, inputs=tuple(_piece(each, at, at + most) for each in ask.inputs))
-                    for at in range(0, count, most)
-                ]
-
-                async def call(piece: Request) -> Array:
-                    return await self._answer(piece, output, piece.inputs[0].shape[0])
-
-                answers = await rows.each(pieces, call, self._window())
+                pieces = [tuple(_piece(each, at, at + most) for each in ask.inputs) for at in range(0, count, most)]
+            if len(pieces) == 1:
+                answers = [await call(pieces[0])]
+            else:
+                answers = await rows.each(pieces, call, self._backend.rows_at_once())
         except GatewayError as error:
             raise _explained(error, problem) from error
-        return np.concatenate(answers).reshape(problem.rows, points, -1)
+        if len({answer.shape[1] for answer in answers}) > 1:
+            raise invalid_output(f"output {output!r} has another length at some of the points than at others")
+        return np.concatenate(answers).reshape(problem.rows, points, answers[0].shape[1])
 
-    async def _answer(self, ask: Request, output: str, count: int) -> Array:
+    async def _most_points(self, problem: DerivativeProblem) -> int | None:
+        """The most points of one call: the route's `batch`, or the model's own limit if that is less."""
+        if problem.calls is not Calls.BATCHES or not self._takes_batches:
+            return None
+        known = await self._largest_batch(problem.key)
+        limits = [each for each in (self._how.batch, known) if each is not None]
+        return min(limits, default=None)
+
+    async def _largest_batch(self, key: Key) -> int | None:
+        """Triton's `max_batch_size` of the model, from its configuration; remembered as long as signatures are."""
+        if Operation.CONFIG not in self._backend.traits.servers.extensions:
+            return None
+        kept, now = self._largest_batches, monotonic()
+        entry = kept.get(key)
+        if entry is not None and entry[0] > now:
+            return entry[1]
+        found: int | None = None
+        with suppress(GatewayError):
+            config = await self._backend.handler(Request(Operation.CONFIG, key[0], key[1]))
+            size = config.get("max_batch_size") if isinstance(config, Mapping) else None
+            found = size if type(size) is int and size > 0 else None
+        kept[key] = now + SECONDS_KEPT, found
+        kept.move_to_end(key)
+        if len(kept) > MOST_KEPT:
+            kept.popitem(last=False)
+        return found
+
+    async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
+        """One output as [count, ...]; of a call for one point, which may have no batch dimension, as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
-            if each.name == output and each.shape[:1] == (count,) and each.datatype is not Datatype.BYTES:
+            if each.name != output or each.datatype is Datatype.BYTES:
+                continue
+            if count is None:
+                return each.array.reshape(1, -1).astype(np.float64)
+            if each.shape[:1] == (count,):
                 return each.array.reshape(count, -1).astype(np.float64)
-        raise invalid_output(f"the model gave no output {output!r} with {count} rows of numbers")
+        what = "" if count is None else f" with {count} rows"
+        raise invalid_output(f"the model gave no output {output!r}{what} of numbers")
 
 
 @frozen
@@ -359,10 +421,17 @@ def _problem(
         if spec.datatype.kind is not Kind.FLOAT:
             text = f"{operation.value} of model {request.model!r}: {role} {spec.name!r} is {spec.datatype}"
             raise unsupported(f"{text}, and finite differences need floats")
-    is_batch = _takes_rows(request, [*own, output])
-    inputs = tuple(_as_row(fitted[spec.name], is_rows=batched[spec.name]) for spec in own)
-    found = {tensor.name: tensor for tensor in inputs}
+    calls = _calls(base, {first.name, second.name}, output)
+    found = {spec.name: _as_row(fitted[spec.name], is_rows=batched[spec.name]) for spec in own}
+    count = max((tensor.shape[0] for name, tensor in found.items() if batched[name]), default=1)
+    shared = {name for name in found if calls is Calls.BATCHES and not batched[name]}
+    for name, tensor in found.items():
+        if name not in shared and tensor.shape[0] != count:
+            [found[name]] = _repeated([tensor], count)
+    inputs = tuple(tensor for name, tensor in found.items() if name not in shared)
     moved = {name: _flat(found[name]) for name in {first.name, second.name}}
+    if not all(each.size for each in moved.values()):
+        raise DecodeError(f"{operation.value} by finite differences needs inputs with elements, and a row at least")
     needed = {"sens": shapes.point_size(output.shape), "vec": moved[second.name].shape[1]}
     vectors = {name: _flat(_as_row(fitted[name], is_rows=batched[name])) for name in needed if name in fitted}
     for name, vector in vectors.items():
@@ -370,21 +439,19 @@ def _problem(
             raise DecodeError(f"input {name!r} has length {vector.shape[1]}, expected {needed[name]}")
     dtypes = [found[name].datatype.dtype for name in moved]
     return DerivativeProblem(
-        request, key, operation, inputs, moved, first.name, second.name, output.name, positions,
-        vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes), _narrowest([*dtypes, output.datatype.dtype]),
-        is_batch,
+        request, key, operation, inputs, tuple(fitted[name] for name in found if name in shared),
+        frozenset(name for name, is_rows in batched.items() if not is_rows), moved, first.name, second.name,
+        output.name, positions, vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes),
+        _narrowest([*dtypes, output.datatype.dtype]), calls,
     )  # fmt: skip
 
 
-def _takes_rows(request: Request, specs: Sequence[TensorSpec]) -> bool:
-    """Whether the model's inputs and the output have a batch dimension."""
-    have = {shapes.is_batch(spec.shape) for spec in specs}
-    if len(have) > 1 or any(not spec.shape for spec in specs):
-        raise unsupported(
-            f"{request.operation.value} of model {request.model!r}: finite differences need a batch dimension on all"
-            " of its inputs and the output or on none, and no scalars; `signature` on the route may say so"
-        )
-    return have.pop()
+def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
+    """How points become calls of a model with the signature `base`, whose inputs `moved` are moved."""
+    if is_one_row(base):
+        return Calls.ROWS
+    differ = [*(spec for spec in base.inputs if spec.name in moved), output]
+    return Calls.BATCHES if all(shapes.is_batch(spec.shape) for spec in differ) else Calls.POINTS
 
 
 def _index(tensor: Tensor) -> int:
@@ -428,6 +495,12 @@ def _repeated(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
 def _piece(tensor: Tensor, begin: int, end: int) -> Tensor:
     """Some rows of a tensor."""
     return make_tensor(tensor.name, tensor.array[begin:end], tensor.datatype)
+
+
+def _point(tensor: Tensor, at: int, unbatched: Set[str]) -> Tensor:
+    """One row of a tensor, for a call for one point."""
+    array = tensor.array[at] if tensor.name in unbatched else tensor.array[at : at + 1]
+    return make_tensor(tensor.name, array, tensor.datatype)
 
 
 def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Tensor, ...]) -> Request:
