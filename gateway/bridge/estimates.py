@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from enum import Enum
+from math import prod
 from time import monotonic
 from typing import Any
 
@@ -456,9 +457,9 @@ def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
 
 def _index(tensor: Tensor) -> int:
     found = set(tensor.array.reshape(-1).tolist())
-    if len(found) != 1:
+    if len(found) > 1:
         raise DecodeError(f"index {tensor.name!r} differs in some rows; send one request for each")
-    return int(found.pop())
+    return int(found.pop()) if found else 0  # a batch without rows, which is refused soon
 
 
 def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
@@ -466,7 +467,7 @@ def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
 
 
 def _flat(tensor: Tensor) -> Array:
-    return tensor.array.reshape(tensor.shape[0], -1).astype(np.float64)
+    return tensor.array.reshape(tensor.shape[0], prod(tensor.shape[1:])).astype(np.float64)
 
 
 def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
