@@ -17,6 +17,7 @@ from contextlib import aclosing
 from gateway.bridge import derivatives, json_members, names, streams
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
+from gateway.bridge.complex_form import plain_side, plain_signature
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
@@ -52,6 +53,11 @@ class Bridge:
         if Datatype.BYTES not in client.traits.wire.datatypes:
             # These clients have numbers alone: they send and get pixels, as the backend does.
             settings = replace(settings, images=None)
+        full = settings, backend
+        if settings.derivatives is not None and settings.derivatives.method == "complex":
+            suffix, own = settings.derivatives.imaginary, settings.signature
+            backend = plain_side(backend, own, suffix)
+            settings = settings if own is None else replace(settings, signature=plain_signature(own, suffix))
         self._settings = settings
         self._backend = backend
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -63,7 +69,7 @@ class Bridge:
         self._signatures = RouteSignatures(self._rewrite)
         self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
-        self._estimates = None if settings.derivatives is None else self._estimated_derivatives()
+        self._estimates = None if settings.derivatives is None else self._estimated_derivatives(*full)
         self._derivative = self._derive if self._estimates is None else self._derive_or_estimate
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
@@ -76,10 +82,12 @@ class Bridge:
             **dict.fromkeys(CONTROL_OPERATIONS, self._extensions.control),
         }
 
-    def _estimated_derivatives(self) -> EstimatedDerivatives:
-        evaluate = Bridge(self._settings.for_points, POINTS, self._backend)
+    def _estimated_derivatives(self, settings: RouteSettings, backend: BackendSide) -> EstimatedDerivatives:
+        """What computes derivatives of models as they are on the backend, perhaps in complex form."""
+        evaluate = Bridge(settings.for_points, POINTS, backend)
+        full = RouteSignatures(Rewrite(settings, backend))
         return EstimatedDerivatives(
-            self._settings, self._fittings_of_derivatives, self._signatures, evaluate, self._backend
+            self._settings, self._fittings_of_derivatives, self._signatures, evaluate, backend, full
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:

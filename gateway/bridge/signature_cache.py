@@ -38,8 +38,8 @@ class SignatureCache:
 
     def __init__(self, handler: Handler, traits: Traits, clock: Callable[[], float]) -> None:
         self._handler = handler
-        self._traits = traits
-        self._clock = clock
+        self._traits = self.traits = traits
+        self._clock = self.clock = clock
         self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
 

@@ -177,24 +177,31 @@ with pymc.Model():
     step = {step}
     draws = pymc.sample({draws}, tune={tune}, chains=1, cores=1, step=step, random_seed=3, progressbar=False)
 found = draws.posterior["theta"].values[0]
-print(*numpy.mean(found, axis=0), *numpy.std(found, axis=0), int(draws.sample_stats["diverging"].sum()))
+print(*numpy.mean(found, axis=0), *numpy.std(found, axis=0), float(draws.sample_stats["step_size"].mean()))
 """
 
 
-@pytest.mark.parametrize("step", ["pymc.NUTS()", "pymc.HamiltonianMC()"])
-def test_pymc_finds_the_posterior_through_estimated_gradients(urls: Urls, step: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "draws"),
+    [("pymc.NUTS(max_treedepth=5)", 150), ("pymc.HamiltonianMC(path_length=1.0, max_steps=31)", 100)],
+    ids=["NUTS", "HMC"],
+)
+def test_pymc_finds_the_posterior_through_estimated_gradients(
+    urls: Urls, step: str, draws: int, tmp_path: Path
+) -> None:
     """a is normal with mean 1 and variance 1; b given a is normal with mean a² and variance 0.1. So the mean of b is 2
     and its variance 6.1."""
-    (tmp_path / "sample.py").write_text(SAMPLE.format(model="on-triton", step=step, draws=400, tune=400))
+    (tmp_path / "sample.py").write_text(SAMPLE.format(model="on-triton", step=step, draws=draws, tune=draws))
     before = urls.calls("triton")
     done = subprocess.run(
         [python_of("pymc"), "sample.py", urls.http], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    mean_a, mean_b, sd_a, sd_b, divergences = map(float, done.stdout.split()[-5:])
-    assert abs(mean_a - 1) < 0.4
-    assert abs(mean_b - 2) < 1.0
-    assert 0.6 < sd_a < 1.4
-    assert 1.2 < sd_b < 3.6
-    assert divergences < 40
-    assert urls.calls("triton") - before > 2000  # the gradients went there, one batch each
+    mean_a, mean_b, sd_a, sd_b, length = map(float, done.stdout.split()[-5:])
+    assert abs(mean_a - 1) < 0.6, done.stdout
+    assert abs(mean_b - 2) < 1.5, done.stdout
+    assert 0.5 < sd_a < 1.5, done.stdout
+    assert 1.0 < sd_b < 4.0, done.stdout
+    # With a wrong gradient the sampler's steps do not keep the energy, and it makes them ever shorter.
+    assert length > 0.05, done.stdout
+    assert urls.calls("triton") - before > 1000  # the gradients went there, one batch each
