@@ -17,6 +17,7 @@ from contextlib import aclosing
 from gateway.bridge import derivatives, json_members, names, streams
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
+from gateway.bridge.complex_form import plain_side, plain_signature
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
@@ -33,7 +34,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
-from gateway.core.protocol import Protocol, Rows, Traits
+from gateway.core.protocol import Protocol, Traits
 from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Response, Signature
@@ -52,6 +53,11 @@ class Bridge:
         if Datatype.BYTES not in client.traits.wire.datatypes:
             # These clients have numbers alone: they send and get pixels, as the backend does.
             settings = replace(settings, images=None)
+        full = settings, backend
+        if settings.derivatives is not None and settings.derivatives.method == "complex":
+            suffix, own = settings.derivatives.imaginary, settings.signature
+            backend = plain_side(backend, own, suffix)
+            settings = settings if own is None else replace(settings, signature=plain_signature(own, suffix))
         self._settings = settings
         self._backend = backend
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -63,7 +69,7 @@ class Bridge:
         self._signatures = RouteSignatures(self._rewrite)
         self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
-        self._estimates = None if settings.derivatives is None else self._estimated_derivatives()
+        self._estimates = None if settings.derivatives is None else self._estimated_derivatives(*full)
         self._derivative = self._derive if self._estimates is None else self._derive_or_estimate
         self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
             Operation.INFER: self._unary,
@@ -76,16 +82,12 @@ class Bridge:
             **dict.fromkeys(CONTROL_OPERATIONS, self._extensions.control),
         }
 
-    def _estimated_derivatives(self) -> EstimatedDerivatives:
-        backend = self._backend
+    def _estimated_derivatives(self, settings: RouteSettings, backend: BackendSide) -> EstimatedDerivatives:
+        """What computes derivatives of models as they are on the backend, perhaps in complex form."""
+        evaluate = Bridge(settings.for_points, POINTS, backend)
+        full = RouteSignatures(Rewrite(settings, backend))
         return EstimatedDerivatives(
-            self._settings,
-            self._fittings_of_derivatives,
-            self._signatures,
-            Bridge(self._settings.for_points, POINTS, backend),
-            backend.limits.message,
-            backend.rows_at_once,
-            takes_batches=backend.traits.wire.rows is not Rows.ONE,
+            self._settings, self._fittings_of_derivatives, self._signatures, evaluate, backend, full
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
@@ -161,13 +163,22 @@ class Bridge:
                 case Operation.CONFIG:
                     return await self._config(base, operation)
                 case Operation.MODEL_STATISTICS:
+                    await self._refuse_if_estimated(base, operation, "its evaluations are counted in the statistics of")
                     return await self._extensions.statistics(base, operation)
                 case control if control in CONTROL_OPERATIONS:
+                    await self._refuse_if_estimated(base, operation, f"send {control.value} for")
                     return await self._extensions.control(base, operation)
                 case other:
                     raise unsupported(f"{other.value} is not supported by {request.model!r}, which is a derivative")
 
         return handle
+
+    async def _refuse_if_estimated(self, request: Request, companion: Operation, what_to_ask: str) -> None:
+        """Raise NOT_FOUND if the backend has no such model, since the gateway computes this derivative of
+        `request.model`."""
+        if await self._signatures.is_estimated(self._rewrite.key(request), companion):
+            text = f"model '{request.model}.{companion.value}' is computed by finite differences; {what_to_ask}"
+            raise not_found(f"{text} model {request.model!r}")
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
         """The model's configuration, {} if the backend has none: perf_analyzer ends if it does not get one."""

@@ -9,32 +9,43 @@ The Hessian is the difference of two or more gradients along `vec`: of the model
 that are computed here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import field
+from enum import Enum
+from math import prod
+from time import monotonic
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from gateway.bridge import derivatives, json_members, names, rows, shapes
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.complex_form import imaginary_names
 from gateway.bridge.finite_differences import (
     STENCILS,
     Array,
     Axes,
+    ComplexStep,
     Line,
     Stencil,
     Step,
     along_axes,
     along_line,
+    complex_along_axes,
+    complex_along_line,
     for_second,
     largest_difference,
     points_along_axes,
     relative_step,
 )
-from gateway.bridge.fitting import FittedRequest, Fittings
+from gateway.bridge.fitting import FittedRequest, Fittings, is_one_row
 from gateway.bridge.request import fit_inputs
 from gateway.bridge.response import fit_response
 from gateway.bridge.settings import DIFFERENCE_ORDERS, Derivatives, RouteSettings
-from gateway.bridge.signature_cache import Key
+from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import (
@@ -66,6 +77,9 @@ def _no_wire(*_: object) -> Any:
     raise NotImplementedError("evaluations at points have no messages")
 
 
+COMPLEX = 0.0
+"""The `size` of a Step that is a complex one: its datatype alone says how long it is."""
+
 POINTS = Protocol(
     name="points",
     carrier=NO_HTTP,
@@ -81,6 +95,18 @@ POINTS = Protocol(
 """The client's side of the bridge that evaluates models at points."""
 
 
+class Calls(Enum):
+    """How points become calls of a model."""
+
+    BATCHES = "batches"
+    """The model takes batches: points are rows."""
+    ROWS = "rows"
+    """No tensor has a batch dimension, and the bridge makes a call of each row."""
+    POINTS = "points"
+    """Only some tensors have a batch dimension, or there are scalars: each point is a call in the model's own
+    shapes."""
+
+
 @frozen
 class DerivativeProblem:
     """One request for a derivative, in numbers. All arrays have a first dimension of B rows."""
@@ -89,7 +115,11 @@ class DerivativeProblem:
     key: Key
     operation: Operation
     inputs: tuple[Tensor, ...]
-    """The model's inputs, by the backend's names, with B rows."""
+    """The model's inputs, by the backend's names, with B rows; without those in `shared`."""
+    shared: tuple[Tensor, ...]
+    """Inputs without a batch dimension of a model that takes batches: the same for all points."""
+    unbatched: frozenset[str]
+    """The tensors that have no batch dimension in a call for one point."""
     moved: Mapping[str, Array]
     """The inputs that are moved, by name, as [B, n] FP64."""
     first: str
@@ -104,8 +134,10 @@ class DerivativeProblem:
     """That of the inputs that are moved."""
     narrowest: "np.dtype[Any]"
     """The narrowest of `dtype` and that of the output: the rounding of values."""
-    is_batch: bool
-    """The model takes batches."""
+    calls: "Calls"
+    """How points become calls."""
+    imaginary: Mapping[str, str] = field(default_factory=dict)
+    """For the complex step: the model's imaginary tensor of each input that has one, and of the output."""
 
     @property
     def rows(self) -> int:
@@ -113,12 +145,13 @@ class DerivativeProblem:
 
 
 class EstimatedDerivatives:
-    """Computes the derivatives of one route's models. `evaluate` answers requests for inference and gradients with the
+    """Computes the derivatives of one route's models. `signatures` are those that clients see, `full` those of the
+    backend; they differ for models in complex form. `evaluate` answers requests for inference and gradients with the
     backend's names, whose rows are points."""
 
     def __init__(
-        self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler, limit: int,
-        window: Callable[[], int], takes_batches: bool,
+        self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler,
+        backend: BackendSide, full: RouteSignatures,
     ) -> None:  # fmt: skip
         assert settings.derivatives is not None
         self._settings = settings
@@ -127,10 +160,12 @@ class EstimatedDerivatives:
         self._fittings = fittings
         self._signatures = signatures
         self._evaluate = evaluate
-        self._limit = limit
-        """The most bytes of all points together: the backend's `limits.message`."""
-        self._window = window
-        self._takes_batches = takes_batches
+        self._backend = backend
+        self._full = full
+        """The models' signatures with the imaginary tensors that clients do not see."""
+        self._takes_batches = backend.traits.wire.rows is not Rows.ONE
+        self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
+        """Until when the largest batch of a model is remembered, and that batch; None if there is no limit."""
 
     async def derive(self, request: Request, key: Key) -> Response:
         """The derivative that `request` asks for; `key` is the backend's name of the model.
@@ -160,6 +195,8 @@ class EstimatedDerivatives:
         outputs = names.requested(request.outputs, signature, fitting.settings)
         fitted = FittedRequest(replace(request, outputs=outputs), inputs.rows, inputs.unbatched)
         problem = _problem(request, key, base, fitting.signature, inputs.tensors)
+        if self._is_complex:
+            problem = replace(problem, imaginary=self._imaginary(problem, base, await self._full.model(key)))
         estimated = await self._solve(problem)
         shape = estimated.shape if inputs.rows is not None else estimated.shape[1:]
         output = make_tensor(COMPANION_OUTPUT, estimated.reshape(shape), Datatype.FP64)
@@ -189,13 +226,43 @@ class EstimatedDerivatives:
         result: Array = results[0]
         return result
 
+    @property
+    def _is_complex(self) -> bool:
+        return self._how.method == "complex"
+
+    def _imaginary(self, problem: DerivativeProblem, base: Signature, full: Signature) -> dict[str, str]:
+        """The imaginary tensors of the model's inputs and the output.
+
+        Raises:
+            GatewayError: UNIMPLEMENTED, the model has none for what is differentiated.
+        """
+        suffix, found = self._how.imaginary, {}
+        for role, plain, specs in (("input", base.inputs, full.inputs), ("output", base.outputs, full.outputs)):
+            pairs = imaginary_names(specs, suffix)
+            names_of = {real: name for name, real in pairs.items()}
+            for spec in plain:
+                needed = {problem.first, problem.second} if role == "input" else {problem.output}
+                if spec.name in names_of:
+                    found[f"{role} {spec.name}"] = names_of[spec.name]
+                elif spec.name in needed:
+                    text = f"{problem.operation.value} of model {problem.request.model!r} by the complex step:"
+                    text = f"{text} the model has no {role} {spec.name + suffix!r} of the datatype and shape of"
+                    raise unsupported(f"{text} {spec.name!r}; `method: central` does without")
+        return found
+
     def _how_told(self, step: Step, count: int) -> str:
         evaluations = "1 evaluation" if count == 1 else f"{count} evaluations"
+        if self._is_complex and step.size == COMPLEX:
+            return f"complex, {evaluations}"
         return f"{self._how.method}, order {self._stencil.order}, step {step.size:.2g}, {evaluations}"
 
     def _step(self, problem: DerivativeProblem, scale: float) -> Step:
         how, order = self._how, self._stencil.order
         is_second = problem.operation is Operation.APPLY_HESSIAN
+        if self._is_complex:
+            # The gradients of a Hessian are exact to rounding: it is one difference of them.
+            size = (how.step or relative_step(order, problem.narrowest)) if is_second else COMPLEX
+            return Step(size, how.typical, scale)
         size = relative_step(order, problem.narrowest, second=is_second)
         if how.step is not None:
             size = for_second(how.step, order) if is_second else how.step
@@ -208,29 +275,35 @@ class EstimatedDerivatives:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
             raise invalid_input(f"{text}; `translate: {{derivatives: {{max_evaluations: {count}}}}}` allows them")
         size = sum(len(tensor.data) for tensor in problem.inputs) // max(problem.rows, 1) * count
-        if size > self._limit:
-            text = (
-                f"{what} takes {count} points of {size} bytes together; limits.message of the backend is {self._limit}"
-            )
+        size *= 2 if self._is_complex else 1
+        limit = self._backend.limits.message
+        if size > limit:
+            text = f"{what} takes {count} points of {size} bytes together; limits.message of the backend is {limit}"
             raise refusal(Reason.TOO_LARGE, text)
 
     async def _plan(self, problem: DerivativeProblem, step: Step) -> "_Plan":
         count = problem.rows
         match problem.operation:
+            case Operation.APPLY_JACOBIAN if self._is_complex:
+                return _Plan(count, lambda: self._complex_jacobian(problem, step))
             case Operation.APPLY_JACOBIAN:
                 return _Plan(count * len(self._stencil.offsets), lambda: self._jacobian(problem, step))
             case Operation.GRADIENT:
-                points = points_along_axes(problem.moved[problem.first].shape[1], self._stencil)
+                points = self._points_of_gradient(problem)
                 return _Plan(count * points, lambda: self._gradient(problem, problem.moved, step))
             case _:
                 replaced = Operation.GRADIENT in self._how.replace
                 is_exact = not replaced and await self._signatures.has_own(problem.key, Operation.GRADIENT)
-                if is_exact:
+                if is_exact and not self._is_complex:
                     # The model's own gradient has one difference taken of it, and not two.
                     step = replace(self._first_step(problem), scale=step.scale)
-                points = 1 if is_exact else points_along_axes(problem.moved[problem.first].shape[1], self._stencil)
+                points = 1 if is_exact else self._points_of_gradient(problem)
                 total = count * len(self._stencil.offsets) * points
                 return _Plan(total, lambda: self._hessian(problem, step, is_exact))
+
+    def _points_of_gradient(self, problem: DerivativeProblem) -> int:
+        length = problem.moved[problem.first].shape[1]
+        return length if self._is_complex else points_along_axes(length, self._stencil)
 
     def _first_step(self, problem: DerivativeProblem) -> Step:
         return self._step(replace(problem, operation=Operation.GRADIENT), 1.0)
@@ -241,16 +314,34 @@ class EstimatedDerivatives:
         values = await self._values(problem, {problem.second: line.points})
         return line.combine(values)
 
+    async def _complex_jacobian(self, problem: DerivativeProblem, step: Step) -> Array:
+        assert problem.vec is not None
+        x = problem.moved[problem.second]
+        along = complex_along_line(x, problem.vec, step, problem.dtype)
+        values = await self._values(problem, {problem.second: x[:, None]}, {problem.second: along.imaginary})
+        found: Array = along.combine(values)[:, 0]
+        return found
+
     async def _gradient(self, problem: DerivativeProblem, at: Mapping[str, Array], step: Step) -> Array:
         """The gradient [B, n] at the moved inputs `at`, each [B, n]."""
         assert problem.sens is not None
         x = at[problem.first]
-        axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
-        moved = {
-            name: axes.points if name == problem.first else np.repeat(each[:, None], axes.points.shape[1], axis=1)
-            for name, each in at.items()
-        }
-        jacobian = axes.combine(await self._values(problem, moved))
+        if self._is_complex:
+            along: ComplexStep = await _made(
+                complex_along_axes, x, replace(step, size=COMPLEX), problem.dtype, size=x.nbytes * x.shape[1]
+            )
+            moved = {name: np.repeat(each[:, None], x.shape[1], axis=1) for name, each in at.items()}
+            jacobian = along.combine(await self._values(problem, moved, {problem.first: along.imaginary}))
+        else:
+            axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
+            moved = {
+                name: axes.points if name == problem.first else np.repeat(each[:, None], axes.points.shape[1], axis=1)
+                for name, each in at.items()
+            }
+            jacobian = axes.combine(await self._values(problem, moved))
+        if jacobian.shape[2] != problem.sens.shape[1]:
+            lengths = f"has length {problem.sens.shape[1]}, expected {jacobian.shape[2]}"
+            raise DecodeError(f"input 'sens' {lengths}, the length of output {problem.output!r}")
         with np.errstate(all="ignore"):
             gradient: Array = np.einsum("bnm,bm->bn", jacobian, problem.sens)
             return gradient
@@ -274,12 +365,28 @@ class EstimatedDerivatives:
     def _line(self, problem: DerivativeProblem, direction: Array, step: Step) -> Line:
         return along_line(problem.moved[problem.second], direction, step, self._stencil, problem.dtype)
 
-    async def _values(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
-        """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]."""
+    async def _values(
+        self, problem: DerivativeProblem, moved: Mapping[str, Array], imaginary: Mapping[str, Array] | None = None
+    ) -> Array:
+        """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]; its imaginary part where those of
+        the inputs are `imaginary`, and 0 for others."""
         points = next(iter(moved.values())).shape[1]
         inputs = await _made(_at_points, problem.inputs, moved, points)
+        if imaginary is not None:
+            zeros = tuple(_zeros_like(each) for each in problem.inputs)
+            further = await _made(_at_points, zeros, imaginary, points)
+            inputs += _renamed(further, problem)
+            problem = replace(
+                problem,
+                output=problem.imaginary[f"output {problem.output}"],
+                shared=(*problem.shared, *_renamed([_zeros_like(each) for each in problem.shared], problem)),
+                unbatched=problem.unbatched
+                | {
+                    name for real, name in problem.imaginary.items() if real.removeprefix("input ") in problem.unbatched
+                },
+            )
         ask = _outgoing(problem.request, problem.key, Operation.INFER, inputs)
-        ask = replace(ask, outputs=(RequestedOutput(problem.output),) if problem.is_batch else ())
+        ask = replace(ask, outputs=() if problem.calls is Calls.ROWS else (RequestedOutput(problem.output),))
         return await self._answers(problem, ask, problem.output, points)
 
     async def _own_gradients(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
@@ -296,31 +403,70 @@ class EstimatedDerivatives:
 
     async def _answers(self, problem: DerivativeProblem, ask: Request, output: str, points: int) -> Array:
         """One output for all rows of `ask`, as [B, P, ...]."""
-        count, most = problem.rows * points, self._how.batch
+        count = problem.rows * points
+        most = await self._most_points(problem) if count > 1 else 1
+
+        async def call(piece: tuple[Tensor, ...]) -> Array:
+            rows = None if problem.calls is Calls.POINTS else piece[0].shape[0]
+            return await self._answer(replace(ask, inputs=(*piece, *problem.shared)), output, rows)
+
         try:
-            if most is None or count <= most or not (problem.is_batch and self._takes_batches):
-                answers = [await self._answer(ask, output, count)]
+            if problem.calls is Calls.POINTS:
+                pieces = [tuple(_point(each, at, problem.unbatched) for each in ask.inputs) for at in range(count)]
+            elif most is None or count <= most:
+                pieces = [ask.inputs]
             else:
-                pieces = [
-                    replace(ask, inputs=tuple(_piece(each, at, at + most) for each in ask.inputs))
-                    for at in range(0, count, most)
-                ]
-
-                async def call(piece: Request) -> Array:
-                    return await self._answer(piece, output, piece.inputs[0].shape[0])
-
-                answers = await rows.each(pieces, call, self._window())
+                pieces = [tuple(_piece(each, at, at + most) for each in ask.inputs) for at in range(0, count, most)]
+            if len(pieces) == 1:
+                answers = [await call(pieces[0])]
+            else:
+                answers = await rows.each(pieces, call, self._backend.rows_at_once())
         except GatewayError as error:
             raise _explained(error, problem) from error
-        return np.concatenate(answers).reshape(problem.rows, points, -1)
+        if len({answer.shape[1] for answer in answers}) > 1:
+            raise invalid_output(f"output {output!r} has another length at some of the points than at others")
+        return np.concatenate(answers).reshape(problem.rows, points, answers[0].shape[1])
 
-    async def _answer(self, ask: Request, output: str, count: int) -> Array:
+    async def _most_points(self, problem: DerivativeProblem) -> int | None:
+        """The most points of one call: the route's `batch`, or the model's own limit if that is less."""
+        if problem.calls is not Calls.BATCHES or not self._takes_batches:
+            return None
+        known = await self._largest_batch(problem.key)
+        limits = [each for each in (self._how.batch, known) if each is not None]
+        return min(limits, default=None)
+
+    async def _largest_batch(self, key: Key) -> int | None:
+        """Triton's `max_batch_size` of the model, from its configuration; remembered as long as signatures are."""
+        if Operation.CONFIG not in self._backend.traits.servers.extensions:
+            return None
+        kept, now = self._largest_batches, monotonic()
+        entry = kept.get(key)
+        if entry is not None and entry[0] > now:
+            return entry[1]
+        found: int | None = None
+        with suppress(GatewayError):
+            config = await self._backend.handler(Request(Operation.CONFIG, key[0], key[1]))
+            size = config.get("max_batch_size") if isinstance(config, Mapping) else None
+            found = size if type(size) is int and size > 0 else None
+        kept[key] = now + SECONDS_KEPT, found
+        kept.move_to_end(key)
+        if len(kept) > MOST_KEPT:
+            kept.popitem(last=False)
+        return found
+
+    async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
+        """One output as [count, ...]; of a call for one point, which may have no batch dimension, as [1, ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
-            if each.name == output and each.shape[:1] == (count,) and each.datatype is not Datatype.BYTES:
+            if each.name != output or each.datatype is Datatype.BYTES:
+                continue
+            if count is None:
+                return each.array.reshape(1, -1).astype(np.float64)
+            if each.shape[:1] == (count,):
                 return each.array.reshape(count, -1).astype(np.float64)
-        raise invalid_output(f"the model gave no output {output!r} with {count} rows of numbers")
+        what = "" if count is None else f" with {count} rows"
+        raise invalid_output(f"the model gave no output {output!r}{what} of numbers")
 
 
 @frozen
@@ -359,10 +505,17 @@ def _problem(
         if spec.datatype.kind is not Kind.FLOAT:
             text = f"{operation.value} of model {request.model!r}: {role} {spec.name!r} is {spec.datatype}"
             raise unsupported(f"{text}, and finite differences need floats")
-    is_batch = _takes_rows(request, [*own, output])
-    inputs = tuple(_as_row(fitted[spec.name], is_rows=batched[spec.name]) for spec in own)
-    found = {tensor.name: tensor for tensor in inputs}
+    calls = _calls(base, {first.name, second.name}, output)
+    found = {spec.name: _as_row(fitted[spec.name], is_rows=batched[spec.name]) for spec in own}
+    count = max((tensor.shape[0] for name, tensor in found.items() if batched[name]), default=1)
+    shared = {name for name in found if calls is Calls.BATCHES and not batched[name]}
+    for name, tensor in found.items():
+        if name not in shared and tensor.shape[0] != count:
+            [found[name]] = _repeated([tensor], count)
+    inputs = tuple(tensor for name, tensor in found.items() if name not in shared)
     moved = {name: _flat(found[name]) for name in {first.name, second.name}}
+    if not all(each.size for each in moved.values()):
+        raise DecodeError(f"{operation.value} by finite differences needs inputs with elements, and a row at least")
     needed = {"sens": shapes.point_size(output.shape), "vec": moved[second.name].shape[1]}
     vectors = {name: _flat(_as_row(fitted[name], is_rows=batched[name])) for name in needed if name in fitted}
     for name, vector in vectors.items():
@@ -370,28 +523,26 @@ def _problem(
             raise DecodeError(f"input {name!r} has length {vector.shape[1]}, expected {needed[name]}")
     dtypes = [found[name].datatype.dtype for name in moved]
     return DerivativeProblem(
-        request, key, operation, inputs, moved, first.name, second.name, output.name, positions,
-        vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes), _narrowest([*dtypes, output.datatype.dtype]),
-        is_batch,
+        request, key, operation, inputs, tuple(fitted[name] for name in found if name in shared),
+        frozenset(name for name, is_rows in batched.items() if not is_rows), moved, first.name, second.name,
+        output.name, positions, vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes),
+        _narrowest([*dtypes, output.datatype.dtype]), calls,
     )  # fmt: skip
 
 
-def _takes_rows(request: Request, specs: Sequence[TensorSpec]) -> bool:
-    """Whether the model's inputs and the output have a batch dimension."""
-    have = {shapes.is_batch(spec.shape) for spec in specs}
-    if len(have) > 1 or any(not spec.shape for spec in specs):
-        raise unsupported(
-            f"{request.operation.value} of model {request.model!r}: finite differences need a batch dimension on all"
-            " of its inputs and the output or on none, and no scalars; `signature` on the route may say so"
-        )
-    return have.pop()
+def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
+    """How points become calls of a model with the signature `base`, whose inputs `moved` are moved."""
+    if is_one_row(base):
+        return Calls.ROWS
+    differ = [*(spec for spec in base.inputs if spec.name in moved), output]
+    return Calls.BATCHES if all(shapes.is_batch(spec.shape) for spec in differ) else Calls.POINTS
 
 
 def _index(tensor: Tensor) -> int:
     found = set(tensor.array.reshape(-1).tolist())
-    if len(found) != 1:
+    if len(found) > 1:
         raise DecodeError(f"index {tensor.name!r} differs in some rows; send one request for each")
-    return int(found.pop())
+    return int(found.pop()) if found else 0  # a batch without rows, which is refused soon
 
 
 def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
@@ -399,7 +550,7 @@ def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
 
 
 def _flat(tensor: Tensor) -> Array:
-    return tensor.array.reshape(tensor.shape[0], -1).astype(np.float64)
+    return tensor.array.reshape(tensor.shape[0], prod(tensor.shape[1:])).astype(np.float64)
 
 
 def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
@@ -420,6 +571,16 @@ def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int
     )
 
 
+def _zeros_like(tensor: Tensor) -> Tensor:
+    return make_tensor(tensor.name, np.zeros(tensor.shape, tensor.datatype.dtype), tensor.datatype)
+
+
+def _renamed(tensors: Sequence[Tensor], problem: DerivativeProblem) -> tuple[Tensor, ...]:
+    """Imaginary parts under the model's names for them, without those that it does not have."""
+    named = [(problem.imaginary.get(f"input {each.name}"), each) for each in tensors]
+    return tuple(replace(each, name=name) for name, each in named if name is not None)
+
+
 def _repeated(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
     """The inputs with each row repeated."""
     return tuple(make_tensor(each.name, np.repeat(each.array, times, axis=0), each.datatype) for each in inputs)
@@ -428,6 +589,12 @@ def _repeated(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
 def _piece(tensor: Tensor, begin: int, end: int) -> Tensor:
     """Some rows of a tensor."""
     return make_tensor(tensor.name, tensor.array[begin:end], tensor.datatype)
+
+
+def _point(tensor: Tensor, at: int, unbatched: Set[str]) -> Tensor:
+    """One row of a tensor, for a call for one point."""
+    array = tensor.array[at] if tensor.name in unbatched else tensor.array[at : at + 1]
+    return make_tensor(tensor.name, array, tensor.datatype)
 
 
 def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Tensor, ...]) -> Request:

@@ -63,7 +63,7 @@ class Fitting:
         single = backend is Rows.ONE
         # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
         # or one that is made of a call for each row.
-        if Rows.FIRST in (client, backend) and _is_one_row(signature):
+        if Rows.FIRST in (client, backend) and is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
@@ -103,7 +103,7 @@ class FittedRequest:
     """The client sent one row without a batch dimension and gets its outputs without it."""
 
 
-def _is_one_row(signature: Signature) -> bool:
+def is_one_row(signature: Signature) -> bool:
     """Whether no tensor has a batch dimension. False with scalars: `[-1]` would be a free dimension and no batch."""
     specs = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(spec.shape and not shapes.is_batch(spec.shape) for spec in specs)

@@ -52,8 +52,8 @@ class SignatureCache:
         count_joined: Callable[[int], None] = _uncounted,
     ) -> None:
         self._handler = handler
-        self._traits = traits
-        self._clock = clock
+        self._traits = self.traits = traits
+        self._clock = self.clock = clock
         self._count_joined = count_joined
         self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}

@@ -8,7 +8,6 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 from gateway.bridge.settings import (
     DIFFERENCE_ORDERS,
     Derivatives,
-    DifferenceMethod,
     ImageInput,
     ImageOutput,
     Renaming,
@@ -126,15 +125,6 @@ def _height_and_width(sides: tuple[int, ...]) -> tuple[int, int]:
     return height, width
 
 
-def _real_method(given: Any) -> Any:
-    if given == "complex":
-        raise refusal(
-            "a complex step needs a model that takes complex numbers, and no protocol here has a datatype for them;"
-            " method: central with order: 4 is the most exact"
-        )
-    return given
-
-
 def _known_stencil(derivatives: Derivatives) -> Derivatives:
     method, order = derivatives.method, derivatives.order
     orders = DIFFERENCE_ORDERS[method]
@@ -160,7 +150,6 @@ _FORMS: Mapping[Any, Any] = {
     Tensor: Constant,
     Operation: Annotated[Operation, Written(Literal["gradient", "apply_jacobian", "apply_hessian"], Operation)],
     float: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)],
-    DifferenceMethod: Annotated[DifferenceMethod, BeforeValidator(_real_method)],
     Nan | None: Annotated[Nan | None, BeforeValidator(_null_is_a_word)],
 }
 """How values of a type are written in YAML, for the fields of TranslateSettings."""

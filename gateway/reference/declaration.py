@@ -70,11 +70,13 @@ def signature(
     if workers < 1:
         raise ValueError(f"workers is {workers}; expected 1 or more")
 
-    def declare(function: F) -> F:
-        setattr(function, _ATTRIBUTE, declared)
-        return function
+    return lambda function: declare(function, declared)
 
-    return declare
+
+def declare(function: F, declared: Declaration) -> F:
+    """The function itself, with its declaration."""
+    setattr(function, _ATTRIBUTE, declared)
+    return function
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.bridge.settings import Derivatives, RouteSettings
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Response, Tensor, tensor
@@ -256,3 +257,117 @@ async def test_integers_have_no_derivatives() -> None:
     request = derivative(Operation.GRADIENT, vector("sens", 1.0), theta=(1, 2))
     with pytest.raises(GatewayError, match="input 'x' is INT64, and finite differences need floats"):
         await call(handler, request)
+
+
+def scaled_sum(request: Request) -> Response:
+    """y = k0 x0 + k1 x1 ** 2 for each row of x, with one k for all rows."""
+    given = {each.name: each.array for each in request.inputs}
+    x, k = given["x"], given["k"]
+    assert k.shape == (2,)
+    return Response((tensor("y", (k[0] * x[:, 0] + k[1] * x[:, 1] ** 2)[:, None]),))
+
+
+async def test_an_input_without_a_batch_dimension_is_the_same_for_all_points() -> None:
+    known = signature(spec("x", -1, 2), spec("k", 2), gives=(spec("y", -1, 1),))
+    backend = Backend({"m": known}, scaled_sum)
+    handler = bridge(TENSORS, TENSORS, backend, settings()).companion(Operation.GRADIENT)
+    given = named("x", [[1.0, 2.0], [3.0, 4.0]]), named("k", [5.0, 7.0]), named("sens", [[1.0], [1.0]])
+    found = (await call(handler, infer(*given, model="m.gradient"))).outputs[0].array
+    assert np.allclose(found, [[5, 28], [5, 56]])
+    assert [{each.name: each.shape for each in request.inputs} for request in backend.calls] == [
+        {"x": (8, 2), "k": (2,)}
+    ]
+
+    # The input that all rows share is moved: each point is a call.
+    backend.asked.clear()
+    found = (await call(handler, infer(*given, named("in_wrt", [1], INT64), model="m.gradient"))).outputs[0].array
+    assert np.allclose(found, [[1, 4], [3, 16]])
+    assert [request.inputs[0].shape for request in backend.calls] == [(1, 2)] * 8
+
+
+async def test_scalars_have_derivatives() -> None:
+    def compute(request: Request) -> Response:
+        given = {each.name: each.array for each in request.inputs}
+        assert given["x"].shape == ()
+        return Response((tensor("y", np.sin(given["x"]) * given["k"]),))
+
+    backend = Backend({"m": signature(spec("x"), spec("k"), gives=(spec("y"),))}, compute)
+    given = named("x", 0.5), named("k", 3.0)
+    handler = bridge(TENSORS, TENSORS, backend, settings(order=4))
+    ask = infer(*given, named("sens", [2.0]), model="m.gradient")
+    found = (await call(handler.companion(Operation.GRADIENT), ask)).outputs[0].array
+    assert np.allclose(found, [6 * np.cos(0.5)], rtol=1e-11)
+    ask = infer(*given, named("sens", [2.0]), named("vec", [1.0]), model="m.apply_hessian")
+    found = (await call(handler.companion(Operation.APPLY_HESSIAN), ask)).outputs[0].array
+    assert np.allclose(found, [-6 * np.sin(0.5)], rtol=1e-8)
+
+
+class Configured(Backend):
+    """A Backend that tells a model's `max_batch_size`, as Triton does."""
+
+    def __init__(self, largest: object, compute: Any = evaluated) -> None:
+        super().__init__({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))}, compute)
+        self.largest = largest
+
+    async def __call__(self, request: Request) -> Any:
+        if request.operation is Operation.CONFIG:
+            self.asked.append(request)
+            return {"max_batch_size": self.largest}
+        return await super().__call__(request)
+
+
+WITH_CONFIG = replace(
+    TENSORS, traits=replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions={Operation.CONFIG: ""}))
+)
+
+
+@pytest.mark.parametrize(
+    ("largest", "batch", "sizes"),
+    [(3, None, [1, 3]), (3, 2, [2, 2]), (2, 3, [2, 2]), (0, None, [4]), ("3", None, [4]), (True, None, [4])],
+)
+async def test_a_batch_has_at_most_the_models_own_limit(largest: object, batch: Any, sizes: list[int]) -> None:
+    backend = Configured(largest)
+    handler = bridge(POINTS, WITH_CONFIG, backend, settings(batch=batch))
+    for _ in range(2):
+        assert error_of(await call(handler, GRADIENT), Operation.GRADIENT) < 1e-9
+    made = sorted(each.inputs[0].shape[0] for each in backend.calls if each.operation is Operation.INFER)
+    assert made == sorted(sizes * 2)
+    asked = [each for each in backend.asked if each.operation is Operation.CONFIG]
+    assert [(each.model, each.version) for each in asked] == [("m", "")]  # and remembered
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+async def test_without_elements_there_is_no_derivative(rows: int) -> None:
+    known = signature(spec("x", -1, -1), gives=(spec("y", -1, 1),))
+    backend = Backend({"m": known}, evaluated)
+    handler = bridge(TENSORS, TENSORS, backend, settings()).companion(Operation.GRADIENT)
+    ask = infer(named("x", np.zeros((rows, 0 if rows else 2))), named("sens", np.ones((rows, 1))), model="m.gradient")
+    with pytest.raises(DecodeError, match="needs inputs with elements, and a row at least"):
+        await call(handler, ask)
+    assert backend.calls == []
+
+
+async def test_a_model_that_lies_about_its_output_is_told() -> None:
+    free = signature(spec("x", -1, 2), gives=(spec("y", -1, -1),))
+    handler = bridge(POINTS, TENSORS, Backend({"m": free}, evaluated), settings())
+    with pytest.raises(DecodeError, match="'sens' has length 3, expected 1, the length of output 'y'"):
+        await call(handler, derivative(Operation.GRADIENT, vector("sens", 1.0, 2.0, 3.0)))
+
+    def one_more(request: Request) -> Response:
+        rows = len(request.inputs[0].array)
+        return Response((tensor("y", np.ones((rows, rows))),))
+
+    handler = bridge(POINTS, TENSORS, Backend({"m": free}, one_more), settings(batch=3))
+    with pytest.raises(GatewayError, match="has another length at some of the points") as caught:
+        await call(handler, GRADIENT)
+    assert caught.value.reason is Reason.INVALID_OUTPUT
+
+
+@pytest.mark.parametrize("operation", [Operation.MODEL_STATISTICS, Operation.LOAD])
+async def test_an_estimated_companion_has_no_statistics_and_is_not_loaded(operation: Operation) -> None:
+    backend = backend_of(TENSORS)
+    handler = bridge(TENSORS, TENSORS, backend, settings()).companion(Operation.GRADIENT)
+    with pytest.raises(GatewayError, match=r"'m\.gradient' is computed by finite differences; .* model 'm'") as caught:
+        await handler(Request(operation, "m.gradient"))
+    assert caught.value.status is Status.NOT_FOUND
+    assert backend.calls == []

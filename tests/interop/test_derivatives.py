@@ -1,0 +1,207 @@
+"""Derivatives by finite differences for real clients: in front of the real UM-Bridge server and the real Triton, over
+UM-Bridge, V2 REST and V2 gRPC, whose own derivatives the gateway does not ask for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request as UrlRequest
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+
+from tests.interop.exchanges import gateway, get
+from tests.interop.processes import Triton, free_port
+from tests.interop.real_clients import (
+    doubles,
+    infer,
+    operations,
+    raw_of,
+    tritonclient,
+    tritonclient_grpc,
+    umbridge,
+)
+from tests.interop.servers.functions import POSTERIOR
+from tests.peers.build import python_of
+
+CONFIG = """
+listeners:
+  - {{name: science, bind: "127.0.0.1:{port}", protocols: [umbridge, v2-rest], reply_headers: true}}
+  - {{name: grpc, bind: "127.0.0.1:{grpc}", protocols: [v2-grpc]}}
+health: {{bind: "127.0.0.1:{health}"}}
+backends:
+  lab: {{protocol: umbridge, endpoints: ["{umbridge}"]}}
+  triton: {{protocol: v2-rest, endpoints: ["{triton.http}"]}}
+  triton-grpc: {{protocol: v2-grpc, endpoints: ["{triton.grpc}"]}}
+routes:
+  - {{match: {{model: batched}}, backend: triton, translate: {{derivatives: {{}}}}}}
+  - {{match: {{model: batched4}}, backend: triton-grpc, rewrite: {{model: batched}},
+      translate: {{derivatives: {{order: 4}}}}}}
+  - {{match: {{model: on-triton}}, backend: triton, rewrite: {{model: posterior}},
+      translate: {{derivatives: &hidden {{order: 4, replace: [gradient, apply_jacobian, apply_hessian]}}}}}}
+  - {{match: {{model: on-triton-grpc}}, backend: triton-grpc, rewrite: {{model: posterior}},
+      translate: {{derivatives: *hidden}}}}
+  - {{match: {{model: scaled}}, backend: lab, translate: {{derivatives: {{}}}}}}
+  - {{match: {{model: "*"}}, backend: lab, translate: {{derivatives: *hidden}}}}
+"""
+ROUTES = ("posterior", "on-triton", "on-triton-grpc")
+
+
+class Urls:
+    """Where the gateway listens."""
+
+    def __init__(self) -> None:
+        self.port, self.grpc, self.health = free_port(), free_port(), free_port()
+
+    @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def calls(self, backend: str) -> float:
+        """Requests that were sent to the backend so far."""
+        with urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        told = f'backend="{backend}"'
+        found = [line for line in lines if line.startswith("gateway_upstream_seconds_count{") and told in line]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+
+@pytest.fixture(scope="module")
+def urls(triton: Triton, umbridge_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Urls]:
+    found = Urls()
+    config = CONFIG.format(
+        port=found.port, grpc=found.grpc, health=found.health, umbridge=umbridge_server, triton=triton
+    )
+    with gateway(config, tmp_path_factory.mktemp("gateway")):
+        yield found
+
+
+def near(found: Any, expected: Any, operation: str) -> bool:
+    bound = 1e-5 if operation == "apply_hessian" else 1e-9
+    if operation == "evaluate":
+        return bool(found == expected)
+    return bool(np.allclose(found, expected, rtol=bound, atol=bound))
+
+
+def gradient(url: str, model: str, point: list[float], sens: list[float]) -> tuple[list[float], str, int]:
+    """The gradient, how it was computed, and the number of requests to the server."""
+    body = {"name": model, "input": [point], "outWrt": 0, "inWrt": 0, "sens": sens, "config": {}}
+    with urlopen(UrlRequest(f"{url}/Gradient", json.dumps(body).encode()), timeout=30) as reply:
+        told = reply.headers
+        return json.load(reply)["output"], told["gateway-derivative"], int(told["gateway-tries"])
+
+
+@pytest.mark.parametrize("model", [*ROUTES, "two"])
+def test_the_umbridge_client_has_all_derivatives(urls: Urls, model: str) -> None:
+    steps = operations("two" if model == "two" else "posterior")
+    results = umbridge(urls.http, *({**step, "model": model} for step, _ in steps))
+    for result, (step, expected) in zip(results, steps, strict=True):
+        assert near(result, expected, step["op"]), (step, result, expected)
+
+
+def test_a_model_that_only_evaluates_claims_all_operations(urls: Urls) -> None:
+    at: dict[str, Any] = {"model": "scaled", "input": [[1.0, 2.0, 3.0]], "config": {"n": 3, "scale": 5}}
+    where = {"out_wrt": 0, "in_wrt": 0}
+    info, gradient, jacobian, hessian = umbridge(
+        urls.http,
+        {"op": "info", "model": "scaled"},
+        {**at, **where, "op": "gradient", "sens": [1.0, 0.0, 2.0]},
+        {**at, **where, "op": "apply_jacobian", "vec": [1.0, 2.0, 3.0]},
+        {**at, "op": "apply_hessian", "out_wrt": 0, "in_wrt1": 0, "in_wrt2": 0, "sens": [1, 1, 1], "vec": [1, 1, 1]},
+    )
+    assert info == dict.fromkeys(("Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"), True)
+    # The config goes to every point: with another one the model has other lengths and another scale.
+    assert near(gradient, [5, 0, 10], "gradient")
+    assert near(jacobian, [5, 10, 15], "apply_jacobian")
+    assert np.allclose(hessian, [0, 0, 0], atol=1e-4)
+
+
+THETA = [0.5, -1.5, 1.0, 2.0]
+ROWS = [THETA[:2], THETA[2:]]
+SENS = [1.0, 3.0]
+
+
+@pytest.mark.parametrize("model", ROUTES)
+@pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc"])
+def test_tritons_clients_have_companions(urls: Urls, model: str, protocol: str) -> None:
+    name = "input0" if model == "posterior" else "theta"
+    step = infer(f"{model}.gradient", doubles(name, [2, 2], *THETA), doubles("sens", [2, 1], *SENS))
+    if protocol == "v2-rest":
+        [result] = tritonclient(f"127.0.0.1:{urls.port}", "sync", step)
+    else:
+        [result] = tritonclient_grpc(f"127.0.0.1:{urls.grpc}", "sync", step)
+    found = np.frombuffer(raw_of(result)).reshape(2, 2)
+    expected = [POSTERIOR.gradient(0, 0, [row], [sens]) for row, sens in zip(ROWS, SENS, strict=True)]
+    assert near(found, expected, "gradient")
+
+
+@pytest.mark.parametrize("model", ["on-triton", "on-triton-grpc"])
+def test_triton_gets_all_points_as_one_batch(urls: Urls, model: str) -> None:
+    found, how, calls = gradient(urls.http, model, THETA[:2], [1.0])
+    assert near(found, POSTERIOR.gradient(0, 0, [THETA[:2]], [1.0]), "gradient")
+    assert (how, calls) == ("central, order 4, step 0.00074, 8 evaluations", 1)
+
+
+@pytest.mark.parametrize(("model", "points", "calls"), [("batched", 6, 1), ("batched4", 12, 2)])
+def test_a_batch_is_not_larger_than_tritons_max_batch_size(urls: Urls, model: str, points: int, calls: int) -> None:
+    """`batched` takes eight rows, in FP32."""
+    gradient(urls.http, model, [1.0, 2.0, 3.0], [1.0, 0.0, 2.0])  # asks for metadata and configuration
+    found, how, made = gradient(urls.http, model, [1.0, 2.0, 3.0], [1.0, 0.0, 2.0])
+    assert np.allclose(found, [2, 0, 4], atol=1e-2)
+    assert how.endswith(f", {points} evaluations")
+    assert made == calls
+
+
+def test_an_estimated_companion_has_no_statistics(urls: Urls) -> None:
+    status, reply = get(urls.http, "/v2/models/on-triton.gradient/stats")
+    assert status == 404
+    assert "finite differences" in reply["error"]
+    assert get(urls.http, "/v2/models/on-triton/stats")[0] == 200
+
+
+SAMPLE = """
+import sys
+
+import numpy
+import pymc
+from umbridge.pymc import UmbridgeOp
+
+density = UmbridgeOp(sys.argv[1], "{model}")
+with pymc.Model():
+    theta = pymc.Uniform("theta", -3, 12, shape=2)
+    pymc.Potential("density", density(theta)[0])
+    step = {step}
+    draws = pymc.sample({draws}, tune={tune}, chains=1, cores=1, step=step, random_seed=3, progressbar=False)
+found = draws.posterior["theta"].values[0]
+print(*numpy.mean(found, axis=0), *numpy.std(found, axis=0), float(draws.sample_stats["step_size"].mean()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "draws"),
+    [("pymc.NUTS(max_treedepth=5)", 150), ("pymc.HamiltonianMC(path_length=1.0, max_steps=31)", 100)],
+    ids=["NUTS", "HMC"],
+)
+def test_pymc_finds_the_posterior_through_estimated_gradients(
+    urls: Urls, step: str, draws: int, tmp_path: Path
+) -> None:
+    """a is normal with mean 1 and variance 1; b given a is normal with mean a² and variance 0.1. So the mean of b is 2
+    and its variance 6.1."""
+    (tmp_path / "sample.py").write_text(SAMPLE.format(model="on-triton", step=step, draws=draws, tune=draws))
+    before = urls.calls("triton")
+    done = subprocess.run(
+        [python_of("pymc"), "sample.py", urls.http], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    mean_a, mean_b, sd_a, sd_b, length = map(float, done.stdout.split()[-5:])
+    assert abs(mean_a - 1) < 0.6, done.stdout
+    assert abs(mean_b - 2) < 1.5, done.stdout
+    assert 0.5 < sd_a < 1.5, done.stdout
+    assert 1.0 < sd_b < 4.0, done.stdout
+    # With a wrong gradient the sampler's steps do not keep the energy, and it makes them ever shorter.
+    assert length > 0.02, done.stdout
+    assert urls.calls("triton") - before > 1000  # the gradients went there, one batch each
