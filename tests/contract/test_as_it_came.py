@@ -48,7 +48,7 @@ async def test_grps_rest(more: str) -> None:
 async def test_a_rewritten_model_is_written_in_the_body() -> None:
     wires = Wires(config("grps-rest", "    rewrite: {model: theirs}"), lab=replying(GRPS_REPLY, headers=JSON))
     reply = await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
-    assert wires.sent["lab"][0].body.startswith(b'{"model":"theirs","gtensors":')
+    assert bytes(wires.sent["lab"][0].body).startswith(b'{"model":"theirs","gtensors":')
     assert reply.body == GRPS_REPLY  # which names no model
 
 
@@ -97,7 +97,8 @@ def framed(reply: Message) -> Server:
 async def test_mip(more: str) -> None:
     request, told = mip(0, 0, b"[1e3, 0.10]", b"[-2, 2.50]"), mip(1, 1, b"[0.10]", b"[ 1e1]")
     wires = Wires(
-        config("mip", more).replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'), lab=replying(*told.parts, status=0)
+        config("mip", more).replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'),
+        lab=replying(*map(bytes, told.parts), status=0),
     )
     reply = await wires.send("mip", request)
     assert [b"".join(each.parts) for each in wires.sent["lab"]] == [b"".join(request.parts)]

@@ -33,7 +33,7 @@ _RAW = frozenset({Datatype.FP32, Datatype.FP64})
 
 
 @frozen
-class MessageLayout:
+class GtensorsLayout:
     """What messages of one size say and where, all but their contents.
 
     - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
@@ -47,7 +47,7 @@ class MessageLayout:
     tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
 
 
-_layouts: dict[tuple[int, bytes], tuple[MessageLayout, ...]] = {}
+_layouts: dict[tuple[int, bytes], tuple[GtensorsLayout, ...]] = {}
 
 
 def recall(body: bytes) -> GrpsMessage | None:
@@ -92,7 +92,7 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
     key = len(body), body[:_BEGINNING]
     if len(_layouts) >= _MOST and key not in _layouts:
         del _layouts[next(iter(_layouts))]
-    layout = MessageLayout(bytes(parts[0]), tuple(between), grps.model, grps.status, tuple(found))
+    layout = GtensorsLayout(bytes(parts[0]), tuple(between), grps.model, grps.status, tuple(found))
     # It is none of those that are known: `recall` has not found it.
     _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])
     return replace(grps, original=of_message(MessageForm.PROTOBUF, body, grps))
