@@ -50,6 +50,7 @@ from gateway.config.keys import (
     ScalerConfig,
 )
 from gateway.config.keys import Ready as ReadyRule
+from gateway.config.models_apart import with_models_apart
 from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
@@ -89,7 +90,7 @@ class Gateway:
         tap: Tap | None = None,
         part: GatewayPart = WHOLE,
     ) -> None:
-        self.config = config
+        self.config = config = with_models_apart(config)
         self._part = part
         self.ready = False
         self.listeners: dict[str, Listener] = {}
@@ -284,6 +285,7 @@ class Gateway:
             if not self.ready:
                 raise ReloadError(NOT_RUNNING)
             await asyncio.to_thread(self._certificates.read_changed)
+            config = with_models_apart(config)
             new = applicable(self.config, config)
             found = changes(self.config, new)
             if found or new != self.config:

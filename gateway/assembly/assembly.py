@@ -32,7 +32,9 @@ from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import BackendConfig, BackendTlsConfig, Config
+from gateway.config.models_apart import backend_of_model
 from gateway.config.routes import RouteConfig
+from gateway.config.servers import ServersConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Protocol, Target, resolve_batch, traits_at_endpoints
@@ -54,6 +56,7 @@ from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
 from gateway.routing.health import Ejection
 from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
 from gateway.routing.on_demand import CountedEndpoint, OnDemandBackend
+from gateway.routing.per_model import PerModelBackend
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import BackendReadiness, Readiness
@@ -167,6 +170,9 @@ class Assembly:
         self._weights: dict[str, dict[Hashable, float]] = {}
         """For each backend the weights of its endpoints, and of its addresses as they are written."""
         self.backends = {name: self._backend(name, each) for name, each in config.backends.items()}
+        for name, backend in self.backends.items():
+            if isinstance(backend, PerModelBackend):
+                backend.models = self._models_of(name)
         self.probers = [
             Prober(self.backends[name], probes, clock)
             for name, each in config.backends.items()
@@ -256,6 +262,12 @@ class Assembly:
                 target = Target(name, flavor=config.flavor, limits=config.limits)
                 found[name] = backend, self._wiring(name, config, backend.protocol), target
         return found
+
+    def _models_of(self, name: str) -> dict[str, Backend]:
+        """The backends that have the servers of one model each, by the model's name."""
+        prefix = backend_of_model(name, "")
+        others = self.backends.items()
+        return {other.removeprefix(prefix): each for other, each in others if other.startswith(prefix)}
 
     def _wiring(self, name: str, config: BackendConfig, protocol: Protocol) -> Wiring:
         def why_not(address: str) -> str:
@@ -357,7 +369,7 @@ class Assembly:
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
         )
         weights = self._weights[name]
-        new = self._part.backend if config.servers is None else OnDemandBackend
+        new = self._part.backend if config.servers is None else _kind(config.servers)
         return new(
             target,
             protocol,
@@ -620,6 +632,11 @@ class Assembly:
 def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
     """The renamings of these pairs; without any, the `others`."""
     return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
+
+
+def _kind(servers: ServersConfig) -> type[Backend]:
+    """The kind of a backend whose servers the gateway starts."""
+    return PerModelBackend if servers.per == "model" else OnDemandBackend
 
 
 def _ejection(config: BackendConfig) -> Ejection:

@@ -7,6 +7,7 @@ from gateway.config.catalog import Catalog, Place
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import BackendConfig, Config
+from gateway.config.models_apart import is_of_model
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
 from gateway.config.tls_checks import tls_warnings
@@ -40,7 +41,7 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for route in config.routes:
         named.update(name for policy in route.policies for name in policy.other_backends.values())
     for name in config.backends:
-        if config.routes and name not in named:
+        if config.routes and name not in named and not is_of_model(name, config):
             yield Finding(("backends", name), f"no route names the backend {name!r}", at_key=True)
 
 

@@ -63,7 +63,9 @@ def test_texts_from_files_and_variables_are_shown_as_their_references(tmp_path: 
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda path: path.stem)
-def test_it_is_json_for_every_example(path: Path) -> None:
+def test_it_is_json_for_every_example(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lab").symlink_to(ROOT / "config/examples/hpc")
+    monkeypatch.setenv("HOME", str(tmp_path))
     json.dumps(effective(load(path, catalog())), allow_nan=False)
 
 

@@ -325,6 +325,72 @@ async def test_a_reload_keeps_the_servers_of_a_backend_that_stays_and_ends_those
     assert not processes(tmp_path)
 
 
+PER_MODEL = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge]}]
+health: {bind: "127.0.0.1:0"}
+backends:
+  lab:
+    protocol: umbridge
+    servers: {engine: process, per: model, script: "FOLDER/job_{model}.sh", state: "FOLDER/state", max: 1}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+
+
+async def test_each_model_has_the_servers_of_its_own_job_script(tmp_path: Path) -> None:
+    job_script(tmp_path)
+    text = (tmp_path / "job.sh").read_text()
+    (tmp_path / "job_coarse.sh").write_text(text)
+    (tmp_path / "job_fine.sh").write_text(text)
+    configured = PER_MODEL.replace("FOLDER", str(tmp_path))
+    async with running(configured) as gateway, client(gateway) as http:
+
+        async def server_of(model: str) -> int:
+            reply = await http.post("/Evaluate", json={**EVALUATE, "name": model})
+            assert reply.status_code == 200, reply.text
+            found: int = reply.json()["output"][0][0]
+            return found
+
+        assert (await http.get("/Info")).json()["models"] == ["coarse", "fine"]
+        assert not processes(tmp_path)
+        coarse, fine = await asyncio.gather(server_of("coarse"), server_of("fine"))
+        assert coarse != fine
+        assert [await server_of("coarse"), await server_of("fine")] == [coarse, fine]
+        unknown = await http.post("/Evaluate", json={**EVALUATE, "name": "finest"})
+        assert unknown.status_code == 400
+        (tmp_path / "job_finest.sh").write_text(text)
+        await gateway.reload(loads(configured, "test.yaml", catalog(), {}))
+        assert await server_of("finest") not in {coarse, fine}
+        assert await server_of("fine") == fine
+        assert (await http.get("/Info")).json()["models"] == ["coarse", "fine", "finest"]
+        assert not gateway.config.warned
+    assert not processes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("job.sh", "expected {model} once in the file name"),
+        ("{model}/job.sh", "expected {model} once in the file name"),
+        ("{model}-{model}.sh", "expected {model} once in the file name"),
+        ("job_{model}.sh", "no such file or directory"),
+    ],
+)
+def test_a_script_for_each_model_must_say_where_the_name_stands(tmp_path: Path, script: str, expected: str) -> None:
+    job_script(tmp_path)
+    text = PER_MODEL.replace("job_{model}.sh", script).replace("FOLDER", str(tmp_path))
+    with pytest.raises(ConfigError, match=re.escape(expected)):
+        loads(text, "test.yaml", catalog(), {})
+
+
+def test_no_backend_has_the_name_of_a_model_of_another(tmp_path: Path) -> None:
+    (tmp_path / "job_fine.sh").write_text("")
+    text = PER_MODEL.replace("FOLDER", str(tmp_path)).replace(
+        "routes:", "  lab/fine: {protocol: umbridge, endpoints: ['127.0.0.1:1']}\nroutes:"
+    )
+    with pytest.raises(ConfigError, match="names that begin so are those of the models of backend 'lab'"):
+        loads(text, "test.yaml", catalog(), {})
+
+
 @pytest.mark.parametrize("keys", ["max: 2", "max: 1, resources: {seconds: 1000}"])
 async def test_a_call_that_waits_for_its_server_while_the_configuration_is_reloaded_is_answered(
     tmp_path: Path, keys: str

@@ -187,10 +187,10 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
 {{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
      "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail"
      "directory" "dns" "drop" "endpoints" "engine" "fallback" "file" "files" "flavor" "format" "forward_headers"
-     "header" "identity" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model" "name" "nan"
-     "operation" "operations" "options" "otlp" "outputs" "path" "payload" "permissions" "prefix" "principal" "probe"
-     "protocol" "protocols" "ready" "redis" "replace" "scale" "script" "select" "server_name" "service" "srv" "state"
-     "statuses" "stream" "token" "url" "version" "when" "without_redis" -}}
+     "header" "identity" "imaginary" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model"
+     "name" "nan" "operation" "operations" "options" "otlp" "outputs" "path" "payload" "per" "permissions" "prefix"
+     "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "scale" "script" "select" "server_name"
+     "service" "srv" "state" "statuses" "stream" "token" "url" "version" "when" "without_redis" -}}
 {{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
   {{- range $key, $value := .value -}}
