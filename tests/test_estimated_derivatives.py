@@ -189,7 +189,10 @@ async def test_all_calls_end_with_the_deadline(points: int) -> None:
         async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
             call = channel.unary_unary(METHOD)(ASK_GRADIENT, timeout=0.5)
             assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        await waiting(gateway, 0, in_flight=int(Model.running > 0))
+        lab = gateway.status().backends["lab"]
+        while (lab.endpoints[0].in_flight, lab.waiting) != (int(Model.running > 0), 0):
+            await asyncio.sleep(0.001)
+            lab = gateway.status().backends["lab"]
         assert len(Model.seen) <= points + 1
         let(2)
         assert (await asked(gateway, "127.0.0.3", evaluate(77.0))).status == 200

@@ -276,6 +276,7 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
     ):
         paths = (await admin.get("/openapi.json")).json()["paths"]
     assert {path: sorted(paths[path]) for path in paths if not path.startswith("/api/")} == {  # nor the console's
+        "/cache/clear": ["post"],
         "/config": ["get"],
         "/register": ["post"],
         "/register/{lease}": ["delete", "put"],

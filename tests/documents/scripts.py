@@ -44,6 +44,7 @@ SCRIPTS = {
         demo=True, replaced={"posterior-predictor": "127.0.0.1:8080"}, prints=POSTERIOR
     ),
     ("docs/deploy.md", "docker compose"): Script(demo=True, prints=POSTERIOR),
+    ("docs/policies/cache.md", "curl -X POST"): Script(demo=True, prints="backends.simulation"),
     ("docs/quick-start.md", ".venv/bin/gateway check"): Script(),
     ("docs/record-and-replay.md", "gateway record"): Script(files={"gateway.yaml": "config/gateway.yaml"}),
     ("docs/tutorials/laptop-to-cluster.md", "gateway serve"): Script(),
