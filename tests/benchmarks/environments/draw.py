@@ -36,8 +36,8 @@ def draw(pair, rows, to) -> None:
         bars(axes[0][1], timed, lambda each: each["latencies"].get("p99", 0), "p99 at the same rate, microseconds")
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="upper left", ncol=len(labels), fontsize=8, frameon=False)
-    figure.suptitle(pair, y=0.92, fontsize=12)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 0.93))
+    figure.suptitle(pair, y=0.945, fontsize=12)
     figure.savefig(to, dpi=110)
     plot.close(figure)
 
