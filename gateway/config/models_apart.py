@@ -14,9 +14,7 @@ def backend_of_model(backend: str, model: str) -> str:
 def with_models_apart(config: Config) -> Config:
     """`config`, with a further backend for each model of a backend whose `servers` are `per: model`. Requests still go
     to the backend that was configured, which sends them on (`gateway.routing.per_model`)."""
-    further = {
-        name: each for backend, keys in config.backends.items() for name, each in _of_each_model(backend, keys)
-    }  # fmt: skip
+    further = {name: each for backend, keys in config.backends.items() for name, each in _of_each_model(backend, keys)}
     return config.model_copy(update={"backends": {**config.backends, **further}}) if further else config
 
 
