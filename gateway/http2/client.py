@@ -22,6 +22,9 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.http2 import frames
 from gateway.http2.connection import (
+    BYTES_PER_FRAME,
+    EARNED,
+    LEAST_ROOM,
     WIDEN_CONNECTION,
     DataReceived,
     DataSent,
@@ -35,9 +38,12 @@ from gateway.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
+    ENDS,
     HEADER,
+    HEADER_SIZE,
     HEADERS,
     LAST_STREAM,
+    MAX_FRAME_SIZE,
     MAX_WINDOW,
     PREFACE,
     ErrorCode,
@@ -58,6 +64,8 @@ _OPENING = (
     + WIDEN_CONNECTION
 )
 _GO_AWAY = Struct(">LL")
+_MOST_TOLD = 200
+"""Bytes of a server's text in an error."""
 """The last stream, with a reserved bit, and the error code; a text for people follows."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
@@ -68,6 +76,15 @@ class HeadersReceived(NamedTuple):
     stream: Stream
     block: bytes
     ends: bool
+
+
+class ReplyReceived(NamedTuple):
+    """A whole reply has come: its head, all its data, which are valid until the next `receive`, and its trailers."""
+
+    stream: Stream
+    head: bytes
+    data: memoryview
+    trailers: bytes
 
 
 class SettingsReceived(NamedTuple):
@@ -83,7 +100,7 @@ class GoneAway(NamedTuple):
     refused: list[Stream]
 
 
-Event: TypeAlias = HeadersReceived | DataReceived | StreamReset | DataSent | SettingsReceived | GoneAway
+Event: TypeAlias = ReplyReceived | HeadersReceived | DataReceived | StreamReset | DataSent | SettingsReceived | GoneAway
 
 
 class ClientConnection(Http2Connection):
@@ -98,11 +115,6 @@ class ClientConnection(Http2Connection):
         """Bytes that may still come for cancelled requests: what their windows had room for."""
 
     # Sending.
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the server takes a further request now."""
-        return len(self.streams) < self.most_streams
 
     @property
     def is_used_up(self) -> bool:
@@ -123,10 +135,10 @@ class ClientConnection(Http2Connection):
             self._window -= size
             stream.is_sending = False
             before = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
-            self._out.append(b"".join((before, head, HEADER.pack(size << 8 | DATA, END_STREAM, number), *data)))
-            self._sends(size)
+            self.queued.append(b"".join((before, head, HEADER.pack(size << 8 | DATA, END_STREAM, number), *data)))
+            self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)
         else:
-            self._out.append(frames.header_frames(number, head, 0, most))
+            self.queued.append(frames.header_frames(number, head, 0, most))
             stream.closing = b""
             self._wait(stream, data)
         return stream
@@ -139,19 +151,49 @@ class ClientConnection(Http2Connection):
 
     def ping(self) -> None:
         """Ask whether the server is there."""
-        self._out.append(_PING)
+        self.queued.append(_PING)
 
     def close(self, code: ErrorCode, text: str = "") -> None:
         """End the connection with GOAWAY. Servers are told of any violation as PROTOCOL_ERROR, of a flood as such."""
         if not self.is_closed:
             self.is_closed = True
             is_exact = code in (ErrorCode.NO_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
-            self._out.append(frames.go_away(code if is_exact else ErrorCode.PROTOCOL_ERROR))
+            self.queued.append(frames.go_away(code if is_exact else ErrorCode.PROTOCOL_ERROR))
 
     def _self_ended(self, stream: Stream) -> None:
         stream.is_sending = False
 
     # Receiving.
+
+    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+        """As of any connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request has been sent."""
+        begin, end = at + HEADER_SIZE, len(data)
+        stream = self.streams.get(number)
+        if begin > end or stream is None or stream.is_sending or not stream.is_receiving:
+            return 0
+        first, flags, stream_of_data = HEADER.unpack_from(data, at)
+        kind = first & 0xFF
+        size: int = first >> 8
+        trailers = begin + size + HEADER_SIZE
+        if kind != DATA or flags or stream_of_data != number or trailers > end or size > MAX_FRAME_SIZE:
+            return 0
+        first, flags, stream_of_trailers = HEADER.unpack_from(data, begin + size)
+        kind = first & 0xFF
+        last_size: int = first >> 8
+        end = trailers + last_size
+        if kind != HEADERS or flags != ENDS or stream_of_trailers != number or last_size > MAX_FRAME_SIZE:
+            return 0
+        if end > len(data) or size > stream.room:
+            return 0
+        self._frames_left -= 2 + (at - start + last_size) // BYTES_PER_FRAME
+        self._room -= size
+        if self._room < LEAST_ROOM:
+            self._widen_room()
+        stream.heard = self._now
+        head, body, last = data[start:at].tobytes(), data[begin : begin + size], data[trailers:end].tobytes()
+        self.events.append(new_event(ReplyReceived, (stream, head, body, last)))
+        self._close_stream(stream)
+        return end
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
         stream = self.streams.get(number)
@@ -170,6 +212,15 @@ class ClientConnection(Http2Connection):
         super()._on_settings(flags, number, payload)
         if not flags & ACK:
             self.events.append(SettingsReceived(self.most_streams > before))
+
+    def _unexpected(self, kind: int, payload: memoryview) -> str:
+        """As of any connection. A server may refuse one by GOAWAY alone, as the gateway does."""
+        if kind != frames.GOAWAY or self.is_open or len(payload) < _GO_AWAY.size:
+            return super()._unexpected(kind, payload)
+        _, code = _GO_AWAY.unpack_from(payload)
+        told = payload[_GO_AWAY.size :][:_MOST_TOLD].tobytes().decode("utf-8", "replace")
+        text = "".join(letter for letter in told if letter.isprintable())
+        return f"the server refused it by GOAWAY({frames.error_name(code)}){text and f': {text}'}"
 
     def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
         """RFC 9113 section 6.8: streams above the last that it counts "were not or will not be processed"."""

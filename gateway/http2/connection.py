@@ -32,11 +32,14 @@ from gateway.http2.frames import (
     END_STREAM,
     HEADER,
     HEADER_SIZE,
+    HEADERS,
     LAST_STREAM,
     MAX_FRAME_SIZE,
     MAX_WINDOW,
     PADDED,
     PRIORITIZED,
+    UNSIGNED,
+    WIDENING,
     ErrorCode,
     Setting,
     header,
@@ -48,12 +51,16 @@ WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
 _LARGEST_FRAME = 2**18
 """Bytes of data that are handed over at a time, even if the peer takes larger frames: the transport's buffer holds no
 more."""
-_BYTES_PER_FRAME = 256
+BYTES_PER_FRAME = 256
 """Bytes of a header block that take as long to read as a frame."""
-_EARNED = 4.0
+EARNED = 4.0
 """Credit for each piece sent: peers answer it with window updates and pings."""
 _MOST_OWED = 2**16
 """Bytes of answers to the peer's own frames that may wait while it does not read."""
+_TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
+"""The first number of `HEADER` of a frame whose payload is too large."""
+LEAST_ROOM = MAX_WINDOW // 2
+"""Bytes of the connection's receive window below which it is widened."""
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
@@ -113,7 +120,7 @@ class Stream:
         """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
         self.heard = now
         """When the peer last sent data."""
-        self.moved = now
+        self.moved: float
         """When something of `unsent` was last sent, or began to wait."""
         self.handler: Any = None
 
@@ -206,7 +213,8 @@ class Http2Connection:
         self.most_streams = LAST_STREAM
         """Streams that the peer lets this side have open."""
         self._now = now
-        self._out: list[Buffer] = [opening]
+        self.queued: list[Buffer] = [opening]
+        """What `data_to_send` returns next, beside data of those that are `waiting`."""
         self._stream_room = room
         self._header_limit = header_limit
         self._bytes_per_credit = bytes_per_credit
@@ -221,13 +229,15 @@ class Http2Connection:
         self._window = DEFAULT_WINDOW
         self._initial_window = DEFAULT_WINDOW
         self._frame_size = MAX_FRAME_SIZE
-        self._waiting: deque[Stream] = deque()
-        """Streams with unsent data."""
+        self.waiting: deque[Stream] = deque()
+        """Streams whose data wait for windows, or for the peer to read."""
+        self._ended_early: list[Stream] = []
+        """Of a server: streams with a whole reply to a request that has not ended."""
         self._owed = 0
         self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
         self._on = {
             DATA: self._on_data,
-            frames.HEADERS: self._on_headers,
+            HEADERS: self._on_headers,
             frames.PRIORITY: self._on_priority,
             frames.RST_STREAM: self._on_reset,
             frames.SETTINGS: self._on_settings,
@@ -279,7 +289,9 @@ class Http2Connection:
             return len(data)
         try:
             at = 0 if self._is_begun else self._receive_preface(data)
-            return self._receive_frames(data, at) if self._is_begun else at
+            if self._is_begun:
+                return self._receive_frames(data, at)
+            return at
         except ViolationError as error:
             self._violated(error.code, error)
         except FloodError as error:
@@ -293,35 +305,52 @@ class Http2Connection:
         self.close(code, self.violation)
 
     def _receive_frames(self, data: memoryview, at: int) -> int:
-        end = len(data)
+        end, unpack = len(data), HEADER.unpack_from
         self._frames_left = FRAMES
         while (start := at + HEADER_SIZE) <= end and not self.is_closed:
             if self._frames_left <= 0:
                 self.has_more = True
                 break
-            kind, flags, number = HEADER.unpack_from(data, at)
-            size, kind = kind >> 8, kind & 0xFF
-            if size > MAX_FRAME_SIZE:
-                raise _oversized(data[at:], size)
-            if start + size > end:
+            first, flags, number = unpack(data, at)
+            if first >= _TOO_LARGE:
+                raise _oversized(data[at:], first >> 8)
+            following: int = start + (first >> 8)
+            if following > end:
                 break
-            at = start + size
+            at, kind = following, first & 0xFF
             self._frames_left -= 1
             if self._expected is not None and kind != self._expected:
-                raise DecodeError(f"a frame of type {kind}, expected type {self._expected}")
-            handle = self._on.get(kind)
-            if handle is not None:
+                raise DecodeError(self._unexpected(kind, data[start:at]))
+            if kind == HEADERS and flags == END_HEADERS and (taken := self._receive_whole(number, data, start, at)):
+                at = taken
+            elif first == WIDENING:  # clients send several with each call
+                self._widen(number & LAST_STREAM, UNSIGNED.unpack_from(data, start)[0] & MAX_WINDOW)
+            elif (handle := self._on.get(kind)) is not None:
                 handle(flags, number & LAST_STREAM, data[start:at])
             else:  # section 5.5: frames of unknown types are to be ignored
                 self._spend(1, "unknown frames")
         return at
 
+    def _unexpected(self, kind: int, payload: memoryview) -> str:
+        """What is wrong with a frame that comes where only another may come."""
+        return f"a frame of type {kind}, expected type {self._expected}"
+
+    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+        """Take a whole message at once, as most messages come: its HEADERS frame, whose header block is from `start` to
+        `at`, and the further frames right behind it. Returns where they end; 0 if anything else comes, which is then
+        taken frame by frame."""
+        raise NotImplementedError
+
+    def _widen_room(self) -> None:
+        """Let the peer send more on the connection, of whose receive window less than LEAST_ROOM is left."""
+        self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
+        self._room = MAX_WINDOW
+
     def _on_data(self, flags: int, number: int, payload: memoryview) -> None:
         size = len(payload)
         self._room -= size
-        if self._room < MAX_WINDOW // 2:
-            self._out.append(frames.window_update(0, MAX_WINDOW - self._room))
-            self._room = MAX_WINDOW
+        if self._room < LEAST_ROOM:
+            self._widen_room()
         stream = self.streams.get(number)
         if stream is None:
             self._dropped(number, "DATA", size)
@@ -350,7 +379,7 @@ class Http2Connection:
         if flags & (PADDED | PRIORITIZED):
             payload = frames.unpadded(payload, "HEADERS", flags)
         if flags & END_HEADERS:
-            self._frames_left -= len(payload) // _BYTES_PER_FRAME
+            self._frames_left -= len(payload) // BYTES_PER_FRAME
             self._headed(number, flags, payload.tobytes())
             return
         self._block = _ContinuedBlock(number, flags, self._header_limit)
@@ -365,7 +394,7 @@ class Http2Connection:
         block.add(payload)
         if flags & END_HEADERS:
             self._block = self._expected = self.block_since = None
-            self._frames_left -= len(block.data) // _BYTES_PER_FRAME
+            self._frames_left -= len(block.data) // BYTES_PER_FRAME
             self._headed(number, block.flags, bytes(block.data))
 
     def _on_priority(self, flags: int, number: int, payload: memoryview) -> None:
@@ -386,8 +415,11 @@ class Http2Connection:
         raise DecodeError("PUSH_PROMISE, which this side does not accept")
 
     def _on_window_update(self, flags: int, number: int, payload: memoryview) -> None:
-        increment = frames.number(payload, "WINDOW_UPDATE")
-        self._spend(1, "WINDOW_UPDATE frames")
+        self._widen(number, frames.number(payload, "WINDOW_UPDATE"))
+
+    def _widen(self, number: int, increment: int) -> None:
+        """The peer takes `increment` bytes more on a stream, or on the connection if `number` is 0."""
+        self._credit.spend(1, self._now, "WINDOW_UPDATE frames")
         if not number:
             self._window += increment
             if not increment or self._window > MAX_WINDOW:
@@ -396,8 +428,7 @@ class Http2Connection:
         stream = self.streams.get(number)
         if stream is None:
             self._dropped(number, "WINDOW_UPDATE")
-            return
-        if not increment:
+        elif not increment:
             self._break(stream, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
         elif stream.is_sending:  # what was sent at once was not counted
             stream.window += increment
@@ -462,7 +493,7 @@ class Http2Connection:
 
     def _answer(self, frame: bytes) -> None:
         """Queue the answer to a frame. Raises DecodeError if the peer asks for more and more, and reads none."""
-        self._out.append(frame)
+        self.queued.append(frame)
         if self.is_paused:
             self._owed += len(frame)
             if self._owed > _MOST_OWED:
@@ -476,7 +507,7 @@ class Http2Connection:
         stream.closing = None
         if stream.unsent is not None:
             stream.unsent = None
-            self._waiting.remove(stream)
+            self.waiting.remove(stream)
         self.streams.pop(stream.id, None)
 
     # Sending.
@@ -484,7 +515,7 @@ class Http2Connection:
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """Break the stream off, unless it is closed."""
         if not stream.is_closed:
-            self._out.append(frames.reset(stream.id, code))
+            self.queued.append(frames.reset(stream.id, code))
             self._close_stream(stream)
 
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
@@ -494,44 +525,43 @@ class Http2Connection:
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
-            self._out.append(frames.window_update(stream.id, due))
-
-    @property
-    def has_output(self) -> bool:
-        """Whether there is something to write, now or later."""
-        return bool(self._out or self._waiting)
+            self.queued.append(frames.window_update(stream.id, due))
 
     def data_to_send(self) -> list[Buffer]:
         """What to write now; of large data about a frame. Call it again until there is nothing, unless the peer reads
         too slowly."""
-        if self._waiting and not self.is_paused and not self.is_closed:
+        if self.waiting and not self.is_paused and not self.is_closed:
             self._write_waiting()
-        out, self._out = self._out, []
+        if self._ended_early:
+            self._stop_senders()
+        out, self.queued = self.queued, []
         return out
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether data wait for windows, or for the peer to read."""
-        return bool(self._waiting)
+    def _stop_senders(self) -> None:
+        """RFC 9113 section 8.1: after a whole reply to a request that has not ended, RST_STREAM(NO_ERROR) asks the
+        client to stop sending."""
+        for stream in self._ended_early:
+            self.reset(stream, ErrorCode.NO_ERROR)
+        self._ended_early = []
 
     @property
     def unsent_bytes(self) -> int:
         """The bytes of data that wait, of all streams together."""
-        return sum(stream.unsent.size for stream in self._waiting if stream.unsent is not None)
+        return sum(stream.unsent.size for stream in self.waiting if stream.unsent is not None)
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         stream.unsent = UnsentData(data)
         stream.moved = self._now
-        self._waiting.append(stream)
+        self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
         """A frame of each stream in turn, as far as windows and a budget go."""
         waiting, budget = 0, _LARGEST_FRAME
-        while waiting < len(self._waiting) and self._window > 0 and budget > 0:
-            stream = self._waiting.popleft()
+        while waiting < len(self.waiting) and self._window > 0 and budget > 0:
+            stream = self.waiting.popleft()
             if stream.window <= 0:
                 waiting += 1
-                self._waiting.append(stream)
+                self.waiting.append(stream)
                 continue
             waiting = 0
             budget -= self._write_frame(stream)
@@ -545,24 +575,24 @@ class Http2Connection:
         stream.window -= size
         stream.moved = self._now
         is_last = not unsent.size
-        self._out.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
-        self._out += pieces
+        self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
+        self.queued += pieces
         self._sends(size)
         if not is_last:
-            self._waiting.append(stream)
+            self.waiting.append(stream)
             return size
         stream.unsent = None
         if stream.closing is None:
             self.events.append(DataSent(stream))
         else:
             if stream.closing:
-                self._out.append(stream.closing)
+                self.queued.append(stream.closing)
             self._self_ended(stream)
         return size
 
     def _sends(self, size: int) -> None:
         """Sending data or headers earns credit."""
-        self._credit.earn(_EARNED + size / self._bytes_per_credit)
+        self._credit.earn(EARNED + size / self._bytes_per_credit)
 
 
 def _oversized(data: memoryview, size: int) -> Exception:

@@ -13,6 +13,9 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 0x1, 0x1, 0x4, 0x8, 0x20
 
+ENDS = END_HEADERS | END_STREAM
+"""The flags of a last header block in one frame, such as trailers."""
+
 MAX_FRAME_SIZE = 2**14
 """Bytes of a payload that is received: the initial value of section 6.5.2, which the gateway does not raise."""
 MAX_WINDOW = 2**31 - 1
@@ -24,6 +27,9 @@ HEADER = Struct(">LBL")
 reserved bit."""
 HEADER_SIZE = HEADER.size
 UNSIGNED = Struct(">L")
+WIDENING_SIZE = UNSIGNED.size
+WIDENING = WIDENING_SIZE << 8 | WINDOW_UPDATE
+"""The first number of the header of WINDOW_UPDATE, whose payload has so many bytes."""
 
 
 class Setting(IntEnum):

@@ -83,20 +83,17 @@ class Decoder:
     peer's dynamic table may have.
     """
 
-    __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size")
+    __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
 
     def __init__(self, limit: int, table_size: int = INITIAL_TABLE_SIZE) -> None:
         self._limit = limit
         self._allowed = table_size
         self._table_size = table_size
+        self.is_stateless = not table_size
+        """Whether no block depends on an earlier one, so that blocks can be skipped and remembered."""
         self._entries: deque[Field] = deque()
         """The dynamic table, the newest entry first."""
         self._size = 0
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether no block depends on an earlier one, so that blocks can be skipped and remembered."""
-        return not self._table_size
 
     def allow(self, table_size: int) -> None:
         """The peer has acknowledged this limit. Its next block says how large its table is from then on (section 4.2);
@@ -172,6 +169,7 @@ class Decoder:
         if size > self._allowed:
             raise DecodeError(f"a header block sets a dynamic table of {size} bytes, {self._allowed} are allowed")
         self._table_size = size
+        self.is_stateless = not size
         self._evict(0)
 
     def _add(self, field: Field) -> None:

@@ -25,14 +25,37 @@ from gateway.core.types import Buffer
 from gateway.http2 import frames
 from gateway.http2.bounds import Credit
 from gateway.http2.connection import (
+    BYTES_PER_FRAME,
+    EARNED,
+    LEAST_ROOM,
     WIDEN_CONNECTION,
     DataReceived,
     Http2Connection,
     Stream,
     StreamReset,
     ViolationError,
+    new_event,
 )
-from gateway.http2.frames import ACK, DATA, END_STREAM, LAST_STREAM, PREFACE, ErrorCode, Setting, header
+from gateway.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENDS,
+    HEADER,
+    HEADER_SIZE,
+    HEADERS,
+    LAST_STREAM,
+    MAX_FRAME_SIZE,
+    MAX_WINDOW,
+    PREFACE,
+    UNSIGNED,
+    WIDENING,
+    WIDENING_SIZE,
+    ErrorCode,
+    Setting,
+    header,
+)
 from gateway.http2.heads import Head, HeadReader, MalformedError, RequestHeads
 from gateway.http2.hpack import NO_TABLE
 
@@ -61,6 +84,14 @@ class RequestStarted(NamedTuple, Generic[Head]):
     head: Head
 
 
+class RequestReceived(NamedTuple, Generic[Head]):
+    """A whole request has come: its head, and all its data, valid until the next `receive`."""
+
+    stream: Stream
+    head: Head
+    data: memoryview
+
+
 def http1_reply(text: str) -> bytes:
     """A whole reply to a client that speaks HTTP/1, which tells it so in `text`."""
     return (
@@ -75,14 +106,16 @@ _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 class ServerConnection(Http2Connection, Generic[Head]):
     """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
 
-    Its events: RequestStarted, DataReceived, StreamReset and DataSent.
+    Its events: RequestReceived or, of a request that does not come at once, RequestStarted and DataReceived;
+    StreamReset and DataSent.
     """
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.still_running = 0
         """Requests whose streams are closed, but which still run: they count as streams. Set by the caller."""
-        self._header_frames = self._first_header_frames
+        self._preamble = NO_TABLE
+        """What comes before the connection's first header block."""
         self._is_begun = False
         self._heads = HeadReader(heads)
         self._http1_reply = http1_reply
@@ -90,8 +123,6 @@ class ServerConnection(Http2Connection, Generic[Head]):
         """The highest stream that was opened."""
         self._is_full = False
         """Whether no further stream is opened: the final GOAWAY has been sent."""
-        self._ended_early: list[Stream] = []
-        """Streams with a whole reply to a request that has not ended."""
         self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
         self._pinged = -inf
         self._ping_strikes = 0
@@ -102,7 +133,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
         begun = data[: len(PREFACE)].tobytes()
         if not PREFACE.startswith(begun):
             if begun[:1].isalpha():
-                self._out = [self._http1_reply]
+                self.queued = [self._http1_reply]
                 self.is_closed = True
                 return len(data)
             raise DecodeError("this port speaks HTTP/2, whose connections begin with a preface")
@@ -113,30 +144,76 @@ class ServerConnection(Http2Connection, Generic[Head]):
         self._spend(1, "CONTINUATION frames")
         super()._on_continuation(flags, number, payload)
 
+    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+        """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it. grpcio widens the stream's
+        window in between."""
+        begin = at + HEADER_SIZE
+        if begin > len(data) or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
+            return 0
+        first, flags, stream_of_data = HEADER.unpack_from(data, at)
+        widening = 0
+        if first == WIDENING:
+            widening, begin = begin, begin + WIDENING_SIZE + HEADER_SIZE
+            if begin > len(data) or stream_of_data != number:
+                return 0
+            first, flags, stream_of_data = HEADER.unpack_from(data, begin - HEADER_SIZE)
+        kind, size = first & 0xFF, first >> 8
+        end: int = begin + size
+        if kind != DATA or flags != END_STREAM or stream_of_data != number or end > len(data) or size > MAX_FRAME_SIZE:
+            return 0
+        self._frames_left -= (at - start) // BYTES_PER_FRAME
+        opened = self._opened(number, data[start:at].tobytes())
+        if opened is None:
+            return at
+        self._frames_left -= 1
+        stream, head = opened
+        if widening:
+            self._frames_left -= 1
+            self._widen(number, UNSIGNED.unpack_from(data, widening)[0] & MAX_WINDOW)
+            if stream.is_closed:
+                return widening + WIDENING_SIZE
+        self._room -= size
+        if self._room < LEAST_ROOM:
+            self._widen_room()
+        stream.room -= size
+        stream.is_receiving = False
+        self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+        return end
+
     def _headed(self, number: int, flags: int, block: bytes) -> None:
         if number % 2 == 0:
             raise DecodeError(f"HEADERS of stream {number}; clients open odd ones")
+        if number > self._last and not self._is_full:
+            self._open(number, flags, block)
+            return
         try:
-            if number > self._last and not self._is_full:
-                self._open(number, flags, block)
-            else:
-                self._heads.skip(block)
-                self._trailed(self.streams.get(number), flags)
+            self._heads.skip(block)
         except DecodeError as error:
             raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        self._trailed(self.streams.get(number), flags)
 
-    def _open(self, number: int, flags: int, block: bytes) -> None:
+    def _opened(self, number: int, block: bytes) -> tuple[Stream, Head] | None:
+        """A new stream and the head of its request; None if it is refused."""
         self._last = number
         try:
             head = self._heads.read(block)
+        except DecodeError as error:
+            raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
         except MalformedError:
             self._refuse(number, ErrorCode.PROTOCOL_ERROR)
-            return
+            return None
         if len(self.streams) + self.still_running >= MAX_STREAMS:
             self._refuse(number, ErrorCode.REFUSED_STREAM)
-            return
+            return None
         self._credit.earn(4.0)
         stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
+        return stream, head
+
+    def _open(self, number: int, flags: int, block: bytes) -> None:
+        opened = self._opened(number, block)
+        if opened is None:
+            return
+        stream, head = opened
         self.events.append(RequestStarted(stream, head))
         if flags & END_STREAM:
             self.events.append(DataReceived(stream, _NO_DATA, True))
@@ -189,7 +266,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
         """Reset a stream that is not even opened."""
-        self._out.append(frames.reset(number, code))
+        self.queued.append(frames.reset(number, code))
         self._count_reset()
 
     def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
@@ -209,23 +286,32 @@ class ServerConnection(Http2Connection, Generic[Head]):
         is closed."""
         if stream.is_closed:
             return
-        size = sum(map(len, data))
-        opening = self._header_frames(stream.id, head, 0, self._frame_size)
-        closing = self._header_frames(stream.id, trailers, END_STREAM, self._frame_size)
-        if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
+        if self._preamble:
+            head, self._preamble = self._preamble + head, b""
+        size, most = sum(map(len, data)), self._frame_size
+        if size <= most and size <= self._window and size <= stream.window and not self.is_paused:
             self._window -= size
-            self._out.append(b"".join((opening, header(size, DATA, 0, stream.id), *data, closing)))
+            number = stream.id
+            before = HEADER.pack(size << 8 | DATA, 0, number)
+            if len(head) <= most >= len(trailers):
+                # Most replies: a frame each for the head, the message and the trailers, written as one.
+                opening = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
+                closing = HEADER.pack(len(trailers) << 8 | HEADERS, ENDS, number)
+                self.queued.append(b"".join((opening, head, before, *data, closing, trailers)))
+            else:
+                closing = self._header_frames(stream, trailers, END_STREAM)
+                self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
             self._self_ended(stream)
             self._sends(size)
             return
-        self._out.append(opening)
+        self.queued.append(self._header_frames(stream, head, 0))
         self._wait(stream, data)
-        stream.closing = closing
+        stream.closing = self._header_frames(stream, trailers, END_STREAM)
 
     def send_head(self, stream: Stream, block: bytes) -> None:
         """Send the head of a reply whose data and trailers follow one by one."""
         if not stream.is_closed:
-            self._out.append(self._header_frames(stream.id, block, 0, self._frame_size))
+            self.queued.append(self._header_frames(stream, block, 0))
             self._sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
@@ -236,7 +322,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
             self._window -= size
             stream.window -= size
-            self._out.append(b"".join((header(size, DATA, 0, stream.id), *data)))
+            self.queued.append(b"".join((header(size, DATA, 0, stream.id), *data)))
             self._sends(size)
         else:
             self._wait(stream, data)
@@ -245,27 +331,19 @@ class ServerConnection(Http2Connection, Generic[Head]):
         """Send trailers, after what is unsent; or, where there was no head, all of a reply without data."""
         if stream.is_closed:
             return
-        closing = self._header_frames(stream.id, block, END_STREAM, self._frame_size)
+        closing = self._header_frames(stream, block, END_STREAM)
         if stream.unsent is not None:
             stream.closing = closing
             return
-        self._out.append(closing)
+        self.queued.append(closing)
         self._self_ended(stream)
         self._sends(0)
 
-    def _first_header_frames(self, stream: int, block: bytes, flags: int, size: int) -> bytes:
-        """Those of the connection's first header block, which says that there is no dynamic table."""
-        self._header_frames = frames.header_frames
-        return frames.header_frames(stream, NO_TABLE + block, flags, size)
-
-    def data_to_send(self) -> list[Buffer]:
-        """As of any connection. RFC 9113 section 8.1: after a whole reply to a request that has not ended,
-        RST_STREAM(NO_ERROR) asks the client to stop sending."""
-        if self._ended_early:
-            for stream in self._ended_early:
-                self.reset(stream, ErrorCode.NO_ERROR)
-            self._ended_early = []
-        return super().data_to_send()
+    def _header_frames(self, stream: Stream, block: bytes, flags: int) -> bytes:
+        """The frames of a header block; the connection's first one says that there is no dynamic table."""
+        if self._preamble:
+            block, self._preamble = self._preamble + block, b""
+        return frames.header_frames(stream.id, block, flags, self._frame_size)
 
     def _self_ended(self, stream: Stream) -> None:
         stream.is_sending = False
@@ -277,32 +355,39 @@ class ServerConnection(Http2Connection, Generic[Head]):
     def _sends(self, size: int) -> None:
         self._ping_strikes = 0
         self._pinged = -inf
-        super()._sends(size)
+        self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)
 
     # Ending.
 
     def begin_drain(self) -> None:
         """Ask the client to open no more streams. Streams that it opened before it knew are still served: when it
         answers a ping that follows, `refuse_new_streams` is called. If it does not, the caller has to do so."""
-        self._out.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
-        self._out.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+        self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
+        self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def refuse_new_streams(self) -> None:
         """Tell the client which stream was the last one. Streams that it opens later are dropped, and it knows."""
         if not self._is_full:
             self._is_full = True
-            self._out.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
+            self.queued.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
 
     @property
     def is_drained(self) -> bool:
         """Whether nothing is in flight, and nothing more will be."""
         return self._is_full and not self.streams and not self.still_running
 
+    def refuse(self, text: str) -> None:
+        """End a connection that is not served from its start, with GOAWAY alone. After SETTINGS gRPC's clients would
+        take it for one that was ready, forget for how long they had to wait before they connect again, and connect
+        again at once, thousands of times a second; so they take it for one that failed."""
+        self.queued.clear()
+        self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
+
     def close(self, code: ErrorCode, text: str = "") -> None:
         """End the connection with what has been queued and GOAWAY. Streams that are not over end with it."""
         if not self.is_closed:
             self.is_closed = True
-            self._out.append(frames.go_away(code, self._last, text))
+            self.queued.append(frames.go_away(code, self._last, text))
 
 
 def _opening(header_limit: int) -> bytes:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import HEADER, HEADER_SIZE
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import RequestStarted, ServerConnection
+from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection
 from tests.http2 import by_hand as http2
 
 ECHO = b"/toy.Toy/Echo"
@@ -67,6 +67,10 @@ class Conversation:
             event = self.http2.events.popleft()
             number = event.stream.id
             match event:
+                case RequestReceived(stream, path, data):
+                    self.streams[number] = stream
+                    self.said.append(f"{number} begun {path.decode('latin-1')}")
+                    said = f"{number} {data.tobytes()!r} end"
                 case RequestStarted(stream, path):
                     self.streams[number] = stream
                     said = f"{number} begun {path.decode('latin-1')}"

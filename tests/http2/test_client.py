@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersReceived, SettingsReceived
+from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersReceived, ReplyReceived, SettingsReceived
 from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import ErrorCode
+from gateway.http2.heads import RequestHeads
+from gateway.http2.server import ServerConnection
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, frame
 from tests.http2.conversation import cut
@@ -37,7 +39,7 @@ class Conversation:
             while True:
                 taken = self.http2.receive(memoryview(self._rest), 0.0)
                 while self.http2.events:
-                    self.heard.append(in_words(self.http2.events.popleft()))
+                    self.heard += in_words(self.http2.events.popleft())
                 self._rest = self._rest[taken:]
                 if not self.http2.has_more or self.http2.is_closed:
                     break
@@ -50,18 +52,20 @@ class Conversation:
         return list(cut(written))
 
 
-def in_words(event: Event) -> str:
+def in_words(event: Event) -> list[str]:
     match event:
+        case ReplyReceived(stream, _, data, _):
+            return [f"{stream.id} head", f"{stream.id} {data.tobytes()!r}", f"{stream.id} trailers"]
         case HeadersReceived(stream, _, ends):
-            return f"{stream.id} {'trailers' if ends else 'head'}"
+            return [f"{stream.id} {'trailers' if ends else 'head'}"]
         case DataReceived(stream, data, _):
-            return f"{stream.id} {data.tobytes()!r}"
+            return [f"{stream.id} {data.tobytes()!r}"]
         case StreamReset(stream, code):
-            return f"{stream.id} reset {code}"
+            return [f"{stream.id} reset {code}"]
         case SettingsReceived(more_streams):
-            return f"settings {more_streams}"
+            return [f"settings {more_streams}"]
         case GoneAway(code, refused):
-            return f"gone {code} {[stream.id for stream in refused]}"
+            return [f"gone {code} {[stream.id for stream in refused]}"]
     raise AssertionError(event)
 
 
@@ -96,13 +100,44 @@ def test_a_reply_is_understood_however_it_is_cut(cuts: list[int]) -> None:
     assert not conversation.http2.streams
 
 
+PIECES = [
+    frame(HEADERS, END_HEADERS, 1, b"\x88"),
+    frame(HEADERS, END_HEADERS, 3, b"\x88"),
+    frame(HEADERS, END_HEADERS, 2**31 + 1, b"\x88"),
+    frame(HEADERS, END_HEADERS | 0x8, 1, b"\0\x88"),
+    http2.data(b"reply"),
+    http2.data(b"reply", stream=3),
+    http2.data(b"reply", end=True),
+    frame(DATA, 0x8, 1, b"\x03" + bytes(9)),
+    frame(DATA, 0, 1, b""),
+    frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x88"),
+    frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x88"),
+    http2.window_update(1, 5),
+    http2.reset(8),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8), st.booleans())
+def test_frames_in_one_piece_mean_what_they_mean_one_by_one(pieces: list[bytes], is_sent: bool) -> None:
+    together, apart = (asked(b"question" if is_sent else bytes(100_000)) for _ in range(2))
+    for conversation in (together, apart):
+        conversation.http2.request(HEAD, (b"another",))
+        conversation.frames()
+    together.server(b"".join(pieces))
+    apart.server(*(bytes([octet]) for octet in b"".join(pieces)))
+    assert together.heard == apart.heard
+    assert together.frames() == apart.frames()
+    assert together.http2.violation == apart.http2.violation
+    assert together.http2.streams.keys() == apart.http2.streams.keys()
+
+
 def test_a_reply_before_the_request_is_complete_ends_the_sending() -> None:
     conversation = asked(bytes(100_000))
     conversation.frames()
     conversation.server(REPLY)
     assert conversation.heard == HEARD
     assert conversation.frames() == [(RST_STREAM, 0, 1, bytes(4))]
-    assert not conversation.http2.is_waiting
+    assert not conversation.http2.waiting
 
 
 def test_windows_of_what_was_sent_at_once_may_be_widened_beyond_the_largest() -> None:
@@ -133,7 +168,7 @@ def test_more_streams_are_told_as_such() -> None:
     conversation = Conversation()
     for most, has_room in ((1, True), (0, False), (2, True)):
         conversation.server(http2.settings(MAX_CONCURRENT_STREAMS=most))
-        assert conversation.http2.has_room == has_room
+        assert (len(conversation.http2.streams) < conversation.http2.most_streams) == has_room
     assert conversation.heard == ["settings False", "settings False", "settings True"]
 
 
@@ -152,6 +187,26 @@ def test_a_server_that_breaks_a_rule_is_left(octets: bytes, violation: str) -> N
     assert conversation.http2.violation == violation
     *_, last = conversation.frames()
     assert last == (GOAWAY, 0, 0, bytes(7) + bytes([ErrorCode.PROTOCOL_ERROR]))
+
+
+def test_a_server_that_refuses_the_connection_is_left_and_says_why() -> None:
+    server: ServerConnection[str] = ServerConnection(RequestHeads(1000, lambda fields, by_name: "", ""))
+    server.refuse("no\tmore \x1b[31mcalls")
+    (go_away,) = server.data_to_send()
+    calm = "ENHANCE_YOUR_CALM"
+    for octets, violation in (
+        (bytes(go_away), f"the server refused it by GOAWAY({calm}): nomore [31mcalls"),
+        (frame(GOAWAY, 0, 0, bytes(7) + b"\x0b"), f"the server refused it by GOAWAY({calm})"),
+        (
+            frame(GOAWAY, 0, 0, bytes(7) + b"\x0b" + b"x" * 9000),
+            f"the server refused it by GOAWAY({calm}): {'x' * 200}",
+        ),
+        (frame(GOAWAY, 0, 0, bytes(7)), "a frame of type 7, expected type 4"),
+        (frame(PING, 0, 0, bytes(8)), "a frame of type 6, expected type 4"),
+    ):
+        client = ClientConnection(10_000)
+        client.receive(memoryview(octets), 0.0)
+        assert (client.violation, client.is_closed) == (violation, True)
 
 
 def test_a_server_that_asks_and_does_not_read_is_left() -> None:

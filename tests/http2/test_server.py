@@ -70,6 +70,10 @@ GOOD = {
         frame(0x42, 0xFF, 7, b"what") + frame(PRIORITY, 0, 9, bytes(5)) + frame(PING, 0, 0, bytes(8)) + ACK + request(),
         ["1 begun /toy.Toy/Echo", "1 b'\\x00\\x00\\x00\\x00\\x01x' end"],
     ),
+    "a window widened in between": (
+        http2.head(*fields()) + http2.window_update(1, 5) + http2.data(b"x", end=True),
+        ["1 begun /toy.Toy/Echo", "1 b'\\x00\\x00\\x00\\x00\\x01x' end"],
+    ),
     "a path that is not UTF-8": (http2.head(*fields(b"/\xff\xfe")), ["1 begun /\xff\xfe"]),
     "more metadata than the limit": (
         frame(HEADERS, 0, 1, b"\x20" + http2.block(*fields(), *([(b"x", bytes(200))] * 60))[:10_000])
@@ -99,6 +103,44 @@ def test_any_cuts_mean_the_same(cuts: list[int]) -> None:
     conversation = Conversation(opened=False)
     conversation.client(*(whole[start:end] for start, end in zip([0, *ends], ends, strict=False)))
     assert [each.split(" ")[:2] for each in conversation.said][::2] == [["1", "begun"], ["3", "begun"]]
+
+
+PIECES = [
+    http2.head(*fields()),
+    http2.head(*fields(), stream=3),
+    http2.head(*fields(), stream=2),
+    http2.head(*fields(), stream=5, end=True),
+    http2.head(*fields(ECHO, (b"X-Up", b"1"))),
+    frame(HEADERS, END_HEADERS, 1, b"\xfe"),
+    frame(HEADERS, END_HEADERS | 0x8, 1, b"\x02" + http2.block(*fields()) + bytes(2)),
+    frame(HEADERS, END_HEADERS, 2**31 + 3, http2.block(*fields())),
+    http2.data(b"x", end=True),
+    http2.data(b"x", end=True, stream=3),
+    http2.head(*fields(), stream=2) + http2.data(b"x", end=True, stream=2),
+    frame(HEADERS, END_HEADERS, 2**31 + 3, http2.block(*fields())) + frame(DATA, END_STREAM, 2**31 + 3, MESSAGE),
+    http2.data(b"x"),
+    frame(DATA, END_STREAM | 0x8, 1, b"\x03" + MESSAGE + bytes(3)),
+    frame(DATA, END_STREAM, 1, b""),
+    http2.window_update(1, 5),
+    http2.window_update(1, 0),
+    http2.window_update(0, 5),
+    http2.window_update(3, 2**31 - 1),
+    frame(WINDOW_UPDATE, 0, 1, bytes(3)),
+    http2.reset(8),
+    frame(PING, 0, 0, bytes(8)),
+]
+"""Frames that make whole requests in one order, and mistakes in others."""
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_frames_in_one_piece_mean_what_they_mean_one_by_one(pieces: list[bytes]) -> None:
+    together, apart = Conversation(), Conversation()
+    together.client(b"".join(pieces))
+    apart.client(*(bytes([octet]) for octet in b"".join(pieces)))
+    assert together.said == apart.said
+    assert together.frames() == apart.frames()
+    assert together.http2.violation == apart.http2.violation
+    assert together.http2.streams.keys() == apart.http2.streams.keys()
 
 
 # What costs a stream alone, and the code of its reset.
@@ -291,6 +333,18 @@ def test_the_first_block_says_that_there_is_no_table_as_clients_with_a_smaller_o
     told = [(b":status", b"200"), http2.CONTENT_TYPE, (b"grpc-status", b"0")]
     assert [field for fields in found for field in fields] == told * 2
     assert [block.startswith(NO_TABLE) for block in blocks] == [True, *[False] * (len(blocks) - 1)]
+
+
+def test_long_trailers_of_a_reply_go_on_in_further_frames() -> None:
+    conversation = Conversation()
+    conversation.client(request())
+    long = TRAILERS * 2000
+    conversation.http2.respond(conversation.streams[1], HEAD, (b"re", b"ply"), long)
+    first, data, *blocks = conversation.frames()
+    assert first == (HEADERS, END_HEADERS, 1, NO_TABLE + HEAD)
+    assert data == (DATA, 0, 1, b"reply")
+    assert [each[:3] for each in blocks] == [(HEADERS, END_STREAM, 1), (CONTINUATION, END_HEADERS, 1)]
+    assert b"".join(payload for *_, payload in blocks) == long
 
 
 def test_a_reply_before_the_end_of_the_request_asks_the_client_to_stop() -> None:

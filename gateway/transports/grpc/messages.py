@@ -98,6 +98,15 @@ class MessageReader:
         return Compressed(message) if self._is_compressed else message
 
 
+def only_message(data: memoryview, limit: int) -> bytes | None:
+    """The message in `data`, if they are one whole message, neither compressed nor of more than `limit` bytes; None if
+    they are anything else, also where they are wrong."""
+    if len(data) < PREFIX_SIZE:
+        return None
+    flag, size = PREFIX.unpack_from(data)
+    return data[PREFIX_SIZE:].tobytes() if not flag and size == len(data) - PREFIX_SIZE <= limit else None
+
+
 def announced_size(data: memoryview) -> int | None:
     """The size of the message that begins with `data`; None if its prefix is not complete."""
     return PREFIX.unpack_from(data)[1] if len(data) >= PREFIX_SIZE else None
@@ -105,4 +114,6 @@ def announced_size(data: memoryview) -> int | None:
 
 def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """The message of `parts`, its prefix before them."""
+    if len(parts) == 1 and type(parts[0]) is bytes:
+        return PREFIX.pack(0, len(parts[0])), parts[0]
     return (PREFIX.pack(0, sum(map(len, parts))), *parts)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import MutableSequence
 
 from gateway.core.deadlines import Deadline
 from gateway.core.errors import DecodeError, GatewayError, TransportError
@@ -12,7 +13,7 @@ from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head
-from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, only_message
 
 
 class ClientCall:
@@ -39,7 +40,8 @@ class ClientCall:
         """Set when the call begins."""
         self.encoding = b""
         """The encoding of the replies that are compressed."""
-        self.replies: deque[Received] = deque()
+        # Most calls have no reply here, and an empty deque takes as long to make as the rest of the call.
+        self.replies: MutableSequence[Received] = deque() if streamed else []
         self.held = 0
         """Bytes of replies that wait to be pulled."""
         self.end: Head | None = None
@@ -50,16 +52,18 @@ class ClientCall:
         """What ends a streamed call then. Whoever waits for another call gives it up."""
         self._limits = limits
         self.is_streamed = streamed
-        self._reader = MessageReader(limits.message)
+        self._reader: MessageReader | None = None
+        """None until data come that are not a whole reply."""
         self._has_head = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[Message | None] | None = None
 
     # For who waits.
 
-    def news(self) -> "asyncio.Future[None]":
-        """Done when the call has ended; for a streamed call also when there is a reply to pull."""
-        self._waiter = waiter = asyncio.get_running_loop().create_future()
-        if self.is_over or (self.is_streamed and self.replies):
+    def news(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Message | None]":
+        """Done when the call has ended; for a streamed call also when there is a reply to pull. Its result is the whole
+        reply, if `replied` has taken one; else None, and `pull` and `result` tell."""
+        self._waiter = waiter = loop.create_future()
+        if self.end is not None or self.error is not None or (self.is_streamed and self.replies):
             waiter.set_result(None)
         return waiter
 
@@ -67,7 +71,8 @@ class ClientCall:
         """The next reply, if there is one."""
         if not self.replies:
             return None
-        reply = self.replies.popleft()
+        reply = self.replies[0]
+        del self.replies[0]
         self.held -= PREFIX_SIZE + len(reply)
         return reply
 
@@ -96,7 +101,24 @@ class ClientCall:
             raise failures.no_message()
         return reply(self.end.metadata, () if body is None else (body,))
 
-    # For the connection. All but `fail` raise TransportError for what no reply may be.
+    # For the connection. All but `replied` and `fail` raise TransportError for what no reply may be.
+
+    def replied(self, head: bytes, data: memoryview, trailers: bytes) -> bool:
+        """Take a whole reply, if it is what most replies are: one message, not compressed, and the status 0, for a call
+        that is not streamed and is waited for. Returns whether it is; nothing was taken if not."""
+        waiter = self._waiter
+        if self.is_streamed or self._has_head or waiter is None:
+            return False
+        end = response_heads.plain_end(head, trailers, self._limits.headers)
+        if end is None:
+            return False
+        message = only_message(data, self._limits.message)
+        if message is None:
+            return False
+        self.end = end
+        if not waiter.done():  # it is not counted in memory: one frame holds fewer than MIN_COUNTED bytes
+            waiter.set_result(reply(end.metadata, (message,)))
+        return True
 
     def headed(self, block: bytes, *, ends: bool) -> None:
         """A header block has come."""
@@ -121,6 +143,8 @@ class ClientCall:
         """Data have come. Returns whether they complete a message."""
         if not self._has_head:
             raise failures.malformed("reply begins without a head")
+        if self._reader is None:
+            self._reader = MessageReader(self._limits.message)
         try:
             replies = self._reader.read(data)
         except DecodeError as error:
@@ -145,7 +169,7 @@ class ClientCall:
             if not self._has_head:
                 _check_carrier(head)
             raise failures.malformed("reply ended without a status")
-        if head.status == 0 and not self._reader.is_between:
+        if head.status == 0 and self._reader is not None and not self._reader.is_between:
             raise failures.malformed("reply ended within a message")
         self.end = head
         self._wake()

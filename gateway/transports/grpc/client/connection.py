@@ -22,8 +22,15 @@ from gateway.core.deadlines import deadlines
 from gateway.core.errors import Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
-from gateway.http2.bounds import SHORT_TURN, SMALL_DATA, TURN
-from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersReceived, SettingsReceived
+from gateway.http2.bounds import SHORT_TURN, SMALL_DATA, TOGETHER, TURN
+from gateway.http2.client import (
+    ClientConnection,
+    Event,
+    GoneAway,
+    HeadersReceived,
+    ReplyReceived,
+    SettingsReceived,
+)
 from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
@@ -42,10 +49,6 @@ _STUCK = 2**20
 up before a server that does not read."""
 
 
-_TOGETHER = 16
-"""Calls that are written at once. One write to a socket takes as long as a tenth of all that a small call costs."""
-
-
 class ConnectionObserver(typing.Protocol):
     """Whom a GrpcClientConnection tells what became of it."""
 
@@ -61,18 +64,18 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def __init__(self, place: Address, limits: Limits, timeouts: EndpointTimeouts, owner: ConnectionObserver) -> None:
         self.place = place
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._timeouts = timeouts
         self._owner = owner
         self._transport: asyncio.Transport
-        self._http2 = ClientConnection(limits.headers, self._loop.time())
+        self._http2 = ClientConnection(limits.headers, self.loop.time())
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._taken = 0
         """Where the bytes begin that had no turn yet, or are an incomplete frame."""
         self._filled = 0
         """Where they end."""
-        self._alarm = Alarm(self._loop, self._expire)
-        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self._alarm = Alarm(self.loop, self._expire)
+        self.ready: asyncio.Future[None] = self.loop.create_future()
         self._is_yielding = False
         self._unwritten = 0
         """Calls that have begun and wait to be written together."""
@@ -80,6 +83,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         """Whether it begins no more calls."""
         self._is_pinged = False
         self._on: Mapping[type[Event], Callable[[Any], None]] = {
+            ReplyReceived: self._on_reply,
             DataReceived: self._on_data,
             HeadersReceived: self._on_headers,
             StreamReset: self._on_reset,
@@ -93,7 +97,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def has_room(self) -> bool:
         """Whether the server takes a further call now."""
         http2 = self._http2
-        if not http2.has_room or self.is_retired:
+        if len(http2.streams) >= http2.most_streams or self.is_retired:
             return False
         return not http2.is_paused or self._transport.get_write_buffer_size() <= _STUCK
 
@@ -188,7 +192,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     def _work(self, seconds: float) -> None:
         """Take the frames that have come, for so long; then let others go on."""
-        http2, now, begun = self._http2, self._loop.time(), perf_counter()
+        http2, now, begun = self._http2, self.loop.time(), perf_counter()
         events = http2.events
         while True:
             self._taken += http2.receive(self._scratch[self._taken : self._filled], now)
@@ -210,7 +214,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._alarm.set(self._timeouts.silence)
         if seconds == inf:  # it is closed: nothing can be written
             return
-        if http2.has_output:
+        if http2.queued or http2.waiting:
             self._flush()
         if http2.has_more or perf_counter() - begun > SHORT_TURN:
             self._yield()
@@ -225,7 +229,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         if not self._is_yielding:
             self._is_yielding = True
             self._transport.pause_reading()
-            self._loop.call_soon(self._take_turn)
+            self.loop.call_soon(self._take_turn)
 
     def _take_turn(self) -> None:
         self._is_yielding = False
@@ -244,20 +248,32 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 transport.write(pieces[0])
             else:
                 transport.writelines(pieces)
-            if not http2.is_waiting:
+            if not http2.waiting:
                 return
 
     def _flush_together(self) -> None:
-        """Write a call together with those that begin before the loop's next turn, at most _TOGETHER at once."""
+        """Write a call together with those that begin before the loop's next turn, at most TOGETHER at once."""
         self._unwritten += 1
-        if self._unwritten >= _TOGETHER or self._http2.is_paused:
+        if self._unwritten >= TOGETHER or self._http2.is_paused:
             self._flush()
         elif self._unwritten == 1:
-            self._loop.call_soon(self._flush_unwritten)
+            self.loop.call_soon(self._flush_unwritten)
 
     def _flush_unwritten(self) -> None:
         if self._unwritten and not self._http2.is_closed:
             self._flush()
+
+    def _on_reply(self, event: ReplyReceived) -> None:
+        stream, head, data, trailers = event
+        call: ClientCall | None = stream.handler
+        if call is None:
+            return
+        if call.replied(head, data, trailers):
+            self._end(call)
+            return
+        self._on_headers(HeadersReceived(stream, head, False))
+        self._on_data(DataReceived(stream, data, False))
+        self._on_headers(HeadersReceived(stream, trailers, True))
 
     def _on_data(self, event: DataReceived) -> None:
         stream = event.stream
@@ -283,7 +299,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._give_up(call, error)
             return
         if call.end is not None:
-            if call.end.status and call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self._loop.time()):
+            if call.end.status and call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self.loop.time()):
                 call.fail(deadline_passed(sent=True))  # the server was only the first to notice
             self._end(call)
 

@@ -1,6 +1,5 @@
 """Exchanges messages with one gRPC endpoint, or with all the addresses that its name stands for."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 
@@ -73,9 +72,12 @@ class GrpcConnector:
         call = ClientCall(self._limits, streamed=False)
         self._begin(call, connection, message)
         try:
-            await call.news()
+            whole = await call.news(connection.loop)
         finally:
-            connection.give_up(call)
+            if call.stream.handler is not None:
+                connection.give_up(call)
+        if whole is not None:
+            return whole
         body = call.pull()
         if isinstance(body, Compressed):
             body = await inflate(body, call.encoding, self._limits)
@@ -96,7 +98,7 @@ class GrpcConnector:
                 reply = call.pull()
                 connection.pulled(call)
                 if reply is None:
-                    await call.news()
+                    await call.news(connection.loop)
                 else:
                     yield Message(parts=(await self._inflated(reply, call),))
         finally:
@@ -112,7 +114,7 @@ class GrpcConnector:
     def _begin(self, call: ClientCall, connection: GrpcClientConnection, message: Message) -> None:
         timeout = None
         if message.deadline is not None:
-            left = message.deadline - asyncio.get_running_loop().time()
+            left = message.deadline - connection.loop.time()
             if left <= 0:
                 raise deadline_passed(sent=False)
             timeout = left + _GRACE

@@ -10,6 +10,7 @@ from gateway.core.frozen import frozen
 from gateway.core.types import NO_HEADERS, Headers
 from gateway.http2 import hpack
 from gateway.http2.heads import ByName, check_response
+from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.grpc.metadata import unarmoured
 
 _REMEMBERED = 1024
@@ -59,6 +60,20 @@ def _read(block: bytes, limit: int) -> Head:
 
 # Most replies of a method have the same heads and trailers.
 _recall = lru_cache(256)(_read)
+
+
+@lru_cache(256)
+def plain_end(head: bytes, trailers: bytes, limit: int) -> Head | None:
+    """The Head of `trailers`, if they say that a call succeeded and `head` is that of a gRPC server's reply; None if
+    they are anything else, which has to be read one by one."""
+    if max(len(head), len(trailers)) > min(_REMEMBERED, limit):
+        return None
+    try:
+        begin, end = read(head, limit), read(trailers, limit)
+    except (DecodeError, HeadersTooLargeError):
+        return None
+    is_grpc = begin.http_status == 200 and begin.content_type.startswith(b"application/grpc")
+    return end if is_grpc and end.status == 0 and not end.http_status else None
 
 
 def _http_status(by_name: ByName) -> int:

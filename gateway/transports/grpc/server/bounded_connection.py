@@ -8,6 +8,7 @@ import math
 
 from gateway.core.errors import Reason, refusal
 from gateway.http2.connection import DataReceived, Stream
+from gateway.http2.server import RequestReceived, RequestStarted
 from gateway.transports.grpc.messages import announced_size
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.grpc.server.connection import Event, GrpcServerConnection, Site
@@ -58,7 +59,19 @@ class BoundedConnection(GrpcServerConnection):
             self.end_calls(refusal(Reason.NOT_READY, text))
 
     def _on(self, event: Event) -> None:
-        if self._shedding is not None and self._shedding.level and type(event) is DataReceived:
+        if self._shedding is None or not self._shedding.level:
+            super()._on(event)
+        elif type(event) is RequestReceived:
+            super()._on(RequestStarted(event.stream, event.head))
+            self._on_data(DataReceived(event.stream, event.data, True))
+        elif type(event) is DataReceived:
+            self._on_data(event)
+        else:
+            super()._on(event)
+
+    def _on_data(self, event: DataReceived) -> None:
+        """As of any connection, while load is shed."""
+        if self._shedding is not None:
             call: ServerCall | None = event.stream.handler
             if call is not None and call.may_be_shed:
                 error = self._shedding.refusal(announced_size(event.data))

@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
+from gateway.core.deadlines import Deadlines, Ring
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.record import GIVEN_UP, Record
-from gateway.core.tasks import spawn
+from gateway.core.tasks import keep
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message, bytes_of
 from gateway.http2.bounds import SMALL_DATA
@@ -24,7 +25,7 @@ from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
 from gateway.http2.server import WINDOW, ServerConnection
 from gateway.transports.grpc.inflating import Compressed, inflated
-from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed
+from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
 from gateway.transports.memory import Memory
@@ -61,6 +62,9 @@ class CallConnection(typing.Protocol):
     http2: ServerConnection[RequestHead]
     limits: Limits
     memory: Memory
+    loop: asyncio.AbstractEventLoop
+    deadlines: Deadlines
+    """Those of the loop."""
     peer: str
     identity: str
     is_stopping: bool
@@ -68,6 +72,9 @@ class CallConnection(typing.Protocol):
 
     def flush(self) -> None:
         """Write what is queued."""
+
+    def flush_together(self) -> None:
+        """Write a reply together with those that are ready before the loop's next turn."""
 
     def admits(self, call: "ServerCall", size: int) -> bool:
         """Whether so many more bytes of a large message may arrive now. If not, `call.grant` is called when so."""
@@ -79,17 +86,12 @@ class CallConnection(typing.Protocol):
         """A cancelled request, whose stream was closed already, has stopped running."""
 
 
-def call(owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> "ServerCall":
-    """The call that `stream` carries."""
-    return (UnaryCall if method.stream is None else StreamCall)(owner, stream, method, head)
-
-
 class ServerCall:
     """What all calls have in common."""
 
     __slots__ = (
-        "_deadline", "_head", "_is_admitted", "_method", "_owner", "_reader", "_record", "_stream", "_task",
-        "_timer", "arrived_bytes", "arriving_since",
+        "_body", "_deadline", "_head", "_is_admitted", "_method", "_owner", "_read_so_far", "_record", "_stream",
+        "_task", "_unstarted", "arrived_bytes", "arriving_since", "group", "when",
     )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
@@ -97,9 +99,13 @@ class ServerCall:
         self._stream = stream
         self._method = method
         self._head = head
-        self._reader = MessageReader(owner.limits.message, owner.memory)
+        self._read_so_far: MessageReader | None = None
+        """None until data come that are not a whole request."""
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        # The next two are of unary calls: most calls are, and a constructor of their own would take as long as this.
+        self._body: Received | None = None
+        self._unstarted: Any = None
+        """What the task will wait for, until it has started."""
         self._deadline: float | None = None
         self._is_admitted = False
         self._record: Record | None = None
@@ -108,11 +114,18 @@ class ServerCall:
         """When the message that is arriving began, or was last allowed to go on."""
         self.arrived_bytes = 0
         """Bytes of it that have arrived since then."""
+        self.group: set[Ring]
+        self.when: float
+        """Where it waits for the end of its time, and when that is; set if it has a deadline."""
         if head.timeout is not None:
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.time() + head.timeout
-            grace = _GRACE if method.stream is None else 0.0
-            self._timer = loop.call_at(self._deadline + grace, self._expire)
+            self._deadline = self.when = stream.heard + head.timeout
+            owner.deadlines.join(self)
+
+    @property
+    def _reader(self) -> MessageReader:
+        if self._read_so_far is None:
+            self._read_so_far = MessageReader(self._owner.limits.message, self._owner.memory)
+        return self._read_so_far
 
     @property
     def path(self) -> bytes:
@@ -138,6 +151,10 @@ class ServerCall:
         """Whether it may be refused because the process is overloaded: nothing of it has arrived but its head, and it
         is not for one of gRPC's own services, such as health."""
         return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
+
+    def received_whole(self, data: memoryview) -> None:
+        """Take all bytes of the request at once; as `received`."""
+        self.received(data, ends=True)
 
     def received(self, data: memoryview, *, ends: bool) -> None:
         """Take bytes of the request, which are valid only during this call. `ends`: no more follow."""
@@ -186,7 +203,7 @@ class ServerCall:
         """End the call with an error of the listener's own."""
         task, self._task = self._task, None
         if self._record is None and self._method.record is not None:
-            self._message(b"")
+            self._message(b"", self._stream.heard)
         if self._record is not None:
             self._record.failed(error)
         self._end(refused(error))
@@ -202,6 +219,7 @@ class ServerCall:
 
     def _stop(self, task: "asyncio.Task[None] | None") -> None:
         if task is not None:
+            keep(task)
             self._owner.http2.still_running += 1
             task.add_done_callback(self._owner.ended)
             task.cancel()
@@ -219,8 +237,8 @@ class ServerCall:
         """Bytes that arrived and were not handed on yet."""
         return 0
 
-    def _message(self, body: Buffer) -> Message:
-        name, owner, now = self._method.name, self._owner, asyncio.get_running_loop().time()
+    def _message(self, body: Buffer, now: float) -> Message:
+        name, owner = self._method.name, self._owner
         # By position: keyword arguments would take twice as long.
         message = Message(
             name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline, owner.identity
@@ -270,8 +288,12 @@ class ServerCall:
     def _has_head(self) -> bool:
         return False
 
-    def _expire(self) -> None:
-        self._timer = None
+    def ring(self) -> None:
+        """The deadline has passed. A unary call has some time more."""
+        if self.when == self._deadline and self._method.stream is None:
+            self.when += _GRACE
+            self._owner.deadlines.join(self)
+            return
         self.fail(deadline_passed())
 
     def _let_others(self) -> None:
@@ -279,29 +301,24 @@ class ServerCall:
         self._owner.release(self)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = spawn(work)
+        # The stream holds the call, and the call its task, until one of them is over: `_stop` keeps it longer.
+        # Tasks of the loop's `create_task` get names with numbers, which take as long as a third of the task.
+        self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:
         """Drop all references. The unsent rest of a whole reply is sent without the call."""
         self._stream.handler = None
         self._task = None
-        if self._reader.missing:
+        if self._read_so_far is not None and self._read_so_far.missing:
             self._let_others()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._deadline is not None:
+            self.group.discard(self)
 
 
 class UnaryCall(ServerCall):
     """One request and one reply. It is answered at once where the exchange can, otherwise in a task."""
 
-    __slots__ = ("_body", "_unstarted")
-
-    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
-        super().__init__(owner, stream, method, head)
-        self._body: Received | None = None
-        self._unstarted: Any = None
-        """What the task will wait for, until it has started."""
+    __slots__ = ()
 
     @property
     def is_arriving(self) -> bool:
@@ -313,6 +330,14 @@ class UnaryCall(ServerCall):
         if asyncio.iscoroutine(unstarted):
             unstarted.close()
         super()._stop(task)
+
+    def received_whole(self, data: memoryview) -> None:
+        message = only_message(data, self._owner.limits.message)
+        if message is None:
+            self.received(data, ends=True)
+        else:
+            self.arrived_bytes = len(data)
+            self._answer(message)  # not counted in memory: one frame holds fewer than MIN_COUNTED bytes
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         if len(messages) + (self._body is not None) > 1:
@@ -332,7 +357,7 @@ class UnaryCall(ServerCall):
     def _answer(self, body: Buffer) -> None:
         assert self._method.answer is not None
         try:
-            reply = self._method.answer(self._message(body))
+            reply = self._method.answer(self._message(body, self._stream.heard))
         except Exception as error:
             reply = self._refuse(error)
         if isinstance(reply, Message):
@@ -375,7 +400,7 @@ class UnaryCall(ServerCall):
             trailers += self._end_record(self._record, reply)
         self._owner.http2.respond(self._stream, replies.HEAD, framed(reply.parts), trailers)
         self._over()
-        self._owner.flush()
+        self._owner.flush_together()
 
 
 class StreamCall(ServerCall):
@@ -461,14 +486,14 @@ class StreamCall(ServerCall):
             yield await self._pulled()
 
     async def _pulled(self) -> Message:
-        body = self._queue.popleft()
+        body, now = self._queue.popleft(), self._owner.loop.time()
         self._held_bytes -= PREFIX_SIZE + len(body)
         self.grant()
         self._owner.flush()
         if not isinstance(body, Compressed):
-            return self._message(body)
+            return self._message(body, now)
         try:
-            return self._message(await self._inflated(body))
+            return self._message(await self._inflated(body), now)
         except GatewayError as error:
             raise _RefusedError(error) from None
 

@@ -14,19 +14,28 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TypeAlias
 
+from gateway.core.deadlines import deadlines
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.record import Record
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
-from gateway.http2.bounds import SHORT_TURN, TURN
+from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import RequestStarted, ServerConnection, http1_reply
-from gateway.transports.grpc.server import calls, replies
-from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, UnaryCall, refused, stopping
+from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection, http1_reply
+from gateway.transports.grpc.server import replies
+from gateway.transports.grpc.server.calls import (
+    Method,
+    ServerCall,
+    StartRecord,
+    StreamCall,
+    UnaryCall,
+    refused,
+    stopping,
+)
 from gateway.transports.grpc.server.heads import RequestFault, RequestHead
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.timeouts import Timeouts
@@ -40,7 +49,7 @@ beyond the window that each stream has."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
-Event: TypeAlias = RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
+Event: TypeAlias = RequestReceived[RequestHead] | RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _ANSWERING, _CLOSED, _LINGERING = Phase.IDLE, Phase.HEAD, Phase.ANSWERING, Phase.CLOSED, Phase.LINGERING
@@ -68,6 +77,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._site = site
+        self.loop, self.deadlines = self._loop, deadlines()
         self.limits: Limits = site.limits
         self.peer = self.identity = ""
         self.is_draining = False
@@ -80,6 +90,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_working = False
         self._is_yielding = False
         self._is_watching = False
+        self._unwritten = 0
+        """Replies that are ready and wait to be written together."""
         self._backlog: int | None = None
         """Bytes that the client had not read at the last look; None while there are few."""
         self._stuck_since = 0.0
@@ -160,19 +172,22 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _work(self, data: memoryview) -> None:
         """Take the frames in `data`, for at most a turn."""
-        http2, now, at = self.http2, self._loop.time(), 0
-        begun = perf_counter()
+        http2, now, begun = self.http2, self.loop.time(), perf_counter()
+        events = http2.events
         self._is_working = True
+        at = http2.receive(data, now)
         while True:
-            at += http2.receive(data[at:], now)
-            while http2.events:
-                self._on(http2.events.popleft())
+            while events:
+                self._on(events.popleft())
             if not http2.has_more or http2.is_closed or perf_counter() - begun > TURN:
                 break
+            at += http2.receive(data[at:], now)
         self._is_working = False
-        self._rest = b"" if http2.is_closed else data[at:].tobytes()
-        self._advance_phase()
-        self.flush()
+        self._rest = b"" if http2.is_closed or at == len(data) else data[at:].tobytes()
+        if self._phase is not _ANSWERING or self.is_draining or http2.block_since is not None:
+            self._advance_phase()
+        if http2.queued or http2.waiting or http2.is_closed or self.is_draining or self._counted:
+            self.flush()
         if not http2.is_closed and (http2.has_more or perf_counter() - begun > SHORT_TURN):
             self._yield()
 
@@ -196,12 +211,13 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._is_working or self._phase is _CLOSED:
             return
         http2, transport = self.http2, self._transport
+        self._unwritten = 0
         while pieces := http2.data_to_send():
             if len(pieces) == 1:
                 transport.write(pieces[0])
             else:
                 transport.writelines(pieces)
-            if not http2.is_waiting:
+            if not http2.waiting:
                 break
         while http2.events:  # DataSent
             self._on(http2.events.popleft())
@@ -211,8 +227,22 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         elif self.is_draining and http2.is_drained and self._phase not in _LAST:
             http2.close(ErrorCode.NO_ERROR)
             self.flush()
-        if http2.is_waiting or self._counted:
+        if http2.waiting or self._counted:
             self._count_unread()
+
+    def flush_together(self) -> None:
+        """Write a reply together with those that are ready before the loop's next turn, at most TOGETHER at once."""
+        if self._is_working:
+            return
+        self._unwritten += 1
+        if not self.http2.streams or self._unwritten >= TOGETHER or self.http2.is_paused:
+            self.flush()
+        elif self._unwritten == 1:
+            self._loop.call_soon(self._flush_unwritten)
+
+    def _flush_unwritten(self) -> None:
+        if self._unwritten:
+            self.flush()
 
     @property
     def _unread_bytes(self) -> int:
@@ -221,7 +251,12 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _on(self, event: Event) -> None:
         stream = event.stream
-        if type(event) is DataReceived:
+        if type(event) is RequestReceived:
+            if not stream.is_closed:
+                self._begin(stream, event.head)
+                if stream.handler is not None:
+                    stream.handler.received_whole(event.data)
+        elif type(event) is DataReceived:
             if stream.handler is not None:
                 stream.handler.received(event.data, ends=event.ends)
         elif type(event) is RequestStarted:
@@ -248,7 +283,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             except GatewayError as error:
                 self._send_error(stream, head, error)
                 return
-        stream.handler = calls.call(self, stream, method, head)
+        stream.handler = (UnaryCall if method.stream is None else StreamCall)(self, stream, method, head)
         if not self._is_watching:
             self._watch()
 
@@ -444,6 +479,10 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _reject(self, error: GatewayError) -> None:
         self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
+        self.flush()
+
+    def _reject_connection(self, error: GatewayError) -> None:
+        self.http2.refuse(error.message)
         self.flush()
 
     def _cancel_all(self) -> None:

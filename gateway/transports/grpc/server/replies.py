@@ -19,6 +19,8 @@ HEAD = _STATUS_200 + write(
 )
 """The head of every reply, except of replies that consist of an error only."""
 
+_PLAIN_END = write(((b"grpc-status", b"0"),))
+
 # "Percent-Byte-Unencoded": printable ASCII but the percent sign.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
@@ -29,7 +31,8 @@ def trailers(reply: Message) -> bytes:
     """The header block that ends a call: the status of `reply`, its body as the error's text if the status is not 0,
     and those of its headers that gRPC can carry."""
     if not reply.status:
-        return _ended_well(tuple(reply.headers.raw))
+        raw = reply.headers.raw
+        return _ended_well(tuple(raw)) if raw else _PLAIN_END
     # gRPC clients do not know other numbers.
     status = reply.status if reply.status in _KNOWN else Status.UNKNOWN
     return _fields(status, bytes(reply.body).decode("utf-8", "replace"), written(reply.headers))
