@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import grpc
 import pytest
 
 from gateway.app import Gateway
@@ -80,6 +81,32 @@ async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
     try:
         held = [await asyncio.open_connection("127.0.0.1", port_of(address)) for _ in range(2)]
         async with AsyncClient(address, protocol="grps-brpc") as client:
+            with pytest.raises(ClientError, match="the gateway has too many connections open"):
+                await client.ask(INFER)
+        for _, writer in held:
+            writer.close()
+    finally:
+        await gateway.drain(0)
+
+
+async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
+    """gRPC's clients connect again at once after one that was: it begins with SETTINGS. After one that failed they wait
+    longer and longer."""
+    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", "v2-grpc"), "test.yaml", catalog(), {}))
+    await gateway.start()
+    address = gateway.listeners["here"].address
+    try:
+        held = [await asyncio.open_connection("127.0.0.1", port_of(address)) for _ in range(2)]
+        assert (await ask(port_of(address), b""))[3:9] == b"\x07\0\0\0\0\0"  # GOAWAY
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 60_000)]
+        async with grpc.aio.insecure_channel(address, options) as channel:
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            for _ in range(3):
+                with pytest.raises(grpc.aio.AioRpcError) as failed:
+                    await live(b"", timeout=20)
+                assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert gateway.listeners["here"].refused_connections <= 3
+        async with AsyncClient(address, protocol="v2-grpc") as client:
             with pytest.raises(ClientError, match="the gateway has too many connections open"):
                 await client.ask(INFER)
         for _, writer in held:

@@ -1,6 +1,7 @@
 """The open connections of one connector, and closing them all."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
 
@@ -26,17 +27,19 @@ class ConnectorConnections(Generic[C]):
     def __contains__(self, connection: C) -> bool:
         return connection in self._open
 
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._open)
+
     def opened(self, connection: C) -> None:
         """Add a connection; after `abort_all` it is aborted instead of kept."""
         self._open.add(connection)
-        self._emptied.clear()
         if self.is_closed:
             connection.abort()
 
     def lost(self, connection: C) -> None:
         """Remove a connection whose socket is closed."""
         self._open.discard(connection)
-        if not self._open:
+        if self.is_closed and not self._open:
             self._emptied.set()
 
     def abort_all(self) -> None:
@@ -48,5 +51,6 @@ class ConnectorConnections(Generic[C]):
     async def close(self) -> None:
         """Abort every connection, and wait until all sockets are closed."""
         self.abort_all()
-        if self._open:
+        while self._open:
+            self._emptied.clear()
             await self._emptied.wait()

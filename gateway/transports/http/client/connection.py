@@ -18,7 +18,7 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.errors import how_lost
 from gateway.transports.foreign import FIRST_BYTES
 from gateway.transports.http.client.reply import ReplyReader, malformed
-from gateway.transports.sockets import keep_probing, listening_to, unconfirmed, unread
+from gateway.transports.sockets import Unconfirmed, keep_probing, listening_to, unread
 
 SCRATCH_BYTES = 64 * 2**10
 
@@ -26,8 +26,9 @@ _JOINED = 64 * 2**10
 """Up to this many bytes, one copy is cheaper than one more write."""
 _SLICE = 256 * 2**10
 """A large body is handed to the transport in pieces of this size, so that its buffer holds no more than one."""
-_LINGER_SECONDS = 1.0
-"""After the last reply the peer has so long to close. Whoever closes first keeps the port in TIME_WAIT for a minute."""
+_LINGER_LOOKS = 2
+"""After the last reply the peer has until the pool's second look to close. Whoever closes first keeps the port in
+TIME_WAIT for a minute."""
 _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
 """The beginning of the only reply that a server may send without a request, before it closes an idle connection (RFC
 9110 section 15.5.9)."""
@@ -37,7 +38,10 @@ class ConnectionObserver(typing.Protocol):
     """What a connection reports its state to: the pool."""
 
     def opened(self, connection: "ClientConnection") -> None:
-        """The socket is connected."""
+        """The socket is connected. `look_after` is to be called."""
+
+    def ending(self, connection: "ClientConnection") -> None:
+        """The connection carried its last exchange; its peer should close it. `look_after` is to be called."""
 
     def freed(self, connection: "ClientConnection") -> None:
         """The connection can carry another exchange."""
@@ -57,37 +61,41 @@ class ClientConnection(asyncio.BufferedProtocol):
     exchange.
     """
 
-    def __init__(self, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool
+    ) -> None:
         self.idle_since = 0.0
+        self.loop = loop
         self.unrequested = b""
         """The beginning of what the peer sent though nothing was asked."""
         self._scratch = scratch
         self._observer = observer
         self._reusable = reusable
         self._transport: asyncio.Transport
-        self._loop: asyncio.AbstractEventLoop
         self._reply: ReplyReader | None = None
         self._waiter: asyncio.Future[ReplyReader] | None = None
         self._unwritten: Iterator[memoryview] | None = None
         self._paused = False
-        self._linger: asyncio.TimerHandle | None = None
-        self._descriptor = -1
+        self._looks_left: int | None = None
+        """After so many looks it is closed."""
+        self._is_probing = False
         self._is_tls = False
-        self._exchanges = 0
+        self._has_earlier_reply = False
+        """Whether the next bytes begin a reply that is not the first one on this connection."""
         self._request_size = 0
 
     def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
-        """Write a request whose parts have `size` bytes together. The connection must be quiet.
+        """Write a request whose parts have `size` bytes together. The connection must be quiet. `head` and a small body
+        are one write.
 
         Returns a future whose result is `reply` once that is complete; it fails with TransportError. A caller that
         stops waiting for it calls `abandon`.
         """
         self._reply = reply
-        self._exchanges += 1
         self._request_size = len(head) + size
-        self._waiter = waiter = self._loop.create_future()
+        self._waiter = waiter = self.loop.create_future()
         if size <= _JOINED:
-            self._transport.write(b"".join((head, *message.parts)) if size else head)
+            self._transport.write(b"".join((head, *message.parts)))
         else:
             self._unwritten = _slices((head, *message.parts))
             self._write_on()
@@ -124,15 +132,29 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._unwritten = None
         self._transport.abort()
 
+    def look_after(self) -> bool:
+        """Called after a while, and again while it returns true. TCP keepalive is switched on only here: it matters
+        after a minute, and most calls are shorter than the time until the first look."""
+        if self._transport.is_closing():
+            return False
+        if not self._is_probing:
+            self._is_probing = True
+            keep_probing(self._transport.get_extra_info("socket"))
+        if self._looks_left is None:
+            return False
+        self._looks_left -= 1
+        if not self._looks_left:
+            self.abort()
+        return self._looks_left > 0
+
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._loop = asyncio.get_running_loop()
-        sock = transport.get_extra_info("socket")
-        keep_probing(sock)
-        self._descriptor = sock.fileno()
-        self._poll = listening_to(self._descriptor)
+        descriptor = transport.get_extra_info("socket").fileno()
+        self._poll = listening_to(descriptor)
+        if self._reusable:
+            self._unconfirmed = Unconfirmed(descriptor)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self._observer.opened(self)
 
@@ -147,16 +169,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
             return
         try:
-            if not reply.has_begun and self._exchanges > 1:
+            if self._has_earlier_reply:
+                self._has_earlier_reply = False
                 self._check_order()
-            complete = reply.read(self._scratch[:nbytes]) if reply.body_buffer is None else reply.filled(nbytes)
+            message = reply.read(self._scratch[:nbytes]) if reply.body_buffer is None else reply.filled(nbytes)
         except TransportError as error:
             self._fail(error)
-        else:
-            if complete is not None:
-                self._finish(reply)
-            elif reply.is_paused:
-                self._transport.pause_reading()
+            return
+        if message is not None:
+            self._finish(reply)
+        elif reply.is_paused:
+            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         reply = self._reply
@@ -170,8 +193,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._finish(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
         if self._reply is not None:
             self._fail(self._reply.broken_off(how_lost(exc)))
         self._observer.lost(self)
@@ -192,7 +213,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _check_order(self) -> None:
         """Refuse a reply that was sent before the peer's system had received anything of the request: it is a second
         reply to an earlier request. One that is sent later cannot be told from the right reply."""
-        if not self._is_tls and unconfirmed(self._descriptor) >= self._request_size:
+        if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
             raise malformed("reply was sent before the request had arrived, so it answers another one")
 
@@ -201,7 +222,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
                 # The peer may have refused the request and closed: a failing write would lose its reply, so read first.
-                self._loop.call_soon(self._write_on)
+                self.loop.call_soon(self._write_on)
                 return
             self._write_piece(self._unwritten)
 
@@ -213,19 +234,27 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(piece)
 
     def _finish(self, reply: ReplyReader) -> None:
-        waiter, self._waiter, self._reply = self._waiter, None, None
+        waiter = self._waiter
+        self._waiter = self._reply = None
         # A peer may answer before it has read the whole request; the connection is then in the middle of it.
         is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
-        if reply.has_extra_bytes:
-            self._observer.distrust()
-        if not is_written:
-            self.abort()
-        elif self._reusable and reply.keep_alive:
+        if is_written and reply.keep_alive and self._reusable:
+            self._has_earlier_reply = True
             self._observer.freed(self)
         else:
-            self._linger = self._loop.call_later(_LINGER_SECONDS, self.abort)
+            self._end(reply, is_written)
         if waiter is not None and not waiter.done():
             waiter.set_result(reply)
+
+    def _end(self, reply: ReplyReader, is_written: bool) -> None:
+        """Close after the last reply."""
+        if reply.has_extra_bytes:
+            self._observer.distrust()
+        if is_written:
+            self._looks_left = _LINGER_LOOKS
+            self._observer.ending(self)
+        else:
+            self.abort()
 
     def _fail(self, error: TransportError) -> None:
         waiter, self._waiter, self._reply = self._waiter, None, None

@@ -1,9 +1,9 @@
 """The HTTP connector: exchanges messages with one endpoint, over connections that are kept where it allows that."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 
-from gateway.core.deadlines import wait_until
+from gateway.core.deadlines import TimeLimit, wait_until
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, StreamFraming
@@ -15,6 +15,7 @@ from gateway.transports.http.address import ALPN, parse_address, with_scheme
 from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConnection
 from gateway.transports.http.client.pool import Pool
 from gateway.transports.http.client.reply import ReplyReader, unreadable
+from gateway.transports.http.client.reply_heads import ReplyHeads
 from gateway.transports.http.client.request_head import HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
@@ -71,9 +72,11 @@ class HttpConnector:
         self._limits = limits
         self._stream_framing = stream_framing
         self._connect_seconds = timeouts.connect
+        self._connect_limit = TimeLimit()
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._pool = Pool(timeouts.idle)
+        self._reply_heads = ReplyHeads()
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and return its reply, uncompressed. Cancelling closes the connection.
@@ -83,19 +86,22 @@ class HttpConnector:
                 malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
             ValueError: the message cannot be written as HTTP.
         """
-        size = sum(map(len, message.parts))
-        heads = self._heads if self._pool.keeps else self._closing_heads
-        head = heads.write(message, size, _seconds_left(message))
-        connection = self._pool.take() or await self._fresh_connection(message.deadline)
-        reader = ReplyReader(self._limits, to_head=message.method == "HEAD", close=connection.abort)
-        waiter = connection.send(head, message, size, reader)
+        parts, pool, deadline = message.parts, self._pool, message.deadline
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        heads = self._closing_heads if pool.is_cautious and not pool.keeps else self._heads
+        head = heads.write(message, size, None if deadline is None else _seconds_left(deadline))
+        connection = pool.take() or await self._fresh_connection(deadline)
+        reply = ReplyReader(self._limits, message.method == "HEAD", connection.abort, self._reply_heads)
+        waiter = connection.send(head, message, size, reply)
         try:
-            reply = await waiter
+            await waiter
         except asyncio.CancelledError:
             connection.abandon(waiter)
             raise
+        if reply.coding:
+            return await self._inflated_reply(reply)
         assert reply.message is not None
-        return await self._inflated_reply(reply) if reply.coding else reply.message
+        return reply.message
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send `message` and yield each message of its reply when it is pulled. `stream_framing` cuts the body of a 200
@@ -111,8 +117,9 @@ class HttpConnector:
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
         heads = self._heads if self._pool.keeps else self._closing_heads
-        head = heads.write(message, size, _seconds_left(message))
-        connection = self._pool.take() or await self._fresh_connection(message.deadline)
+        deadline = message.deadline
+        head = heads.write(message, size, None if deadline is None else _seconds_left(deadline))
+        connection = self._pool.take() or await self._fresh_connection(deadline)
         reply = StreamedReplyReader(self._limits, self._stream_framing, to_head=message.method == "HEAD")
         end = connection.send(head, message, size, reply)
         end.add_done_callback(reply.ended)
@@ -136,39 +143,38 @@ class HttpConnector:
 
     async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
         """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
-        connection = await self._connect(deadline)
-        if not connection.is_fresh():
-            connection.drop()
-            how = "sent something on" if connection.unrequested else "closed"
-            hint = foreign(connection.unrequested, "http")
-            raise unreachable(f"it {how} the new connection before the request was sent{hint}")
-        return connection
-
-    async def _connect(self, deadline: float | None) -> ClientConnection:
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
         now = loop.time()
         seconds = connect_seconds(self._connect_seconds, deadline, now)
-        connecting = self._connect_socket(loop)
+        connection = ClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
+        opening = self._open(loop, connection)
         try:
-            return await wait_until(now + seconds, connecting, TimeoutError)
+            if seconds == self._connect_seconds:  # as for most calls; `TimeLimit` is the cheaper one
+                await self._connect_limit.wait(now + seconds, loop, opening, TimeoutError)
+            else:
+                await wait_until(now + seconds, opening, TimeoutError)
         except OSError as error:
             raise not_connected(error, self._host, seconds, self._connect_seconds, self._server_name) from error
-
-    async def _connect_socket(self, loop: asyncio.AbstractEventLoop) -> ClientConnection:
-        if self._tls is not None:
-            connected = await loop.create_connection(Connecting, self._host, self._address.port)
-            return await connect(connected, self._make_connection(), self._tls, self._address.host)
-        _, connection = await loop.create_connection(self._make_connection, self._host, self._address.port)
+        if not connection.is_fresh():
+            raise _spoiled(connection)
         return connection
+
+    def _open(self, loop: asyncio.AbstractEventLoop, connection: ClientConnection) -> Awaitable[object]:
+        if self._tls is not None:
+            return self._open_tls(loop, connection, self._tls)
+        return loop.create_connection(lambda: connection, self._host, self._address.port)
+
+    async def _open_tls(
+        self, loop: asyncio.AbstractEventLoop, connection: ClientConnection, tls: ClientTls
+    ) -> ClientConnection:
+        connected = await loop.create_connection(Connecting, self._host, self._address.port)
+        return await connect(connected, connection, tls, self._address.host)
 
     @property
     def _server_name(self) -> str:
         return self._address.host if self._tls is None else self._tls.server_name or self._address.host
-
-    def _make_connection(self) -> ClientConnection:
-        return ClientConnection(self._scratch, self._pool, reusable=self._reusable)
 
     async def _inflated_reply(self, reply: ReplyReader) -> Message:
         assert reply.message is not None
@@ -188,8 +194,16 @@ class HttpConnector:
         return await inflate_anywhere(body, compression.CODINGS[coding], self._limits, "the body")
 
 
-def _seconds_left(message: Message) -> float | None:
-    return None if message.deadline is None else seconds_left(message.deadline, asyncio.get_running_loop().time())
+def _spoiled(connection: ClientConnection) -> TransportError:
+    """The error for a new connection that is not quiet; it is closed."""
+    connection.drop()
+    how = "sent something on" if connection.unrequested else "closed"
+    hint = foreign(connection.unrequested, "http")
+    return unreachable(f"it {how} the new connection before the request was sent{hint}")
+
+
+def _seconds_left(deadline: float) -> float | None:
+    return seconds_left(deadline, asyncio.get_running_loop().time())
 
 
 def _without_coding(headers: Headers) -> Headers:

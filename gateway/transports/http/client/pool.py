@@ -10,6 +10,9 @@ DISTRUST_SECONDS = 60.0
 """After an endpoint sent bytes that answer no request, each exchange gets a connection of its own for so long. A second
 reply to one request that arrives after the next request was sent would be taken for the reply to that one."""
 
+WATCH_SECONDS = 1.0
+"""How often the new connections and those that are ending are looked at."""
+
 
 class Pool:
     """The connection that was used last is used next, so that superfluous ones stay idle; they are closed after
@@ -20,7 +23,10 @@ class Pool:
         self._connections: ConnectorConnections[ClientConnection] = ConnectorConnections()
         self._idle: list[ClientConnection] = []  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
+        self.is_cautious = False
+        """Whether the endpoint was distrusted when `keeps` last looked."""
 
     @property
     def is_closed(self) -> bool:
@@ -30,12 +36,13 @@ class Pool:
     @property
     def keeps(self) -> bool:
         """Whether connections are kept after their exchange; not while the endpoint is distrusted."""
-        return self._distrusted_until == -math.inf or self._is_trusted_again()
+        return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> ClientConnection | None:
         """An idle connection that its peer has left open and silent; None if there is none."""
-        while self._idle:
-            connection = self._idle.pop()
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
             if connection.is_quiet():
                 return connection
             connection.drop()
@@ -45,6 +52,8 @@ class Pool:
         """Close every connection, also those that are still being opened."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
         await self._connections.close()
 
     # What the connections call.
@@ -52,13 +61,20 @@ class Pool:
     def opened(self, connection: ClientConnection) -> None:
         """As in ConnectionObserver."""
         self._connections.opened(connection)
+        if self._watching is None:
+            self._watch(connection.loop)
+
+    def ending(self, connection: ClientConnection) -> None:
+        """As in ConnectionObserver."""
+        if self._watching is None:
+            self._watch(connection.loop)
 
     def freed(self, connection: ClientConnection) -> None:
         """As in ConnectionObserver."""
-        if not self.keeps:
+        if self.is_cautious and not self.keeps:
             connection.abort()
             return
-        loop = asyncio.get_running_loop()
+        loop = connection.loop
         connection.idle_since = loop.time()
         self._idle.append(connection)
         if self._timer is None:
@@ -67,6 +83,7 @@ class Pool:
     def distrust(self) -> None:
         """As in ConnectionObserver: use no connection twice for DISTRUST_SECONDS."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
+        self.is_cautious = True
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
@@ -78,8 +95,18 @@ class Pool:
     def _is_trusted_again(self) -> bool:
         if asyncio.get_running_loop().time() < self._distrusted_until:
             return False
-        self._distrusted_until = -math.inf
+        self.is_cautious = False
         return True
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look after all connections in a while: one timer for all of them is cheaper than one for each."""
+        self._watching = loop.call_later(WATCH_SECONDS, self._look_after, loop)
+
+    def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watching = None
+        ending = [connection for connection in list(self._connections) if connection.look_after()]
+        if ending:
+            self._watch(loop)
 
     def _close_old(self) -> None:
         self._timer = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import httptools
 
@@ -10,6 +10,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Message, reply_message
 from gateway.transports.foreign import FIRST_BYTES, foreign
+from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 
 # A body with a Content-Length of at least this is received straight into its buffer: the parser would copy it.
@@ -20,7 +21,7 @@ _NO_BODY = (204, 304)  # RFC 9112 section 6.3: whatever the headers say
 
 class ReplyReader:
     """Reads one reply. Each exchange has a new reader, so that nothing of one reply can get into the next. `to_head`:
-    the reply is to a HEAD request. `close` closes the connection.
+    the reply is to a HEAD request. `close` closes the connection. `heads` are those of the endpoint's earlier replies.
 
     The next bytes go into `body_buffer`, if it is not None, and are reported with `filled`; else they are given to
     `read`. While `is_paused`, no bytes are to be read. `message` is None until the reply is complete. From then on,
@@ -43,17 +44,50 @@ class ReplyReader:
     _size = 0  # bytes of the body so far
     _fed = 0  # bytes since the body last grew
 
-    def __init__(self, limits: Limits, *, to_head: bool = False, close: Callable[[], None] | None = None) -> None:
+    _parser: Any = None  # httptools.HttpResponseParser; it refers to this reader
+
+    def __init__(
+        self,
+        limits: Limits,
+        to_head: bool = False,
+        close: Callable[[], None] | None = None,
+        heads: ReplyHeads | None = None,
+    ) -> None:
         self._limits = limits
-        self._close = close
         self._to_head = to_head
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: list[tuple[bytes, bytes]] = []
+        self._close = close
+        self._heads = None if to_head else heads
 
     def read(self, data: memoryview) -> Message | None:
-        """Read bytes. Returns the message once it is complete."""
+        """Read bytes. Returns the message once it is complete.
+
+        If the first bytes are a whole reply with a head that is known, and nothing else, the parser is not needed: it
+        would find the same. It reads all other replies.
+        """
+        heads = self._heads
+        if heads is None:
+            return self._parse(data)
+        self._heads = None  # only the first bytes are a head
+        first = data.tobytes()
+        head = heads.find(first)
+        if head is None or head.whole != len(first):
+            return self._parse_first(first, heads)
+        self.coding = head.coding
+        return self._completed(head.headers, first[head.size :], head.status, head.keep_alive)
+
+    def _parse_first(self, data: bytes, heads: ReplyHeads) -> Message | None:
+        """Parse the first bytes. If they are a whole reply with a Content-Length, its head becomes known."""
+        message, length, whole = self._parse(data), self._length, len(data)
+        if message is not None and length is not None:
+            size = whole - length
+            heads.add(data, ReplyHead(message.headers, self._status, size, whole, self.coding, self.keep_alive))
+        return message
+
+    def _parse(self, data: memoryview | bytes) -> Message | None:
         size = self._size
         self._fed += len(data)
+        if self._parser is None:
+            self._parser = httptools.HttpResponseParser(self)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -74,11 +108,6 @@ class ReplyReader:
         else:
             self._complete(self._parser.should_keep_alive())
         return self.message
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether any byte of the reply has arrived."""
-        return bool(self._fed or self._status)
 
     def end(self) -> Message:
         """The peer has closed the connection. Returns the message if this is how the reply ends."""
@@ -115,7 +144,7 @@ class ReplyReader:
         arriving.reserve()
         self.body_buffer = arriving.unfilled
 
-    def _end_parsing(self, error: Exception, data: memoryview) -> None:
+    def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
         """The parser has stopped: at bytes after a complete reply, because a callback raised, or because it is not
         HTTP/1."""
         if self.message is not None:
@@ -126,7 +155,7 @@ class ReplyReader:
             raise error.__context__
         text = "switched protocols" if isinstance(error, httptools.HttpParserUpgrade) else str(error)
         is_first = not self._status and self._fed == len(data)
-        hint = foreign(data[:FIRST_BYTES].tobytes(), "http") if is_first else ""
+        hint = foreign(bytes(data[:FIRST_BYTES]), "http") if is_first else ""
         raise malformed(f"reply is not HTTP/1.1: {text}{hint}") from error
 
     # What the parser calls.
@@ -208,15 +237,17 @@ class ReplyReader:
             self._arriving.append(data)
 
     def _complete(self, keep_alive: bool) -> None:
-        body: Buffer = self._body
-        if self._arriving is not None:
-            body = self._arriving.body
-        elif self._size >= MIN_COUNTED:
-            body = PROCESS_MEMORY.track(body)
+        body: Buffer = self._body if self._arriving is None else self._arriving.body
         self.body_buffer = None
-        self.message = reply_message(Headers(self._headers), (body,), self._status, self._close)
+        self._parser = None
+        self._completed(Headers(self._headers), body, self._status, keep_alive)
+
+    def _completed(self, headers: Headers, body: Buffer, status: int, keep_alive: bool) -> Message:
+        if self._arriving is None and len(body) >= MIN_COUNTED:
+            body = PROCESS_MEMORY.track(body)
+        self.message = message = reply_message(headers, (body,), status, self._close)
         self.keep_alive = keep_alive
-        del self._parser  # it refers to this reader
+        return message
 
     def _refuse_headers(self) -> NoReturn:
         raise too_large(f"reply has more than {self._limits.headers} bytes of headers (limits.headers)")

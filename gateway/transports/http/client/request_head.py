@@ -22,6 +22,9 @@ _WITHOUT_BODY = ("GET", "HEAD")
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0
 
 
+_FIELD = b"%b: %b\r\n"
+
+
 class HeadWriter:
     """Writes the heads of requests to one address; with `close` they ask the endpoint to close after its reply.
 
@@ -45,14 +48,14 @@ class HeadWriter:
         method, headers = message.method, message.headers
         raw = headers.raw if type(headers) is Headers else _as_text(headers)
         first = self._first_lines(method, message.path, message.query, tuple(raw))
-        length = b"Content-Length: %d\r\n" % size if size or method not in _WITHOUT_BODY else b""
+        length = _length_line(size) if size or method not in _WITHOUT_BODY else b""
         if message.record is not None:
-            length += b"".join([b"%b: %b\r\n" % field for field in message.record.forwarded_fields(message.span)])
+            length += b"".join(map(_FIELD.__mod__, message.record.forwarded_fields(message.span)))
         if remaining is None:
-            return b"%b%b\r\n" % (first, length)
+            return first + length + b"\r\n"
         # Rounded up to tenths, so that calls with the same limit have the same head, which servers may remember.
         seconds = ceil(10 * remaining) / 10 if remaining >= 1 else max(remaining, _MIN_SECONDS)
-        return b"%b%bRequest-Timeout: %.3f\r\n\r\n" % (first, length, min(seconds, _MAX_SECONDS))
+        return b"%b%b%b\r\n" % (first, length, _timeout_line(seconds))
 
     def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
         """The request line, `Host`, `Connection`, and the headers `raw`. Raises as `write`."""
@@ -70,6 +73,18 @@ class HeadWriter:
         if " " in target or not target.startswith("/"):
             raise ValueError(f"path {target!r} is not an absolute, percent-encoded path")
         return f"{method} {target} {self._host}".encode("ascii")
+
+
+@lru_cache(1024)
+def _length_line(size: int) -> bytes:
+    """Bodies of a model mostly have a few sizes."""
+    return b"Content-Length: %d\r\n" % size
+
+
+@lru_cache(256)
+def _timeout_line(seconds: float) -> bytes:
+    """Calls of a model mostly have the same limit, and are sent at once."""
+    return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:

@@ -20,6 +20,10 @@ class BoundedConnection(ServerConnection):
         self._lifespan = Lifespan(context.limits, self._loop.time())
         self._shedding = context.connections.shedding
 
+    def _receive_whole(self, data: bytes) -> bool:
+        """Never: each request may be shed, which `_request_begun` decides."""
+        return False
+
     def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
         error = self._shedding.refusal(head.length) if self._shedding is not None else None
         if error is not None:

@@ -6,6 +6,7 @@ The phases and their time limits are drawn in `lifecycle`. This table has the ev
     phase            event                                       method             next phase
     IDLE             a part of a head arrived                    _head_begun        HEAD
     IDLE, HEAD       the head is complete, a body follows        _request_begun     BODY
+    IDLE             a whole request arrived in one read         _receive_whole     ANSWERING
     IDLE, HEAD, BODY the request is complete                     _request_received  ANSWERING
     ANSWERING        the reply is written, but not read by now   _send              FLUSHING
     ANSWERING,       the reply is written, and the connection    _reply_written     IDLE
@@ -18,17 +19,16 @@ writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of t
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
-from gateway.core.protocol import HttpForm
 from gateway.core.record import GIVEN_UP, Record
 from gateway.core.tasks import keep, spawn
 from gateway.core.transport import Admit, EventualReply, Exchange, ExchangeStream, Refuse, StartRecord, is_admitted
 from gateway.core.types import Buffer, Headers, Message
-from gateway.transports.http.compression import MIN_DEFLATED
 from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
@@ -143,9 +143,11 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     # Receiving.
 
     def _receive(self, data: bytes) -> None:
-        at, end = 0, len(data)
-        steps = 2 * REQUESTS_PER_TURN  # a request is a head and a body
         try:
+            if self._phase is _IDLE and self._receive_whole(data):
+                return
+            at, end = 0, len(data)
+            steps = 2 * REQUESTS_PER_TURN  # a request is a head and a body
             while at < end and steps and self._phase in _RECEIVING:
                 steps -= 1
                 at = self._receive_body(data, at) if self._phase is _BODY else self._receive_head(data, at)
@@ -162,12 +164,26 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             elif self._phase is _BODY and self._body_begun is None:
                 self._await_body(0)
 
+    def _receive_whole(self, data: bytes) -> bool:
+        """Receive `data` if that is exactly one request, whose head is known and which is simple
+        (`HeadCache.is_simple`): most requests are. False for all else, which is received by its parts."""
+        cached = self._context.heads.find(data, 0)
+        if cached is None:
+            return False
+        head, dispatch, size, whole = cached
+        if whole != len(data):
+            return False
+        self._head, self._dispatch = head, dispatch
+        self._keep_alive = head.keep_alive
+        self._request_received(head, dispatch, data[size:])
+        return True
+
     def _receive_head(self, data: bytes, at: int) -> int:
         """Read on from `at`. Returns the position in `data` up to which bytes were read."""
         reader = self._head_reader
         cached = self._context.heads.find(data, at) if self._phase is _IDLE else None
         if cached is not None:
-            self._head, self._dispatch, size = cached
+            self._head, self._dispatch, size, _ = cached
             self._request_begun(self._head, self._dispatch)
             return at + size
         at = reader.feed(data, at)
@@ -195,7 +211,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             admit(head.headers, self._identity, self._peer)  # for other requests the exchange does it, with the body
         self._keep_alive = head.keep_alive
         if head.length == 0:
-            self._request_received(b"")
+            self._request_received(head, dispatch, b"")
             return
         if head.expects_continue:
             self._transport.write(reply_bytes.CONTINUE)
@@ -215,7 +231,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         end = body.feed(data, at)
         if body.complete:
             self._body = None  # a connection that is kept must not keep its last body in memory
-            self._request_received(body.body)
+            assert self._head is not None
+            assert self._dispatch is not None
+            self._request_received(self._head, self._dispatch, body.body)
         else:
             self._await_body(end - at)
         return end
@@ -234,53 +252,40 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
 
     # Answering.
 
-    def _request_received(self, body: Buffer) -> None:
+    def _request_received(self, head: RequestHead, dispatch: Dispatch, body: Buffer) -> None:
         self._phase = _ANSWERING
         self._alarm.silence()
-        reply = self._answer(body)
-        if isinstance(reply, Message) and not self._accepted_coding(reply):
+        reply: EventualReply
+        if dispatch.refused is not None:
+            reply = self._error_reply(dispatch.refused)
+        else:
+            context, protocol, coding = self._context, dispatch.protocol, dispatch.coding
+            message = dispatch.message(head, body, self._peer, self._loop.time(), self._identity)
+            if context.record is not None:
+                self._record = context.record(message, protocol)
+            try:
+                if dispatch.streams:
+                    messages = request_stream(message, coding, context.limits, self.memory)
+                    stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
+                    self._task = spawn(self._send_stream(stream))
+                    return
+                if coding:
+                    reply = exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
+                else:
+                    reply = context.exchange(message, protocol)
+            except Exception as error:
+                reply = self._error_reply(as_gateway_error(error, self._record))
+        if head.accepted_coding:
+            reply = deflated_reply(reply, head.accepted_coding)
+        if isinstance(reply, Message):
             self._send(reply)
-        elif isinstance(reply, StreamedReplyWriter):
-            self._task = spawn(self._send_stream(reply))
         else:
             # Without a name the task would make one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
 
-    def _answer(self, body: Buffer) -> EventualReply | StreamedReplyWriter:
-        head, dispatch, context = self._head, self._dispatch, self._context
-        assert head is not None
-        assert dispatch is not None
-        if dispatch.refused is not None:
-            return self._error_reply(dispatch.refused)
-        message = dispatch.message(head, body, self._peer, self._loop.time())
-        if self._identity:
-            message = replace(message, identity=self._identity)
-        coding, protocol = dispatch.coding, dispatch.protocol
-        if context.record is not None:
-            self._record = context.record(message, protocol)
-        form = protocol.carrier
-        assert isinstance(form, HttpForm)
+    async def _send_later(self, reply: Awaitable[Message]) -> None:
         try:
-            wants_stream = form.wants_stream
-            if wants_stream is not None and wants_stream(message):
-                messages = request_stream(message, coding, context.limits, self.memory)
-                return StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
-            if coding:
-                return exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
-            return context.exchange(message, protocol)
-        except Exception as error:
-            return self._error_reply(as_gateway_error(error, self._record))
-
-    def _accepted_coding(self, reply: Message) -> str:
-        """The content coding in which the client gets `reply`, empty for none."""
-        coding = "" if self._head is None else self._head.accepted_coding
-        return coding if coding and reply_bytes.body_size(reply.parts) >= MIN_DEFLATED else ""
-
-    async def _send_later(self, reply: EventualReply) -> None:
-        try:
-            message = reply if isinstance(reply, Message) else await reply
-            if coding := self._accepted_coding(message):
-                message = await deflated_reply(message, coding)
+            message = await reply
         except asyncio.CancelledError:
             # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
             self._transport.abort()
@@ -289,7 +294,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             message = self._error_reply(as_gateway_error(error, self._record))
         self._task = None
         self._send(message)
-        self._receive_ahead()
+        if self._ahead:
+            self._receive_ahead()
 
     async def _send_stream(self, stream: StreamedReplyWriter) -> None:
         if not stream.is_delimited:
@@ -331,25 +337,33 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def _send(self, reply: Message) -> None:
         """Write `reply`, then wait for the next request or close."""
         self._write(reply)
-        if self._writable:
-            self._reply_written()
-        else:
+        if not self._writable:
             self._phase = _FLUSHING
             self._await_progress()
+        elif self._keep_alive:
+            self._await_request()
+        else:
+            self._linger()
 
     def _write(self, reply: Message) -> None:
-        head, size = self._head, reply_bytes.body_size(reply.parts)
+        head, parts = self._head, reply.parts
+        size = reply_bytes.body_size(parts)
         try:
-            start = reply_bytes.head(reply, reply_bytes.content_length(size), self._connection_line())
+            start = reply_bytes.head_of_whole(reply, size, self._connection_line())
         except ValueError as error:
             self._keep_alive = False
             self._write(self._error_reply(as_gateway_error(error, self._record)))
             return
-        bodiless = head is not None and head.method == "HEAD"
-        for piece in (start,) if bodiless else reply_bytes.joined((start, *reply.parts), size):
-            self._transport.write(piece)
+        if head is not None and head.method == "HEAD":
+            parts, size = (), 0
+        if size <= reply_bytes.JOINED:
+            self._transport.write(b"".join((start, *parts)))
+        else:
+            self._transport.write(start)
+            for part in parts:
+                self._transport.write(part)
         if self._record is not None:
-            self._record.end(reply.status, 0 if bodiless else size)
+            self._record.end(reply.status, size)
 
     def _connection_line(self) -> bytes:
         """The Connection line of a head that is written now, and the lines of the request's record. It decides whether
@@ -357,8 +371,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         9.6), which must be answered."""
         if self._context.connections.ending:
             self._keep_alive = False
-        line = reply_bytes.connection_line(self._keep_alive, "1.1" if self._head is None else self._head.version)
-        if (record := self._record) is not None and record.tells:
+        head, record = self._head, self._record
+        line = head.keep_line if self._keep_alive and head is not None else reply_bytes.CLOSE
+        if record is not None and record.tells:
             line += reply_bytes.lines(record.reply_fields())
         return line
 
@@ -371,10 +386,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def _await_request(self) -> None:
         self._phase = _IDLE
         self._keep_alive = False
-        self._head = None
-        self._dispatch = None
-        self._record = None
-        self._head_reader.start()
+        self._head = self._dispatch = self._record = None
+        if self._head_reader.size:
+            self._head_reader.start()
         self._alarm.set(self._idle_seconds)
 
     # Refusing.

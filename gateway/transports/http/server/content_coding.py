@@ -8,7 +8,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import EventualReply, Exchange, awaited
 from gateway.core.types import Headers, Message
-from gateway.transports.http.compression import deflate
+from gateway.transports.http.compression import MIN_DEFLATED, deflate
 from gateway.transports.http.server.reply_bytes import body_size
 from gateway.transports.inflate import IN_THREAD, inflate_anywhere, inflate_in_thread, inflate_small
 from gateway.transports.memory import Memory
@@ -52,11 +52,19 @@ async def request_stream(
     yield message
 
 
-async def deflated_reply(reply: Message, coding: str) -> Message:
-    """The reply in `coding`."""
-    if body_size(reply.parts) > IN_THREAD:
+def deflated_reply(reply: EventualReply, coding: str) -> EventualReply:
+    """The reply in `coding`, or unchanged where that is not worth it; an awaitable of it where it takes time."""
+    if isinstance(reply, Message) and body_size(reply.parts) < MIN_DEFLATED:
+        return reply
+    return _deflated_later(reply, coding)
+
+
+async def _deflated_later(eventual: EventualReply, coding: str) -> Message:
+    reply = await awaited(eventual)
+    size = body_size(reply.parts)
+    if size > IN_THREAD:
         return await asyncio.to_thread(_deflated, reply, coding)
-    return _deflated(reply, coding)
+    return reply if size < MIN_DEFLATED else _deflated(reply, coding)
 
 
 def _deflated(reply: Message, coding: str) -> Message:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.patterns import Match, PathTable
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Buffer, Message
 from gateway.transports.http.server.request_head import RequestHead
 
@@ -17,10 +17,11 @@ class Dispatch:
 
     A refused request has a protocol as well, in whose form the error is written. `allow` holds the methods of a path
     that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
-    `admits_first`: the client's credentials are checked before the body is received, not with it.
+    `admits_first`: the client's credentials are checked before the body is received, not with it. `streams`: it is
+    answered with a stream.
     """
 
-    __slots__ = ("admits_first", "allow", "coding", "match", "protocol", "refused", "timeout")
+    __slots__ = ("admits_first", "allow", "coding", "match", "protocol", "refused", "streams", "timeout")
 
     def __init__(self, head: RequestHead, table: PathTable) -> None:
         self.allow: tuple[str, ...] = ()
@@ -36,16 +37,23 @@ class Dispatch:
             self.refused = error
         self.protocol: Protocol = table.protocol_for_error(head.path) if self.match is None else self.match.protocol
         self.admits_first = bool(self.coding) or not worth_receiving(head)
+        self.streams = self.refused is None and self._streams(head)
 
-    def message(self, head: RequestHead, body: Buffer, peer: str, received: float) -> Message:
-        """The Message of a request that was `received` at that time of the loop's clock."""
-        assert self.match is not None
-        deadline = None if self.timeout is None else received + self.timeout
-        pattern, captures = self.match.pattern, self.match.captures
+    def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
+        """The Message of a request of the client `peer`, whose certificate names `identity`. It was `received` at that
+        time of the loop's clock."""
+        match, timeout = self.match, self.timeout
+        assert match is not None
         # Positional arguments: keywords would double the cost.
         return Message(
-            head.method, head.path, head.headers, (body,), 0, head.query, pattern, captures, peer, received, deadline
-        )
+            head.method, head.path, head.headers, (body,), 0, head.query, match.pattern, match.captures, peer, received,
+            None if timeout is None else received + timeout, identity,
+        )  # fmt: skip
+
+    def _streams(self, head: RequestHead) -> bool:
+        form = self.protocol.carrier
+        assert isinstance(form, HttpForm)
+        return form.wants_stream is not None and form.wants_stream(self.message(head, b"", "", 0.0))
 
     def _find(self, head: RequestHead, table: PathTable) -> None:
         found = table.match(head.method, head.path)

@@ -108,7 +108,7 @@ def _context(
         timeouts,
         connections,
         table,
-        HeadCache(table, settings.limits.headers),
+        HeadCache(table, settings.limits),
         exchanges.exchange,
         exchanges.stream,
         exchanges.refuse,

@@ -1,6 +1,6 @@
 """Replies as bytes: status line, headers, and the buffers to write."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 
@@ -15,15 +15,17 @@ BODILESS = (204, 304)
 """Replies with these statuses have no body and no Content-Length (RFC 9110 sections 8.6 and 15)."""
 
 _LINE = b"%b: %b\r\n".__mod__
-_CLOSE = b"Connection: close\r\n"
-_KEEP = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
+CLOSE = b"Connection: close\r\n"
+"""The Connection line of the last reply."""
 
-# Up to this many bytes, joining costs less than writing one more buffer.
-_JOINED = 64 * 2**10
+JOINED = 64 * 2**10
+"""Up to this many bytes, joining costs less than writing one more buffer."""
 
 
-def body_size(parts: Iterable[Buffer]) -> int:
+def body_size(parts: Sequence[Buffer]) -> int:
     """The bytes of a body."""
+    if len(parts) == 1 and type(parts[0]) is bytes:  # as most bodies are
+        return len(parts[0])
     total = 0
     for part in parts:
         total += len(part) if type(part) is bytes else memoryview(part).nbytes
@@ -33,11 +35,6 @@ def body_size(parts: Iterable[Buffer]) -> int:
 def content_length(size: int) -> bytes:
     """The Content-Length line of a body of `size` bytes."""
     return b"Content-Length: %d\r\n" % size
-
-
-def connection_line(keep_alive: bool, version: str) -> bytes:
-    """The Connection line; empty where `version` keeps connections by default, as HTTP/1.1 does."""
-    return _KEEP[version] if keep_alive else _CLOSE
 
 
 def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
@@ -51,22 +48,29 @@ def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
     Raises:
         ValueError: a header holds a line break, and could become two headers.
     """
-    headers = _header_block(tuple(reply.headers.raw))
-    status = _STATUS_LINES.get(reply.status) or b"HTTP/1.1 %d \r\n" % reply.status
+    begin = _begin(reply.status, tuple(reply.headers.raw))
+    return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
+
+
+def head_of_whole(reply: Message, size: int, connection_line: bytes) -> bytes:
+    """As `head`, of a reply whose body has `size` bytes."""
     if reply.status in BODILESS:
-        return b"%b%b%b\r\n" % (status, headers, connection_line)
-    return b"%b%b%b%b\r\n" % (status, headers, length_line, connection_line)
+        return head(reply, b"", connection_line)
+    return b"%bContent-Length: %d\r\n%b\r\n" % (
+        _begin(reply.status, tuple(reply.headers.raw)), size, connection_line,
+    )  # fmt: skip
 
 
 # Codecs write few different headers; a hit costs a quarter of writing them.
 @lru_cache(256)
-def _header_block(raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
+def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """The status line and the headers that the reply has by itself."""
     block = b"".join([b"%b: %b\r\n" % header for header in raw])
     if block.count(b"\n") != len(raw) or block.count(b"\r") != len(raw):
         raise ValueError(f"a reply header holds a line break: {block!r}")
-    return block
+    return (_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status) + block
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
     """The buffers to write: a small reply as one, a large one as its `parts`, which are not copied."""
-    return parts if size > _JOINED else (b"".join(parts),)
+    return parts if size > JOINED else (b"".join(parts),)

@@ -39,6 +39,7 @@ _SINGLE = frozenset(
 )
 
 _VERSIONS = ("1.1", "1.0")
+_KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
 
 Fields = dict[bytes, bytes]
 
@@ -141,7 +142,8 @@ class HeadReader:
 
 
 class RequestHead:
-    """What a request's head says. `length` is the body's in bytes, None for a chunked body."""
+    """What a request's head says. `length` is the body's in bytes, None for a chunked body. `keep_line` is the
+    Connection line of a reply that keeps the connection: none in HTTP/1.1, which keeps connections by itself."""
 
     __slots__ = (
         "_target",
@@ -150,6 +152,7 @@ class RequestHead:
         "fields",
         "headers",
         "keep_alive",
+        "keep_line",
         "length",
         "method",
         "path",
@@ -182,6 +185,7 @@ class RequestHead:
         self.length = _body_length(fields, version)
         self.expects_continue = b"expect" in fields and _expects_continue(fields, version)
         self.keep_alive = _keep_alive(fields, version)
+        self.keep_line = _KEEP_LINES[version]
         # A client gets a coding only if it asks for exactly one: many clients list all that they know by default, and
         # would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")

@@ -2,16 +2,20 @@
 
 import asyncio
 import os
+import socket
+import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
 from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.transports.http.client import pool
+from gateway.transports.http.client import connection, pool
 from gateway.transports.http.client.connection import ClientConnection
 from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
+from gateway.transports.sockets import Unconfirmed, keep_probing
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -47,6 +51,45 @@ async def test_a_connection_that_cannot_be_trusted_any_more_is_not_used_again(re
         await connector.exchange(GET)
         assert (await connector.exchange(GET)).body == b"ok"
     assert endpoint.connections == 2
+
+
+@pytest.mark.parametrize("reply", NOT_KEPT)
+async def test_a_head_that_was_seen_before_does_not_make_a_connection_trusted(reply: bytes) -> None:
+    endpoint = Endpoint([OK, reply, OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        await connector.exchange(GET)
+        await connector.exchange(GET)
+        assert endpoint.connections == 1
+        assert (await connector.exchange(GET)).body == b"ok"
+        assert endpoint.connections == 2
+
+
+async def test_a_reply_with_a_head_that_was_seen_before_is_cut_short() -> None:
+    replies = [OK, OK, OK[:-1]]
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while replies:
+            await read_request(reader)
+            writer.write(replies.pop(0))
+
+    async with serving(handle) as port, connecting(port) as connector:
+        for _ in range(2):
+            assert (await connector.exchange(GET)).body == b"ok"
+        with pytest.raises(
+            TransportError, match="in the middle of its reply, after 1 of 2 bytes of the body"
+        ) as caught:
+            await connector.exchange(GET)
+        assert caught.value.sent
+
+
+async def test_replies_with_one_head_keep_their_own_bodies() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            _, body = await read_request(reader)
+            writer.write(OK_HEAD % len(body) + body)
+
+    async with serving(handle) as port, connecting(port) as connector:
+        assert await calls(connector, 20, 50) == (1000, 0)
 
 
 async def test_a_connection_per_call() -> None:
@@ -306,10 +349,9 @@ class Patient(HttpConnector):
 
     spoken: asyncio.Event
 
-    async def _connect(self, deadline: float | None) -> ClientConnection:
-        connection = await super()._connect(deadline)
+    async def _open(self, loop: asyncio.AbstractEventLoop, connection: ClientConnection) -> None:
+        await super()._open(loop, connection)
         await self.spoken.wait()
-        return connection
 
 
 @pytest.mark.parametrize(
@@ -338,3 +380,87 @@ async def test_a_new_connection_on_which_the_endpoint_speaks_first_is_not_used(s
     # HTTP/1.1 is what it should speak: that is no news.
     assert ("it seems to be" in caught.value.message) == (not said.startswith(b"HTTP/1.1"))
     assert requests in ([], [b""])
+
+
+async def test_a_later_reply_that_was_sent_before_its_request_had_arrived_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over loopback requests arrive at once, so the kernel's answer is put into its place."""
+    endpoint = Endpoint([OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        for _ in range(3):
+            await connector.exchange(GET)
+        monkeypatch.setattr(Unconfirmed, "count", lambda _: len(endpoint.requests[0][0]))
+        with pytest.raises(TransportError, match="it answers another one"):
+            await connector.exchange(GET)
+        assert (await connector.exchange(GET)).body == b"ok"  # the first reply on a connection answers no other request
+        assert endpoint.connections == 2
+
+
+async def test_the_kernel_tells_how_many_bytes_have_not_arrived() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        unconfirmed = Unconfirmed(client.fileno())
+        assert unconfirmed.count() == 0
+        client.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:  # nobody reads: at last the rest waits on this side
+                client.send(bytes(2**20))
+        assert unconfirmed.count() > 0 or sys.platform != "linux"
+
+
+async def test_a_call_that_takes_a_while_has_its_peer_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that vanished must be noticed although nothing is sent to it for hours."""
+    probed: list[int] = []
+    answer = asyncio.Event()
+
+    def probe(sock: socket.socket) -> None:
+        keep_probing(sock)
+        probed.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        answer.set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await answer.wait()
+        writer.write(OK)
+
+    monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "keep_probing", probe)
+    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
+        assert (await connector.exchange(GET)).body == b"ok"
+    assert probed == [1]
+
+
+async def test_a_kept_connection_is_probed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    probed: list[int] = []
+    was_probed = asyncio.Event()
+
+    def probe(sock: socket.socket) -> None:
+        probed.append(sock.fileno())
+        was_probed.set()
+
+    monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "keep_probing", probe)
+    endpoint = Endpoint([OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        await connector.exchange(GET)
+        await was_probed.wait()
+        was_probed.clear()
+        await asyncio.gather(connector.exchange(GET), connector.exchange(GET))  # one of them opens a second one
+        await was_probed.wait()
+    assert len(set(probed)) == len(probed) == endpoint.connections == 2
+
+
+async def test_a_peer_that_does_not_close_after_its_last_reply_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        ended.set()
+
+    monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
+    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
+        await connector.exchange(GET)
+        await ended.wait()

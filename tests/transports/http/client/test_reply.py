@@ -6,6 +6,8 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client.reply import ReplyReader
+from gateway.transports.http.client.reply_heads import LARGEST_HEAD, MOST_HEADS, ReplyHeads
+from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY
 
 LIMITS = Limits(message=200_000, headers=200)
 LARGE = bytes(range(256)) * 400
@@ -178,3 +180,118 @@ def test_many_small_chunks_are_no_long_headers() -> None:
     message = feed(ReplyReader(LIMITS), data, 1)
     assert message is not None
     assert message.body == b"x" * 1000
+
+
+# A head that was seen before is not parsed again.
+
+SHORT = [data for data, *_ in REPLIES if len(data) < 1000]
+OTHERS = [SIZED + SIZED, SIZED + b"\r\n", b"\r\n" + SIZED, SIZED[:-1], SIZED + b"x", b""]
+
+
+def seen(reply: ReplyReader, pieces: list[bytes]) -> tuple[object, ...]:
+    """All that a connection sees of a reply that arrives in `pieces`, after which the peer closes."""
+    try:
+        for piece in pieces:
+            if reply.message is None:
+                reply.read(memoryview(piece))
+        if reply.message is None:
+            reply.end()
+    except TransportError as error:
+        return error.status, error.reason, error.message, error.sent
+    message = reply.message
+    assert message is not None
+    return message, reply.keep_alive, reply.has_extra_bytes, reply.coding
+
+
+def knowing(*replies: bytes) -> ReplyHeads:
+    """The heads that are known after `replies`."""
+    heads = ReplyHeads()
+    for data in replies:
+        seen(ReplyReader(LIMITS, heads=heads), [data])
+    return heads
+
+
+@pytest.mark.parametrize("data", [*SHORT, *OTHERS, *(each for each, _ in MALFORMED + BROKEN_OFF if len(each) < 1000)])
+def test_a_reply_is_the_same_whether_its_head_is_known_and_wherever_it_is_split(data: bytes) -> None:
+    heads = knowing(SIZED, *SHORT, data)
+    splits = [[data], [data[at : at + 1] for at in range(len(data))]]
+    splits += [[data[:at], data[at:]] for at in range(1, len(data))]
+    for pieces in splits:
+        assert seen(ReplyReader(LIMITS, heads=heads), pieces) == seen(ReplyReader(LIMITS), pieces)
+        assert seen(ReplyReader(LIMITS, True, heads=heads), pieces) == seen(ReplyReader(LIMITS, True), pieces)
+
+
+def test_a_known_head_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = knowing(SIZED)
+    monkeypatch.setattr("gateway.transports.http.client.reply.httptools", None)
+    message = ReplyReader(LIMITS, heads=heads).read(memoryview(SIZED[:-2] + b"ko"))
+    assert message is not None
+    assert (message.status, message.body, message.headers.get("content-length")) == (200, b"ko", "2")
+
+
+@pytest.mark.parametrize("at", range(len(SIZED)))
+def test_a_head_that_differs_in_one_byte_is_parsed(at: int) -> None:
+    heads = knowing(SIZED)
+    for byte in b"\0\r\n :123x\xff":
+        data = SIZED[:at] + bytes([byte]) + SIZED[at + 1 :]
+        assert seen(ReplyReader(LIMITS, heads=heads), [data]) == seen(ReplyReader(LIMITS), [data])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" + SIZED,
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\nok",
+        SIZED + b"x",
+        SIZED + b"\r\n",
+        SIZED[:-1],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\nok",
+        *(data for data, _ in MALFORMED),
+    ],
+)
+def test_only_the_head_of_one_whole_reply_with_a_length_becomes_known(data: bytes) -> None:
+    assert len(knowing(data)) == 0
+
+
+def test_a_large_head_does_not_become_known() -> None:
+    for size in (LARGEST_HEAD, LARGEST_HEAD + 1):
+        heads = ReplyHeads()
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: \r\n\r\n"
+        seen(ReplyReader(Limits(), heads=heads), [head.replace(b": \r", b": %b\r" % (b"x" * (size - len(head))))])
+        assert len(heads) == (1 if size == LARGEST_HEAD else 0)
+
+
+def test_a_reply_to_head_makes_no_head_known() -> None:
+    heads = ReplyHeads()
+    seen(ReplyReader(LIMITS, True, heads=heads), [b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
+    assert len(heads) == 0
+
+
+def test_a_body_that_looks_like_a_reply_is_a_body() -> None:
+    heads = knowing(SIZED)
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(SIZED)
+    for pieces in ([head, SIZED], [head + SIZED], [head[:1], head[1:], SIZED]):
+        reply = ReplyReader(LIMITS, heads=heads)
+        for piece in pieces:
+            reply.read(memoryview(piece))
+        assert reply.message is not None
+        assert reply.message.body == SIZED
+
+
+def test_known_heads_are_bounded_and_the_newest_are_kept() -> None:
+    replies = [b"HTTP/1.1 200 OK\r\nDate: %d\r\nContent-Length: 2\r\n\r\nok" % each for each in range(3 * MOST_HEADS)]
+    heads = knowing(*replies)
+    assert len(heads) == MOST_HEADS
+    assert [heads.find(data) is not None for data in replies] == [False] * 2 * MOST_HEADS + [True] * MOST_HEADS
+
+
+def test_a_large_body_of_a_known_head_is_counted() -> None:
+    data = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % MIN_COUNTED + bytes(MIN_COUNTED)
+    heads = knowing(data)
+    before = PROCESS_MEMORY.used
+    message = ReplyReader(LIMITS, heads=heads).read(memoryview(data))
+    assert PROCESS_MEMORY.used == before + MIN_COUNTED
+    assert message is not None
+    assert len(message.body) == MIN_COUNTED

@@ -65,3 +65,11 @@ def test_a_head_is_written(
 def test_line_breaks_and_bad_paths_are_refused(message: Message) -> None:
     with pytest.raises(ValueError, match=r"line break|absolute|ascii"):
         CLOSING.write(message, 0, None)
+
+
+def test_a_head_that_was_written_before_has_the_length_of_this_body() -> None:
+    head = b"POST /base/v2 HTTP/1.1\r\nHost: 127.0.0.1:8000\r\ncontent-type: application/json\r\nContent-Length: %d\r\n"
+    for size in (7, 0, 123_456, 7):
+        assert WRITER.write(Message("POST", "/v2", JSON), size, None) == head % size + b"\r\n"
+        limited = WRITER.write(Message("POST", "/v2", JSON), size, 1.5)
+        assert limited == head % size + b"Request-Timeout: 1.500\r\n\r\n"

@@ -1,0 +1,65 @@
+"""Heads of earlier replies: an endpoint sends the same head again and again, with another Date once a second and one of
+a few Content-Lengths."""
+
+from gateway.core.frozen import frozen
+from gateway.core.types import Headers
+
+_END_OF_HEAD = b"\r\n\r\n"
+
+# Endpoints choose the heads, so they are bounded in number and in size (bytes).
+MOST_HEADS = 64
+LARGEST_HEAD = 1024
+
+
+@frozen
+class ReplyHead:
+    """What the head of a reply with a Content-Length says. `size` is that of the head in bytes, `whole` that of the
+    reply; `coding` is the Content-Encoding."""
+
+    headers: Headers
+    status: int
+    size: int
+    whole: int
+    coding: bytes | None
+    keep_alive: bool
+
+
+class ReplyHeads:
+    """The heads of one endpoint's replies that the parser has accepted. A head is found by all its bytes, so it says
+    what the parser would say again."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, ReplyHead] = {}
+        # The head that was found last, because the next one is often the same: comparing costs a third of finding it.
+        self._last_bytes = _END_OF_HEAD
+        self._last: ReplyHead | None = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, data: bytes) -> ReplyHead | None:
+        """The head that `data` begins with; None if it is not known."""
+        # No head holds the end of a head, so the same bytes are the same whole head.
+        if data.startswith(self._last_bytes):
+            return self._last
+        end = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)
+        if end < 0:
+            return None
+        raw = data[: end + len(_END_OF_HEAD)]
+        found = self._known.get(raw)
+        if found is not None:
+            self._last_bytes, self._last = raw, found
+        return found
+
+    def add(self, data: bytes, head: ReplyHead) -> None:
+        """Remember `head`, which the parser has read from the beginning of `data`. `data` is the whole reply.
+
+        A head is remembered only if it ends at the first empty line, so that what was read before that line was this
+        head alone, without an interim reply. The one that was added first makes room for it.
+        """
+        size = head.size
+        if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):
+            return
+        if len(self._known) >= MOST_HEADS:
+            del self._known[next(iter(self._known))]
+        self._known[data[:size]] = head

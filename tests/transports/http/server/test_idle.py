@@ -1,0 +1,91 @@
+"""When an idle connection is closed, on a clock that the tests move."""
+
+import asyncio
+
+from gateway.core.types import Message
+from tests.transports.http.server.test_connection import HELLO, SAID, post, within_bound
+from tests.transports.http.server.test_requests import ok
+from tests.transports.http.server.toy_listener import (
+    connected,
+    listening,
+    read_all,
+    read_reply,
+    send_whole,
+    text_reply,
+)
+
+IDLE = 75
+"""Seconds, the default."""
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    skipped = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped
+
+
+LOOPS = {"skipping": SkippingLoop}
+
+
+async def skip(seconds: float) -> None:
+    """Let the time pass, and whatever is due then happen."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SkippingLoop)
+    loop.skipped += seconds
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_each_request_postpones_the_end_of_an_idle_connection() -> None:
+    async with listening() as listener, connected(listener) as (reader, writer):
+        for _ in range(20):
+            await skip(IDLE - 1)
+            await send_whole(writer, HELLO)
+            assert await read_reply(reader) == SAID
+        await skip(IDLE - 1)
+        assert not reader.at_eof()
+        assert listener.open_connections == 1
+        await skip(2)
+        assert await read_all(reader) == b""
+
+
+async def test_a_connection_is_not_idle_while_its_request_is_answered() -> None:
+    resume = asyncio.Event()
+    failed: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+
+    async def later() -> Message:
+        await resume.wait()
+        return text_reply("done")
+
+    async with listening(lambda message, protocol: later()) as listener, connected(listener) as (reader, writer):
+        for _ in range(3):
+            resume.clear()
+            await send_whole(writer, post(b"ab"))
+            await skip(0)
+            await skip(10 * IDLE)
+            resume.set()
+            assert await read_reply(reader) == ok("done")
+            assert not failed
+            await skip(IDLE - 1)
+        assert not reader.at_eof()
+        await skip(2)
+        assert await read_all(reader) == b""
+
+
+async def test_a_request_that_stops_arriving_is_given_up_after_the_time_for_its_part() -> None:
+    for part, text in ((post(b"ab")[:-1], b"nothing of the request's body came for 30 s"), (HELLO[:-1], b"20 s")):
+        async with listening() as listener, connected(listener) as (reader, writer):
+            await send_whole(writer, HELLO)
+            assert await read_reply(reader) == SAID
+            await send_whole(writer, part)
+            await skip(0)
+            await skip(19)
+            assert listener.unanswered_requests == 1
+            await skip(12)
+            said = await within_bound(reader.read())
+            assert said.startswith(b"HTTP/1.1 408 ")
+            assert text in said
