@@ -22,6 +22,7 @@ import simdjson
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
+from gateway.core.types import Buffer
 
 MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
@@ -71,13 +72,56 @@ def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
     return _ArrayReader(values, literals).read(text)
 
 
+def flat_pieces(body: Buffer, start: int, end: int, kind: str) -> Iterator[Numbers]:
+    """The numbers of the JSON list `body[start:end]`, which has no nesting, in pieces of numpy's `kind`: `f` (float64),
+    `i` (int64) or `u` (uint64).
+
+    Raises:
+        DecodeError: it is no such list, or a number does not fit the kind; for `f` also if no number has a fraction or
+            an exponent: integers are rounded once, but would be rounded twice on their way to a smaller float.
+    """
+    view, code = memoryview(body)[start:end], _CODES[kind]
+    has_fraction = kind != "f"
+    for text in (bytes(view),) if end - start <= _PIECE else _flat_texts(view):
+        numbers = _simd.parse(text, code) if text.find(b"[", 1) < 0 else None
+        if numbers is None or not len(numbers):
+            raise DecodeError("not a list of such numbers")
+        has_fraction = has_fraction or _has_fraction(text)
+        yield numbers
+    if not has_fraction:
+        raise DecodeError("integers, expected floats")
+
+
+def _flat_texts(view: memoryview) -> Iterator[bytearray]:
+    """The text of a list without nesting, in pieces of about _PIECE bytes that are lists themselves."""
+    if view[0] != _OPENING or view[-1] != _CLOSING:
+        raise DecodeError("not a list")
+    at, end = 1, len(view) - 1
+    while at <= end:
+        size = min(_PIECE, end - at)
+        text = bytearray(size + 2)
+        with memoryview(text) as place:
+            place[1 : size + 1] = view[at : at + size]
+        if at + size < end:
+            size = text.rfind(b",") - 1
+            if size < 0:
+                raise DecodeError(f"{_PIECE} bytes of an array without a comma")
+            del text[size + 2 :]
+        text[0], text[-1] = _OPENING, _CLOSING
+        yield text
+        at += size + 1
+
+
+_OPENING, _CLOSING = b"[]"
+
+
 class _Parser(threading.local):
     """A parser for each thread: the arrays that it returns are views of its memory."""
 
     def __init__(self) -> None:
         self.parser = simdjson.Parser()
 
-    def parse(self, text: bytes, *codes: "Code") -> Numbers | None:
+    def parse(self, text: Buffer, *codes: "Code") -> Numbers | None:
         """The numbers in the array `text`, flat, as the first type of `codes` that holds them all; None if none does,
         or the text is not an array of numbers."""
         try:
@@ -97,6 +141,7 @@ class _Parser(threading.local):
 Code: TypeAlias = Literal["i", "u", "d"]
 
 _DTYPES: dict[Code, np.dtype[Any]] = {"i": np.dtype("<i8"), "u": np.dtype("<u8"), "d": np.dtype("<f8")}
+_CODES: dict[str, Code] = {"i": "i", "u": "u", "f": "d"}
 _simd = _Parser()
 
 
@@ -135,9 +180,8 @@ class _ArrayReader:
     def _take(self, text: bytes, first: bool, last: bool) -> None:
         """Read the piece between two commas, with brackets added so that the parser sees whole arrays."""
         outer = self._depth
-        # finding a byte is twenty times faster than counting it
-        opened = text.count(b"[") if b"[" in text else 0
-        self._depth += opened - (text.count(b"]") if b"]" in text else 0)
+        opened = _occurrences(text, b"[")
+        self._depth += opened - _occurrences(text, b"]")
         if (self._depth != 0) if last else (self._depth < 1 or text.rstrip(BLANKS)[-1:] in (b"", b"[", b",")):
             raise DecodeError("not JSON: the array's brackets or commas do not match")
         if not first and text.lstrip(BLANKS)[:1] in (b"", b"]", b","):
@@ -186,7 +230,18 @@ def _piece_end(text: Text, at: int) -> int:
     return comma
 
 
-def _has_fraction(text: bytes) -> bool:
+def _occurrences(text: bytes, mark: bytes) -> int:
+    """How often the byte `mark` is in `text`. Mostly it is there once or never, and finding a byte takes a twentieth of
+    the time that `bytes.count` takes; numpy counts in a fifth of that."""
+    first = text.find(mark)
+    if first < 0:
+        return 0
+    if text.find(mark, first + 1) < 0:
+        return 1
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == mark[0]))
+
+
+def _has_fraction(text: bytes | bytearray) -> bool:
     """Whether some literal has a fraction or an exponent."""
     return b"." in text or b"e" in text or b"E" in text
 
