@@ -29,6 +29,22 @@ set_field: Callable[[object, str, object], None] = object.__setattr__ if FROZEN 
 back before anyone else may read it."""
 
 
+def setter(kind: type[T], *names: str) -> Callable[..., None]:
+    """A function that sets these fields of a value of `kind`, as `set_field` sets one, to its further arguments."""
+    if FROZEN:
+
+        def set_each(new: T, *items: object) -> None:
+            for name, item in zip(names, items, strict=True):
+                set_field(new, name, item)
+
+        return set_each
+    setting = "".join(f"    new.{name} = {name}\n" for name in names)
+    written: dict[str, Any] = {}
+    exec(f"def set_all(new, {', '.join(names)}):\n{setting}", written)
+    set_all: Callable[..., None] = written["set_all"]
+    return set_all
+
+
 if TYPE_CHECKING:
     from dataclasses import replace as replace
 else:
@@ -40,6 +56,13 @@ else:
         for name, item in changes.items():
             set_field(new, name, item)
         return new
+
+
+def copied(old: T) -> T:
+    """A copy of `old`, whose fields the caller may set (`set_field`, `setter`)."""
+    given: Any = old
+    new: T = _copier(given.__class__)(given)
+    return new
 
 
 def extended(kind: type[T], old: Any, *more: object) -> T:

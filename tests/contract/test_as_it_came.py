@@ -8,8 +8,11 @@ from gateway.core.types import Headers, Message
 from gateway.protocols.grps.brpc.frames import write_frame
 from gateway.protocols.grps.brpc.service import SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.protocols.v2.grpc.schema import MODEL_INFER
+from tests.protocols.graphpipe.wire import recorded
 from tests.protocols.grps.protobuf.test_recalled import OK, PREDICT
 from tests.protocols.grps.protobuf.test_recalled import written as grps_message
+from tests.protocols.v2.grpc.test_recalled import reply_body, request_body
 from tests.wires import Server, Wires, replying
 
 SIGNATURE = """
@@ -137,3 +140,44 @@ async def test_v2_rest_with_an_id() -> None:
         reply = await wires.post("v2-rest", "/v2/models/m/infer", body(id, '"inputs"', "1e0, 0.10"))
         assert reply.body == body(id, '"model_name": "m", "outputs"', "0.10, 1e1")
         assert wires.sent["lab"][-1].body == body(id, '"inputs"', "1e0, 0.10")
+
+
+@pytest.mark.parametrize("id", ["", "7"])
+async def test_v2_grpc(id: str) -> None:
+    def told(*numbers: float) -> bytes:
+        return reply_body(pack("<2f", *numbers), model="m", id=id)
+
+    replies = [told(1, 2), told(3, 4), told(5, 6)]
+    left = list(replies)
+
+    async def lab(_: Message) -> Message:
+        return Message(parts=(left.pop(0),))
+
+    wires = Wires(config("v2-grpc").replace("v2-grpc, endpoints", "v2-grpc, flavor: triton, endpoints"), lab=lab)
+    bodies = [request_body(pack("<2f", at, -2), model="m", id=id) for at in range(3)]
+    found = [await wires.send("v2-grpc", Message(path=MODEL_INFER, parts=(body,))) for body in bodies]
+    assert [each.body for each in found] == replies
+    assert [each.body for each in wires.sent["lab"]] == bodies
+    # The first ones are written as they came: that is the proof.
+    assert found[-1].parts[0] is replies[-1]
+    assert wires.sent["lab"][-1].parts[0] is bodies[-1]
+
+
+NAMED = "inputs: [{name: x, datatype: FP32, shape: [-1, 3]}], outputs: [{name: y, datatype: FP32, shape: [-1, 3]}]"
+
+
+async def test_graphpipe() -> None:
+    request, told = recorded("float32.request"), recorded("float32.reply")
+    wires = Wires(config("graphpipe"), lab=replying(told))
+    for _ in range(2):
+        reply = await wires.post("graphpipe", "/graphpipe/m", request)
+        assert reply.parts == (told,)
+    assert [each.parts for each in wires.sent["lab"]] == [(request,), (request,)]
+
+
+async def test_graphpipe_with_names_that_the_client_has_not_written() -> None:
+    request, told = recorded("float32.request"), recorded("float32.reply")
+    wires = Wires(config("graphpipe", f"    signature: {{{NAMED}}}"), lab=replying(told))
+    for _ in range(2):
+        assert (await wires.post("graphpipe", "/graphpipe/m", request)).body == told
+    assert all(b"x\0" in bytes(each.body) for each in wires.sent["lab"])

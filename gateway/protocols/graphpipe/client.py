@@ -6,13 +6,17 @@ from urllib.parse import quote
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response
+from gateway.core.types import Answer, Message, Request, Response, Tensor
 from gateway.protocols.graphpipe import errors, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
 from gateway.protocols.graphpipe.flatbuffer_writer import StructureCache, Writer
 from gateway.protocols.graphpipe.metadata import decode_metadata
+from gateway.protocols.graphpipe.recalled import recall, remember
 from gateway.protocols.graphpipe.strings import encode_config, encode_names, encode_text
 from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
+from gateway.protocols.graphpipe.verbatim import BufferForm, request_as_it_came
+
+RESPONSE = BufferForm.RESPONSE
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -25,6 +29,8 @@ def encode_request(request: Request, target: Target) -> Message:
     """
     path = _path(request.model, target.address)
     if request.operation is Operation.INFER:
+        if (original := request_as_it_came(request, target.limits)) is not None:
+            return Message("POST", path, schema.OCTETS_HEADERS, original.parts, deadline=request.deadline)
         config = encode_config(request, target)
         headers, data = encode_tensors(request.inputs, "input")
         input_names = encode_names([tensor.name for tensor in request.inputs], "input")
@@ -106,17 +112,29 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _infer_response(reply: Message, request: Request) -> Response:
+    body = reply.body
+    layout = recall(body, RESPONSE)
+    if layout is not None:
+        outputs = layout.read(body)
+    else:
+        outputs = _outputs(reply)
+        layout = remember(body, RESPONSE, outputs)
+    # Go's `Serve` returns all its outputs whatever is requested: named by position, they would get wrong names.
+    if request.outputs and len(outputs) != len(request.outputs):
+        raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
+    original = None if layout is None else layout.original(reply, outputs)
+    return Response(outputs, origin=reply, original=original)
+
+
+def _outputs(reply: Message) -> tuple[Tensor, ...]:
+    """The tensors of a reply. Raises GatewayError if it holds errors instead."""
     table = Flatbuffer(reply.body).root()
     reported = errors.decode_errors(table)
     if reported:
         raise errors.error_of_success(reported, reply)
-    outputs = tuple(
+    return tuple(
         [
             decode_tensor(each, "", f"output {at}")
             for at, each in enumerate(table.tables(schema.InferResponse.OUTPUT_TENSORS))
         ]
     )
-    # Go's `Serve` returns all its outputs whatever is requested: named by position, they would get wrong names.
-    if request.outputs and len(outputs) != len(request.outputs):
-        raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
-    return Response(outputs, origin=reply)

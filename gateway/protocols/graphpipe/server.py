@@ -18,8 +18,12 @@ from gateway.core.types import (
 from gateway.protocols.graphpipe import metadata, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import StructureCache, Writer
+from gateway.protocols.graphpipe.recalled import BufferLayout, recall, remember
 from gateway.protocols.graphpipe.strings import NO_PARAMETERS, decode_config, decode_text
 from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
+from gateway.protocols.graphpipe.verbatim import BufferForm, response_as_it_came
+
+REQUEST = BufferForm.REQUEST
 
 _CONTROL = "control"
 _JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
@@ -37,13 +41,31 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         # real servers obey these without credentials: /control/shutdown
         raise refusal(Reason.PATH_NOT_FOUND, "/control/ is not served and not forwarded")
     model = message.captures.get("model") or listener.model
+    body = message.body
+    if message.method == "POST":
+        layout = recall(body, REQUEST)
+        # Another listener may have a smaller limit than the one that the layout was remembered for.
+        if layout is not None and layout.config_size <= listener.limits.config:
+            return _recalled(message, model, layout, layout.read(body))
     infer = _infer_request(message)
     if infer is None:
         return Request(Operation.METADATA, model, origin=message)
     inputs, outputs = _inputs(infer), _requested_outputs(infer)
     config = infer.string(schema.InferRequest.CONFIG)
     parameters = decode_config(config, listener.limits, f"listener {listener.name!r}")
+    layout = remember(body, REQUEST, inputs, outputs, parameters, config)
+    if layout is not None:
+        return _recalled(message, model, layout, inputs)
     return Request(Operation.INFER, model, "", None, inputs, outputs, parameters, "", None, message)
+
+
+def _recalled(message: Message, model: str, layout: BufferLayout, inputs: tuple[Tensor, ...]) -> Request:
+    """The request in a message of this layout, with these inputs."""
+    original = layout.original(message, inputs)
+    return Request(
+        Operation.INFER, model, "", None, inputs, layout.outputs, layout.parameters, "", None, message,
+        original=original,
+    )  # fmt: skip
 
 
 def _infer_request(message: Message) -> Table | None:
@@ -98,6 +120,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if request.operation is Operation.METADATA:
         return _encode_metadata(answer, request)
     assert isinstance(answer, Response)
+    if (original := response_as_it_came(answer)) is not None:
+        return reply(schema.OCTETS_HEADERS, original.parts, 200)
     headers, data = encode_tensors(answer.outputs, "output")
     return reply(schema.OCTETS_HEADERS, interleave(_STRUCTURES.get(headers), data), 200)
 

@@ -71,6 +71,11 @@ def _decode_numbers(table: Table, datatype: Datatype, shape: Shape, what: str) -
     return bytes(data) if expected <= _COPY_UP_TO else data
 
 
+def contents(body: Buffer, at: int, end: int) -> Buffer:
+    """The contents of a tensor that lie there in a message: a view of it unless they are small."""
+    return body[at:end] if end - at <= _COPY_UP_TO else memoryview(body)[at:end]
+
+
 def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
     count, raw = table.elements(schema.Tensor.STRING_VAL)
     if count != prod(shape) or len(table.octets(schema.Tensor.DATA)):

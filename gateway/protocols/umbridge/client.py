@@ -1,13 +1,13 @@
 """Facing backends: canonical Requests to requests, replies to Answers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input, unsupported
 from gateway.core.frozen import set_field
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, Tensor
+from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor
 from gateway.json import ArrayForm, Json, read, write
 from gateway.protocols.umbridge import errors, metadata, verbatim
 from gateway.protocols.umbridge.config import encode_config
@@ -23,7 +23,7 @@ from gateway.protocols.umbridge.schema import (
     PARTS,
     PATHS,
 )
-from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors
+from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors, few_doubles
 
 # UM-Bridge has no request for health or for one model's state: a server that answers `/Info` is taken as ready.
 INFO_OPERATIONS = frozenset(
@@ -42,7 +42,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation in PATHS:
         return _call(request, target)
     if request.operation is Operation.METADATA and request.part in PARTS:
-        return _post(f"/{request.part}", request, _metadata_members(request, target))
+        return _post(f"/{request.part}", request, encode_object(_metadata_members(request, target)))
     if request.operation in INFO_OPERATIONS:
         return Message("GET", "/Info", deadline=request.deadline)
     raise unsupported(f"operation {request.operation.value!r} is not supported by UM-Bridge")
@@ -53,19 +53,22 @@ def _call(request: Request, target: Target) -> Message:
     if original is not None and original.form is verbatim.REQUESTS[request.operation]:
         original = verbatim.request_as_it_came(request)
         if original is not None:
-            _encode_config(request, target)  # for its checks
-            return Message("POST", path, JSON_HEADERS, original.parts, deadline=request.deadline)
-    return _post(path, request, _call_members(request, target))
+            encode_config(request, target)  # for its checks
+            return _post(path, request, original.parts)
+    if request.operation is INFER and not request.parameters and (vector := few_doubles(request.inputs)) is not None:
+        # As `_call_members` says it, in one step.
+        return _post(path, request, (b'{"name":%b,"input":[%b],"config":{}}' % (write(request.model), vector),))
+    return _post(path, request, encode_object(_call_members(request, target)))
 
 
-def _post(path: str, request: Request, members: Iterable[tuple[str, tuple[bytes, ...]]]) -> Message:
-    return Message("POST", path, JSON_HEADERS, encode_object(members), deadline=request.deadline)
+def _post(path: str, request: Request, parts: tuple[Buffer, ...]) -> Message:
+    return Message("POST", path, JSON_HEADERS, parts, 0, "", "", {}, "", 0.0, request.deadline)
 
 
 def _metadata_members(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
     yield "name", (write(request.model),)
     if request.part != MODEL_INFO:
-        yield "config", (_encode_config(request, target),)
+        yield "config", (encode_config(request, target),)
 
 
 def _call_members(request: Request, target: Target) -> list[tuple[str, tuple[bytes, ...]]]:
@@ -80,7 +83,7 @@ def _call_members(request: Request, target: Target) -> list[tuple[str, tuple[byt
     for name in names:
         if name not in INDEX_TENSORS:
             members.append((KEYS[name], encode_vector(tensors[name], NAN, name)))
-    members.append(("config", (_encode_config(request, target),)))
+    members.append(("config", (encode_config(request, target),)))
     return members
 
 
@@ -97,10 +100,6 @@ def _encode_index(name: str, tensor: Tensor) -> bytes:
     if tensor.datatype.kind not in (Kind.SIGNED, Kind.UNSIGNED) or tensor.elements != 1:
         raise invalid_input(f"{name} is {tensor.datatype} of shape {list(tensor.shape)}, expected one integer")
     return b"%d" % int(tensor.array.reshape(-1)[0])
-
-
-def _encode_config(request: Request, target: Target) -> bytes:
-    return encode_config(request, target.limits, f"backend {target.backend!r}")
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
-from gateway.core.protocol import Limits
+from gateway.core.protocol import Limits, Target
 from gateway.core.types import Parameters, ParameterValue, Request
 from gateway.json import Json, read, write
 from gateway.protocols.umbridge.errors import excerpt
@@ -29,7 +29,7 @@ def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
     return {CONFIG: raw.decode()}
 
 
-def encode_config(request: Request, limits: Limits, where: str) -> bytes:
+def encode_config(request: Request, target: Target) -> bytes:
     """The JSON value of `config` for a request's parameter; `{}` without one, as every client sends.
 
     Raises:
@@ -41,7 +41,8 @@ def encode_config(request: Request, limits: Limits, where: str) -> bytes:
     _refuse_other_parameters(request.parameters, "")
     for tensor in request.inputs:
         _refuse_other_parameters(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
-    raw = _checked_json(request.parameters.get(CONFIG, EMPTY.decode()), limits, where)
+    where = f"backend {target.backend!r}"
+    raw = _checked_json(request.parameters.get(CONFIG, EMPTY.decode()), target.limits, where)
     return EMPTY if raw in _EQUAL_TO_EMPTY else raw
 
 

@@ -10,27 +10,26 @@ Bodies with several vectors have no layout, and a vector of integers alone is re
 """
 
 from dataclasses import field
-from struct import pack
+from struct import error as StructError  # noqa: N812
+from typing import Any, TypeAlias
 
 import orjson
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
+from gateway.core.layouts import LONGEST, LayoutStore
 from gateway.core.operations import INFER
 from gateway.core.original import Original
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Message, Parameters, Request, Response, Tensor
+from gateway.core.types import Buffer, Message, Parameters, Request, Response, Tensor, inference
 from gateway.protocols.umbridge.config import CONFIG, NO_PARAMETERS
+from gateway.protocols.umbridge.vectors import doubles
 from gateway.protocols.umbridge.verbatim import REQUESTS, RESPONSES, request_says_no_more, response_says_no_more
 
-_LARGEST = 8192
+_LARGEST = 2**15
 """Bytes of a body up to which Python's numbers cost less than reading its text in bulk."""
 _LARGE = 2.0**63
 """orjson turns integers beyond 64 bits into floats; a float of this size may be one."""
-_LONGEST = 1024
-"""Bytes of a text that are remembered."""
-_MOST = 4096
-"""Texts of each kind that are remembered; of more the oldest is forgotten."""
 
 _INPUT, _OUTPUT = b'"input"', b'"output"'
 _FLOAT, _BOTH = {float}, {int, float}
@@ -50,8 +49,10 @@ class BodyLayout:
     config_size: int = 0
 
 
-_requests: dict[tuple[bytes, bytes], BodyLayout] = {}
-_responses: dict[tuple[bytes, bytes], BodyLayout] = {}
+_Layouts: TypeAlias = LayoutStore[tuple[bytes, bytes], BodyLayout]
+
+_requests: _Layouts = LayoutStore()
+_responses: _Layouts = LayoutStore()
 
 
 def request_like_before(message: Message, limits: Limits) -> Request | None:
@@ -65,7 +66,7 @@ def request_like_before(message: Message, limits: Limits) -> Request | None:
     parameters, original = layout.parameters, None
     if layout.says_no_more:
         original = Original(REQUESTS[INFER], message.parts, inputs, (), parameters, None, layout.model)
-    return Request(INFER, layout.model, "", None, inputs, (), parameters, original=original)
+    return inference(layout.model, "", None, inputs, (), parameters, None, None, original)
 
 
 def response_like_before(reply: Message, limits: Limits) -> Response | None:
@@ -75,33 +76,45 @@ def response_like_before(reply: Message, limits: Limits) -> Response | None:
         return None
     layout, outputs = found
     original = Original(RESPONSES[INFER], reply.parts, outputs, (), NO_PARAMETERS) if layout.says_no_more else None
-    return Response(outputs, original=original)
+    return Response(outputs, "", "", None, {}, None, False, original)
 
 
 def _recall(
-    parts: tuple[Buffer, ...], key: bytes, layouts: dict[tuple[bytes, bytes], BodyLayout], limits: Limits
+    parts: tuple[Buffer, ...], key: bytes, layouts: _Layouts, limits: Limits
 ) -> tuple[BodyLayout, tuple[Tensor, ...]] | None:
     if len(parts) != 1:
         return None
     body = parts[0]
-    # Another listener or backend may have smaller limits than the one that a layout was remembered for.
-    if type(body) is not bytes or len(body) > _LARGEST or len(body) > limits.json_values:
+    if type(body) is not bytes or (size := len(body)) > _LARGEST:
         return None
     begin = body.find(b"[", body.find(b"[", body.find(key)) + 1)
     end = body.find(b"]", begin)
     layout = layouts.get((body[:begin], body[end:]))
-    if layout is None:
+    # Another listener or backend may have smaller limits than the one that a layout was remembered for. A value outside
+    # the vector, which alone are counted, has a byte at least.
+    if layout is None or begin + size - end > limits.json_values:
         return None
+    text = body[begin : end + 1]
     try:
-        numbers = orjson.loads(body[begin : end + 1])
-    except orjson.JSONDecodeError:
+        numbers = orjson.loads(text)
+        count = len(numbers)
+        # A number has one point at most: with as many points as numbers all are floats, and none is an integer of more
+        # than 64 bits. `pack` refuses what is no number.
+        if not count or (text.count(b".") != count and not _are_doubles(numbers)):
+            return None
+        data = doubles(count).pack(*numbers)
+    except (orjson.JSONDecodeError, StructError):
         return None
+    return layout, (Tensor("", _FP64, (count,), data, "", {}, True),)
+
+
+_FP64 = Datatype.FP64
+
+
+def _are_doubles(numbers: list[Any]) -> bool:
+    """Whether these are numbers, a float among them, and none is an integer of more than 64 bits."""
     kinds = set(map(type, numbers))
-    if (kinds != _FLOAT and kinds != _BOTH) or not (min(numbers) > -_LARGE and max(numbers) < _LARGE):
-        return None
-    count = len(numbers)
-    data = pack(f"<{count}d", *numbers)
-    return layout, (Tensor("", Datatype.FP64, (count,), data, "", {}, True),)
+    return kinds in (_FLOAT, _BOTH) and min(numbers) > -_LARGE and max(numbers) < _LARGE
 
 
 def remember_request(message: Message, request: Request) -> None:
@@ -110,14 +123,14 @@ def remember_request(message: Message, request: Request) -> None:
         assert request.original is not None
         size = len(str(request.parameters.get(CONFIG, "")).encode())
         says_no_more = request_says_no_more(request.original)
-        _remember(_requests, around, BodyLayout(says_no_more, request.model, request.parameters, size))
+        _requests.remember(around, BodyLayout(says_no_more, request.model, request.parameters, size))
 
 
 def remember_response(reply: Message, response: Response) -> None:
     """As `remember_request`, of the reply to an evaluation."""
     if (around := _around(reply, _OUTPUT, response.outputs)) is not None:
         assert response.original is not None
-        _remember(_responses, around, BodyLayout(response_says_no_more(response.original)))
+        _responses.remember(around, BodyLayout(response_says_no_more(response.original)))
 
 
 def _around(message: Message, key: bytes, tensors: tuple[Tensor, ...]) -> tuple[bytes, bytes] | None:
@@ -131,14 +144,6 @@ def _around(message: Message, key: bytes, tensors: tuple[Tensor, ...]) -> tuple[
     at = body.find(key) + len(key)
     begin = body.find(b"[", body.find(b"[", at) + 1)
     end = body.find(b"]", begin)
-    if b"".join(body[at:begin].split()) != b":[" or begin + len(body) - end > _LONGEST:
+    if b"".join(body[at:begin].split()) != b":[" or begin + len(body) - end > LONGEST:
         return None
     return body[:begin], body[end:]
-
-
-def _remember(
-    layouts: dict[tuple[bytes, bytes], BodyLayout], around: tuple[bytes, bytes], layout: BodyLayout
-) -> None:  # fmt: skip
-    if len(layouts) >= _MOST:
-        del layouts[next(iter(layouts))]
-    layouts[around] = layout

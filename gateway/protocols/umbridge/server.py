@@ -26,7 +26,7 @@ from gateway.protocols.umbridge.schema import (
     SHARED_MEMORY_CALLS,
     TEST_SHARED_MEMORY,
 )
-from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors
+from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors, few_doubles
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
@@ -64,12 +64,13 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         DecodeError: the body is not JSON, or names no model.
         GatewayError: UNIMPLEMENTED, a call through shared memory; RESOURCE_EXHAUSTED, `config` is beyond the limit.
     """
-    if message.pattern in SHARED_MEMORY_PATTERNS:
-        raise unsupported("shared memory cannot cross the gateway; send the numbers by HTTP")
-    if message.pattern in SERVER_PATTERNS:
+    asked = MODEL_PATTERNS.get(message.pattern)
+    if asked is None:
+        if message.pattern in SHARED_MEMORY_PATTERNS:
+            raise unsupported("shared memory cannot cross the gateway; send the numbers by HTTP")
         operation, part = SERVER_PATTERNS[message.pattern]
         return Request(operation, part=part)
-    operation, part = MODEL_PATTERNS[message.pattern]
+    operation, part = asked
     if operation is INFER and (known := request_like_before(message, listener.limits)) is not None:
         return known
     try:
@@ -154,6 +155,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:
     assert isinstance(answer, Response)
+    if (vector := few_doubles(answer.outputs)) is not None:
+        return (b'{"output":[%b]}' % vector,)
     return encode_object([("output", encode_vectors(answer.outputs, nan, "output"))])
 
 

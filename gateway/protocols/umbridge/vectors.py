@@ -1,9 +1,12 @@
 """UM-Bridge's vectors, which are JSON arrays of numbers, to Tensors and back."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import chain
+from struct import Struct
 
 import numpy as np
+import orjson
 
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
@@ -46,6 +49,31 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> tuple[bytes, ...]:
         raise no_numbers(what)
     dtype = np.uint8 if tensor.datatype is BOOL else tensor.datatype.dtype
     return tuple(number_pieces(np.frombuffer(tensor.data, dtype), nan, what))
+
+
+_FEW = 256
+"""Bytes of doubles up to which they cost less as Python's than as numpy's."""
+_FP64 = Datatype.FP64
+
+
+def few_doubles(tensors: tuple[Tensor, ...]) -> bytes | None:
+    """The vector of the only tensor, the text that `encode_vector` writes. None for several tensors, for other
+    datatypes, for many numbers, for NaN and infinities, and for a tensor with parameters: they are written by
+    `encode_vector`, or refused."""
+    if len(tensors) != 1:
+        return None
+    tensor = tensors[0]
+    data = tensor.data
+    if tensor.datatype is not _FP64 or tensor.parameters or len(data) > _FEW:
+        return None
+    text = orjson.dumps(doubles(len(data) // 8).unpack(data))
+    return None if b"n" in text else text  # a null is NaN or an infinity
+
+
+@lru_cache(1024)
+def doubles(count: int) -> Struct:
+    """Reads and writes so many doubles in raw form."""
+    return Struct(f"<{count}d")
 
 
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> tuple[bytes, ...]:

@@ -136,18 +136,29 @@ class Writer:
         return bytes(self._builder.Output())
 
 
+def request_of_the_package(inputs: tuple[Tensor, ...], outputs: list[str], config: str) -> bytes:
+    """Names that are all empty are left out."""
+    writer = Writer()
+    names = [each.name for each in inputs] if any(each.name for each in inputs) else []
+    infer = {
+        0: writer.string(config.encode()),
+        1: writer.links([writer.string(name.encode()) for name in names]),
+        2: writer.links(list(map(writer.tensor, inputs))),
+        3: writer.links([writer.string(name.encode()) for name in outputs]),
+    }
+    return writer.finish(writer.table(2, {1: writer.table(4, infer, {})}, {0: schema.INFER_REQUEST}))
+
+
+def reply_of_the_package(outputs: tuple[Tensor, ...]) -> bytes:
+    writer = Writer()
+    return writer.finish(writer.table(2, {0: writer.links(list(map(writer.tensor, outputs)))}, {}))
+
+
 @settings(deadline=None)
 @given(TENSORS, NAMES, st.text(max_size=20))
 def test_requests_of_the_package_are_read(inputs: tuple[Tensor, ...], outputs: list[str], config: str) -> None:
     named = tuple(replace(each, name=f"input{at}") for at, each in enumerate(inputs))
-    writer = Writer()
-    infer = {
-        0: writer.string(config.encode()),
-        1: writer.links([writer.string(each.name.encode()) for each in named]),
-        2: writer.links(list(map(writer.tensor, named))),
-        3: writer.links([writer.string(name.encode()) for name in outputs]),
-    }
-    octets = writer.finish(writer.table(2, {1: writer.table(4, infer, {})}, {0: schema.INFER_REQUEST}))
+    octets = request_of_the_package(named, outputs, config)
     request = asked(octets)
     assert request.inputs == named
     assert [each.name for each in request.outputs] == outputs
@@ -157,8 +168,7 @@ def test_requests_of_the_package_are_read(inputs: tuple[Tensor, ...], outputs: l
 @settings(deadline=None)
 @given(TENSORS)
 def test_replies_of_the_package_are_read(outputs: tuple[Tensor, ...]) -> None:
-    writer = Writer()
-    octets = writer.finish(writer.table(2, {0: writer.links(list(map(writer.tensor, outputs)))}, {}))
+    octets = reply_of_the_package(outputs)
     response = GRAPHPIPE.decode_response(reply(octets), Request(Operation.INFER, origin=call(b"")), TARGET)
     assert isinstance(response, Response)
     assert response.outputs == tuple(replace(each, name="") for each in outputs)

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core import layouts
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Request, Response
 from gateway.protocols.umbridge import recalled
-from tests.protocols.umbridge.wire import LISTENER, TARGET, UMBRIDGE, answered, asked, written
+from tests.protocols.umbridge.wire import LISTENER, TARGET, UMBRIDGE, answered, asked, call, written
 
 BODY = '{"name": "m", "input": [[1e3, 0.10]], "config": {}}'
 CONFIGURED = '{"name": "m", "input": [[0.10]], "config": {"level": 1.50}}'
@@ -123,7 +125,29 @@ def test_a_derivative_has_no_layout() -> None:
 
 
 @pytest.mark.parametrize(
-    "numbers", ["NaN", "1e400", "true", '"1"', "[1.5]", "1.5]", "null", "1e19", "01.5", "1.5,", ""]
+    "numbers",
+    [
+        "NaN",
+        "1e400",
+        "true",
+        '"1"',
+        "[1.5]",
+        "1.5]",
+        "null",
+        "1e19",
+        "01.5",
+        "1.5,",
+        "",
+        # with as many points as numbers
+        '"1.5.",2',
+        "true,1.5",
+        "{},1.5",
+        "[],1.5",
+        "1.5,[2.5",
+        "1.5e400",
+        "1.5,36893488147419103232",
+        "1.5e300,-0.0",
+    ],
 )
 def test_numbers_that_are_none_are_read_as_ever(numbers: str) -> None:
     body = BODY.replace("1e3, 0.10", numbers)
@@ -150,8 +174,25 @@ def test_the_limits_of_another_listener_hold() -> None:
         UMBRIDGE.decode_request(message, few)
 
 
+def test_any_limit_of_values_is_that_of_a_new_body() -> None:
+    body = BODY.replace("1e3", ",".join(["1.5"] * 200))
+    for values in range(60):
+        few = replace(LISTENER, limits=replace(LISTENER.limits, json_values=values))
+
+        def outcome(listener: ListenerSettings = few) -> object:
+            try:
+                return said(UMBRIDGE.decode_request(call("/Evaluate", body), listener))
+            except DecodeError as error:
+                return str(error)
+
+        forget()
+        expected = outcome()
+        asked("/Evaluate", body)
+        assert outcome() == expected, values
+
+
 def test_the_latest_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalled, "_MOST", 3)
+    monkeypatch.setattr(layouts, "MOST", 3)
     for at in range(9):
         asked("/Evaluate", BODY.replace('"m"', f'"m{at}"'))
     assert [layout.model for layout in recalled._requests.values()] == ["m6", "m7", "m8"]

@@ -12,6 +12,7 @@ be looked at, so messages with them have no layout; nor have those with strings.
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
+from gateway.core.layouts import LONGEST, AlikeLayoutStore
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Shape, Tensor
 from gateway.protocols.grps.errors import OK
@@ -20,14 +21,8 @@ from gateway.protocols.grps.verbatim import MessageForm, as_it_came, of_message
 
 LARGEST = 2**17
 """Bytes of a message up to which copies of the contents cost less than views of them."""
-_LONGEST = 1024
-"""Bytes around the contents that are remembered."""
 _BEGINNING = 16
 """Bytes at the beginning of a message that tell layouts of the same size apart."""
-_MOST = 4096
-"""Kinds of layouts, of one size and beginning each, that are remembered; of more the oldest is forgotten."""
-_ALIKE = 4
-"""Layouts of one kind that are remembered, such as those of models whose names begin alike."""
 
 _RAW = frozenset({Datatype.FP32, Datatype.FP64})
 
@@ -47,7 +42,7 @@ class GtensorsLayout:
     tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
 
 
-_layouts: dict[tuple[int, bytes], tuple[GtensorsLayout, ...]] = {}
+_layouts: AlikeLayoutStore[tuple[int, bytes], GtensorsLayout] = AlikeLayoutStore()
 
 
 def recall(body: bytes) -> GrpsMessage | None:
@@ -81,7 +76,7 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
     Returns:
         `grps`, with its Original if that is so.
     """
-    if len(parts[0]) < _BEGINNING or sum(map(len, parts[::2])) > _LONGEST or b"".join(parts) != body:
+    if len(parts[0]) < _BEGINNING or sum(map(len, parts[::2])) > LONGEST or b"".join(parts) != body:
         return grps
     found, between, place = [], [], 0
     for tensor, before, data in zip(grps.tensors, parts[::2], parts[1::2], strict=True):
@@ -89,12 +84,9 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
             between.append((place, bytes(before)))
         start, place = place + len(before), place + len(before) + len(data)
         found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
-    key = len(body), body[:_BEGINNING]
-    if len(_layouts) >= _MOST and key not in _layouts:
-        del _layouts[next(iter(_layouts))]
     layout = GtensorsLayout(bytes(parts[0]), tuple(between), grps.model, grps.status, tuple(found))
     # It is none of those that are known: `recall` has not found it.
-    _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])
+    _layouts.remember_alike((len(body), body[:_BEGINNING]), layout)
     return replace(grps, original=of_message(MessageForm.PROTOBUF, body, grps))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
+from gateway.core.frozen import set_field
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
@@ -14,7 +15,7 @@ from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.recalled import recall, remember, request_as_it_came
+from gateway.protocols.v2.grpc.recalled import recall, recall_with_id, remember, request_as_it_came
 from gateway.protocols.v2.grpc.streams import unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
@@ -116,26 +117,32 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         return _DECODERS[request.operation](reply)
     # MLServer streams ModelInferResponses that are not wrapped
     is_wrapped = request.operation is STREAM and target.flavor != MLSERVER
-    response = _read_response(_unwrap(reply) if is_wrapped else reply.body, reply, target)
+    response = _read_wrapped(reply, target) if is_wrapped else _read_response(reply.body, reply, target)
     if request.id:
         check_id(response, request.id)
     return response
 
 
-def _unwrap(reply: Message) -> Buffer:
+def _read_wrapped(reply: Message, target: Target) -> Response:
     """The ModelInferResponse in a stream's response. Raises GatewayError if it is an error instead."""
-    response, error = unwrap_response(reply.body)
+    wrapped, error = unwrap_response(reply.body)
     if error:
-        raise decode_stream_error(error, response)
+        raise decode_stream_error(error, wrapped)
+    response = _read_response(wrapped, reply, target)
+    if response.original is not None:  # that is of the response alone, the body has more around it
+        set_field(response, "original", None)
     return response
 
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
-    """The ModelInferResponse in `body`, raw or typed, which is all of `reply`'s body or a part of it."""
-    if (layout := recall(body, RESPONSE)) is not None:
-        outputs, known, none = layout.read(bytes(body)), layout.head, dict[str, ParameterValue]()
-        original = layout.original(reply, outputs, none) if body is reply.body else None
-        return Response(outputs, known.model, known.version, None, none, reply, original=original)
+    """The ModelInferResponse in `body`, raw or typed, which came with `reply`."""
+    layout, plain, id = recall(body, RESPONSE), body, None
+    if layout is None and (found := recall_with_id(body, RESPONSE)) is not None:
+        layout, plain, id = found
+    if layout is not None:
+        known, none = layout.head, dict[str, ParameterValue]()
+        outputs, original = layout.read(plain, reply, none, id)
+        return Response(outputs, known.model, known.version, id, none, reply, original=original)
     inference = read_inference(body, RESPONSE)
     head = inference.message
     response = Response(

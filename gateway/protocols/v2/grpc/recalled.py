@@ -6,27 +6,26 @@ remembered: the bytes around the raw contents, and what they say. The next messa
 needs no parsing, and can go on as it came.
 
 Only raw contents of numbers are left out of the comparison, of which any bytes are valid. So messages with BYTES or
-BOOL, whose contents must be looked at, and with an id or parameters, which differ from message to message, have none.
+BOOL, whose contents must be looked at, and with parameters, which differ from message to message, have none.
+
+An id, which differs too, is cut out: what is left is the message without an id, and has the same layout. It stands
+behind the names of the model and the version, as protobuf writes it; a message with an id elsewhere, or two, has none.
 """
 
 from collections.abc import Sequence
 
 from gateway.core.datatypes import Datatype
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
+from gateway.core.layouts import LONGEST, AlikeLayoutStore
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Message, Parameters, Request, Response, Shape, Tensor
+from gateway.protobuf.wire import key
 from gateway.protocols.v2.grpc.tensors import InferenceHead, MessageKind, write_inference
 
 _LARGEST = 2**17
 """Bytes of a message up to which copies of the contents cost less than views of them."""
-_LONGEST = 1024
-"""Bytes of what comes before the first contents, that are remembered."""
 _BEGINNING = 16
 """Bytes at the beginning of a message, most of them the model's name, that tell layouts of the same size apart."""
-_MOST = 4096
-"""Kinds of layouts, of one size and beginning each, that are remembered."""
-_ALIKE = 4
-"""Layouts of one kind that are remembered, such as those of models whose long names begin alike."""
 
 
 @frozen
@@ -43,17 +42,22 @@ class MessageLayout:
     head: InferenceHead
     tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
 
-    def read(self, body: bytes) -> tuple[Tensor, ...]:
-        """The tensors in a message of this layout."""
-        return tuple([Tensor(name, datatype, shape, body[at:end]) for name, datatype, shape, at, end in self.tensors])
-
-    def original(self, message: Message, tensors: tuple[Tensor, ...], parameters: Parameters) -> Original:
-        """That of what was read from `message`, which is of this layout."""
+    def read(
+        self, body: Buffer, message: Message, parameters: Parameters, id: str | None
+    ) -> tuple[tuple[Tensor, ...], Original]:
+        """The tensors in `body`, which is of this layout, and the Original of them and `parameters`. `message` is the
+        body as it came, with its `id`."""
         head = self.head
-        return Original(self.kind, message.parts, tensors, head.outputs, parameters, None, head.model, head.version)
+        if len(self.tensors) == 1:  # as most messages have it
+            name, datatype, shape, at, end = self.tensors[0]
+            tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at:end]),)
+        else:
+            tensors = tuple([Tensor(name, kind, shape, body[at:end]) for name, kind, shape, at, end in self.tensors])
+        parts, outputs = message.parts, head.outputs
+        return tensors, Original(self.kind, parts, tensors, outputs, parameters, id, head.model, head.version)
 
 
-_layouts: dict[tuple[str, int, bytes], tuple[MessageLayout, ...]] = {}
+_layouts: AlikeLayoutStore[tuple[str, int, bytes], MessageLayout] = AlikeLayoutStore()
 
 
 def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
@@ -71,10 +75,49 @@ def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     return None
 
 
+def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, bytes, str] | None:
+    """The layout of `body` without its id, if it has one and the layout is known; that message, and the id."""
+    if (parted := _without_id(body)) is None:
+        return None
+    plain, id = parted
+    layout = recall(plain, kind)
+    return None if layout is None else (layout, plain, id)
+
+
+_MODEL_KEY, _VERSION_KEY, _ID_KEY = (key(number)[0] for number in (1, 2, 3))
+_ONE_BYTE = 127
+"""The largest length that is written in one byte."""
+
+
+def _without_id(body: Buffer) -> tuple[bytes, str] | None:
+    """A message without its id, and the id; None if there is none behind model and version, or any of them is long."""
+    if type(body) is not bytes or len(body) > _LARGEST:
+        return None
+    at = 0
+    try:
+        for each in (_MODEL_KEY, _VERSION_KEY):
+            if body[at] == each:
+                if body[at + 1] > _ONE_BYTE:
+                    return None
+                at += 2 + body[at + 1]
+        size = body[at + 1]
+        if body[at] != _ID_KEY or not 0 < size <= _ONE_BYTE:
+            return None
+        end = at + 2 + size
+        return body[:at] + body[end:], body[at + 2 : end].decode()
+    except (IndexError, UnicodeDecodeError):
+        return None
+
+
 def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequence[Tensor]) -> None:
     """Remember the layout of `body`, from which `head` and `tensors` were read, if it is as the gateway writes it."""
-    if type(body) is not bytes or len(body) > _LARGEST or head.id or head.parameters or not tensors:
+    if type(body) is not bytes or len(body) > _LARGEST or head.parameters or not tensors:
         return
+    if head.id:
+        parted = _without_id(body)
+        if parted is None or parted[1] != head.id:
+            return
+        body, head = parted[0], replace(head, id=None)
     for each in tensors:
         if each.parameters or not each.data or each.datatype is Datatype.BYTES or each.datatype is Datatype.BOOL:
             return
@@ -82,7 +125,7 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
         return
     parts = write_inference(head, kind, tensors)
     # for each tensor the bytes before its contents, and these
-    if not _BEGINNING <= len(parts[0]) <= _LONGEST or b"".join(parts) != body:
+    if not _BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
         return
     found, between, place = [], [], 0
     for tensor, before, data in zip(tensors, parts[::2], parts[1::2], strict=True):
@@ -91,11 +134,8 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
         start, place = place + len(before), place + len(before) + len(data)
         found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
     layout = MessageLayout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
-    key = kind.role, len(body), body[:_BEGINNING]
-    if len(_layouts) >= _MOST and key not in _layouts:
-        del _layouts[next(iter(_layouts))]
     # It is none of those that are known: `recall` has not found it.
-    _layouts[key] = (layout, *_layouts.get(key, ())[: _ALIKE - 1])
+    _layouts.remember_alike((kind.role, len(body), body[:_BEGINNING]), layout)
 
 
 def request_as_it_came(request: Request, kind: MessageKind, lacking: frozenset[Datatype] | None) -> Original | None:
@@ -119,7 +159,7 @@ def response_as_it_came(response: Response, request: Request, kind: MessageKind)
     if (
         original is None
         or original.form is not kind
-        or request.id
+        or original.id != request.id
         or original.model != (request.model or response.model)
         or original.version != (request.version or response.version)
         or not original.is_of_response(response)

@@ -9,6 +9,7 @@ from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSetting
 from gateway.core.types import (
     NO_HEADERS,
     Answer,
+    Buffer,
     Message,
     Parameters,
     ParameterValue,
@@ -22,7 +23,7 @@ from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.recalled import MessageLayout, recall, remember, response_as_it_came
+from gateway.protocols.v2.grpc.recalled import MessageLayout, recall, recall_with_id, remember, response_as_it_came
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
 from gateway.protocols.v2.grpc.tensors import (
@@ -53,7 +54,9 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
     body = message.body
     if (layout := recall(body, REQUEST)) is not None:
-        return _recalled(operation, message, layout)
+        return _recalled(operation, message, layout, body, None)
+    if (found := recall_with_id(body, REQUEST)) is not None:
+        return _recalled(operation, message, *found)
     inference = read_inference(body, REQUEST)
     head = inference.message
     inputs = read_tensors(inference, REQUEST, listener.limits.message)
@@ -79,19 +82,12 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     return request
 
 
-def _recalled(operation: Operation, message: Message, layout: MessageLayout) -> Request:
-    """The request in a message of a known layout."""
-    inputs, head, none = layout.read(bytes(message.body)), layout.head, dict[str, ParameterValue]()
+def _recalled(operation: Operation, message: Message, layout: MessageLayout, plain: Buffer, id: str | None) -> Request:
+    """The request in a message that is, but for its id, `plain`, of a known layout."""
+    head, none = layout.head, dict[str, ParameterValue]()
+    inputs, original = layout.read(plain, message, none, id)
     return Request(
-        operation,
-        head.model,
-        head.version,
-        None,
-        inputs,
-        head.outputs,
-        none,
-        origin=message,
-        original=layout.original(message, inputs, none),
+        operation, head.model, head.version, id, inputs, head.outputs, none, origin=message, original=original
     )
 
 

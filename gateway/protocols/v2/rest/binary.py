@@ -4,6 +4,8 @@
 Content-Type says: tritonclient sends none, and its asyncio client labels plain JSON an octet-stream.
 """
 
+from functools import lru_cache
+
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Headers, Message
 
@@ -46,7 +48,8 @@ class BinaryTensors:
 
 
 def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
-    """The JSON header of a message's body, and the binary tensors behind it.
+    """The JSON header of a message's body, and the binary tensors behind it. A body that is all JSON comes as bytes, in
+    which text can be searched.
 
     Raises:
         DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
@@ -54,7 +57,7 @@ def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
     body = message.body
     length = message.headers.get(HEADER_LENGTH, _ABSENT)
     if length is _ABSENT:
-        return body, BinaryTensors(memoryview(b""))
+        return bytes(body), BinaryTensors(memoryview(b""))
     end = _header_length(length, len(body))
     view = memoryview(body)
     return view[:end], BinaryTensors(view[end:])
@@ -93,6 +96,7 @@ def _header_length(text: str, size: int) -> int:
     return length
 
 
+@lru_cache(4096)
 def binary_headers(length: int) -> Headers:
     """The headers of a body whose first `length` bytes are JSON."""
     return Headers((_OCTET_STREAM, (b"inference-header-content-length", b"%d" % length)))

@@ -14,7 +14,7 @@ from gateway.core.types import Answer, Buffer, Headers, Message, Request, Reques
 from gateway.protocols.v2.extensions import check_operation, check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.rest import extensions, generate, metadata, verbatim
+from gateway.protocols.v2.rest import extensions, generate, metadata, repeated, verbatim
 from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_string
@@ -66,6 +66,8 @@ def _encode_infer(request: Request, target: Target) -> Message:
 
 
 def _write_binary(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
+    if (written := repeated.request_in(BodyForm.BINARY, request)) is not None:
+        return written
     parameters: dict[str, Any] = dict(request.parameters)
     if not request.outputs:
         parameters["binary_data_output"] = True
@@ -76,6 +78,8 @@ def _write_binary(request: Request, lacking: frozenset[Datatype]) -> tuple[Heade
 
 
 def _write_json(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
+    if (written := repeated.request_in(BodyForm.JSON, request)) is not None:
+        return written
     inputs = [write_json(each, "input", request.translate, lacking) for each in request.inputs]
     return JSON_HEADERS, json.write_parts(_request_document(request, inputs, dict(request.parameters), binary=False))
 
@@ -201,7 +205,6 @@ def _decode_stream(reply: Message, target: Target) -> Response:
 
 
 _DECODERS: dict[Operation, Callable[[Message, Limits], Answer]] = {
-    INFER: _decode_infer,
     Operation.METADATA: metadata.decode_metadata,
     Operation.SERVER_METADATA: metadata.decode_server_metadata,
     Operation.MODELS: extensions.decode_index,
@@ -226,21 +229,24 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         DecodeError: a reply that V2 does not allow, or that has the id of another request.
         GatewayError: the error that the reply reports.
     """
-    if reply.status >= 400:
-        # "a 4xx status code indicates false"
-        if request.operation in _HEALTH and denies_readiness(reply):
-            return False
-        raise decode_error(reply, request)
-    # tritonclient, too, accepts no other status: MLServer answers 307 to a path with a slash too many
-    if reply.status != 200:
-        raise DecodeError(f"status {reply.status}, expected 200")
-    if request.operation in _HEALTH:
+    status, operation = reply.status, request.operation
+    if status != 200:
+        if status >= 400:
+            # "a 4xx status code indicates false"
+            if operation in _HEALTH and denies_readiness(reply):
+                return False
+            raise decode_error(reply, request)
+        # tritonclient, too, accepts no other status: MLServer answers 307 to a path with a slash too many
+        raise DecodeError(f"status {status}, expected 200")
+    if operation is INFER:
+        answer: Answer = _decode_infer(reply, target.limits)
+    elif operation in _HEALTH:
         return True
-    if request.operation is STREAM:
-        answer: Answer = _decode_stream(reply, target)
+    elif operation is STREAM:
+        answer = _decode_stream(reply, target)
     else:
         decoders = _KSERVE_DECODERS if target.flavor == KSERVE else _DECODERS
-        answer = decoders[request.operation](reply, target.limits)
+        answer = decoders[operation](reply, target.limits)
     if request.id:
         check_id(answer, request.id)
     return answer

@@ -16,19 +16,20 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
         GatewayError: INVALID_ARGUMENT, a name that cannot be a path segment; NOT_FOUND, a version that the server's
             flavor cannot have.
     """
-    check_version(request.version, target)
-    return model_path(request.model, request.version) + suffix
+    if request.version:
+        check_version(request.version, target)
+    return model_path(request.model, request.version, suffix)
 
 
 @lru_cache(4096)
-def model_path(model: str, version: str) -> str:
-    """`/v2/models/{model}[/versions/{version}]`, percent-encoded.
+def model_path(model: str, version: str, suffix: str = "") -> str:
+    """`/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, a name that cannot be a path segment.
     """
     path = f"/v2/models/{path_segment(model, 'model')}"
-    return f"{path}/versions/{path_segment(version, 'version')}" if version else path
+    return f"{path}/versions/{path_segment(version, 'version')}{suffix}" if version else path + suffix
 
 
 def path_segment(name: str, what: str) -> str:

@@ -12,43 +12,46 @@ BYTES or BOOL, whose contents must be looked at.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import isfinite
+from struct import Struct
+from struct import error as StructError  # noqa: N812
 from typing import TypeAlias
 
 import orjson
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.operations import INFER
+from gateway.core.layouts import LONGEST, LayoutStore
 from gateway.core.original import Original
 from gateway.core.protocol import Limits
 from gateway.core.types import (
     Buffer,
     Message,
     Parameters,
-    ParameterValue,
     Request,
     RequestedOutput,
     Response,
     Shape,
     Tensor,
+    inference,
 )
 from gateway.json import Array
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD
 from gateway.protocols.v2.rest.json_bodies import JsonObject
-from gateway.protocols.v2.rest.usual import NUMBERS, packed
-from gateway.protocols.v2.rest.verbatim import BodyForm, request_says_no_more, response_says_no_more
+from gateway.protocols.v2.rest.usual import NUMBERS, packed, packed_in_bulk
+from gateway.protocols.v2.rest.verbatim import BodyForm, Evidence, request_says_no_more, response_says_no_more
 
-_LARGEST = 8192
-"""Bytes of a document up to which Python's numbers cost less than reading its text in bulk, as in `usual`."""
+_LARGE = 2**14
+"""Bytes of a body from which on its text is searched at both ends alone, where all of a layout is, and never copied."""
+_BULK = 2**11
+"""Bytes of a list of numbers from which on reading it in bulk costs less than Python's numbers."""
 _LARGEST_BINARY = 2**17
 """Bytes of a body with binary data up to which copies of the contents cost less than views of them."""
-_LONGEST = 1024
-"""Bytes of a text that are remembered."""
-_MOST = 4096
-"""Texts of each kind that are remembered."""
 
 _DATA = b'"data"'
+# Python 3.11 takes ten times as long to find a member in its class.
+_JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
 MakeOrigin: TypeAlias = Callable[[Message], Message]
 
@@ -60,10 +63,10 @@ MakeOrigin: TypeAlias = Callable[[Message], Message]
 class DocumentLayout:
     """What documents with the same text around their numbers say.
 
-    - `letter`, `is_float`: how `packed` writes the numbers.
+    - `count`, `letter`, `is_float`: of the numbers, as `packed` takes them. `pack` writes that many.
     - `parameters`: those of the tensor.
     - `model`, `version`: those that a response names, as they stand in the document; None where it has none.
-    - `says_no_more`: the document says nothing else than its value, so it can go on as it came.
+    - `evidence`: of a document that says nothing else than its value, so that it can go on as it came; else None.
     """
 
     name: str
@@ -72,97 +75,171 @@ class DocumentLayout:
     count: int
     letter: str
     is_float: bool
+    pack: Callable[..., bytes]
     model: str | None
     version: str | None
-    says_no_more: bool
+    evidence: Evidence | None
     parameters: Parameters
 
 
-_Layouts: TypeAlias = dict[tuple[bytes, ...], DocumentLayout]
-"""By the text before and behind the numbers; where it has an id, by that before, between and behind both."""
+class _Layouts(LayoutStore[tuple[bytes, ...], DocumentLayout]):
+    """By the text before and behind the numbers; where it has an id, by that before, between and behind both."""
 
-_requests: _Layouts = {}
-_responses: _Layouts = {}
+    last: tuple[bytes, bytes, DocumentLayout] | None = None
+    """The layout that was remembered or found last, if it is one without an id, behind its text up to the `[` of the
+    numbers and its text from their `]`. The next body often has the same text, and comparing costs less than
+    finding."""
+
+    def remember(self, key: tuple[bytes, ...], layout: DocumentLayout) -> None:
+        """As in LayoutStore."""
+        super().remember(key, layout)
+        self.last = (key[0] + b"[", key[1], layout) if len(key) == 2 else None
+
+
+_requests = _Layouts()
+_responses = _Layouts()
 
 
 def _recall(
     body: Buffer, layouts: _Layouts, limits: Limits
 ) -> tuple[DocumentLayout, str | None, tuple[Tensor, ...]] | None:
     """The layout of `body`, if it is known, its id, and its tensor."""
-    if type(body) is not bytes or len(body) > _LARGEST:
+    found = _last_again(body, layouts) or _found(body, layouts)
+    if found is None:
         return None
-    begin = body.find(b"[", body.find(_DATA))
-    end = body.find(b"]", begin)
-    layout, id = layouts.get((body[:begin], body[end:])), None
-    if layout is None and (place := _id_before(body, begin)) is not None:
-        opening, closing = place
-        id = body[opening:closing].decode()
-        layout = layouts.get((body[:opening], body[closing:begin], body[end:]))
-    # Another listener or backend may have smaller limits than the one that a layout was remembered for. A number has a
-    # byte at least, and eight of its raw form at most.
-    if layout is None or len(body) > limits.json_values or 8 * len(body) > limits.message:
+    layout, id, begin, end = found
+    # Another listener or backend may have smaller limits than the one that a layout was remembered for. A value outside
+    # the list, which alone are counted, has a byte at least; a number has eight of its raw form at most.
+    if begin + len(body) - end > limits.json_values or 8 * layout.count > limits.message:
         return None
-    try:
-        data = packed(orjson.loads(body[begin : end + 1]), layout.count, layout.letter, layout.is_float)
-    except orjson.JSONDecodeError:
-        return None
+    data: Buffer | None
+    if end - begin < _BULK:
+        data = _packed(bytes(body[begin : end + 1]), layout)
+    else:
+        data = packed_in_bulk(body, begin, end + 1, layout.count, layout.datatype)
     if data is None:
         return None
     return layout, id, (Tensor(layout.name, layout.datatype, layout.shape, data, "", layout.parameters),)
 
 
+_Found: TypeAlias = tuple[DocumentLayout, str | None, int, int]
+"""A known layout, the id, and where the list of numbers begins and ends."""
+
+
+def _last_again(body: Buffer, layouts: _Layouts) -> _Found | None:
+    """The layout that was found last, if a small body has the same text around its list.
+
+    If there is more than one list between the two ends, it is none of numbers, and `_packed` refuses it.
+    """
+    if layouts.last is None or type(body) is not bytes:
+        return None
+    before, behind, layout = layouts.last
+    begin, end = len(before) - 1, len(body) - len(behind)
+    if end - begin >= _BULK or not body.startswith(before) or not body.endswith(behind):
+        return None
+    return layout, None, begin, end
+
+
+def _found(body: Buffer, layouts: _Layouts) -> _Found | None:
+    """The layout of any body, found by the text at its ends."""
+    size = len(body)
+    if size <= _LARGE:
+        head = tail = body if type(body) is bytes else bytes(body)
+        before = 0
+    else:
+        before = size - LONGEST
+        head, tail = bytes(body[:LONGEST]), bytes(body[before:])
+    begin = head.find(b"[", head.find(_DATA))
+    end = tail.find(b"]", 0 if before else begin)
+    layout = layouts.get((head[:begin], tail[end:]))
+    if layout is not None:
+        layouts.last = head[: begin + 1], tail[end:], layout
+        return layout, None, begin, before + end
+    with_id = _id_before(head, begin)
+    if with_id is None:
+        return None
+    id, opening, closing = with_id
+    layout = layouts.get((head[:opening], head[closing:begin], tail[end:]))
+    return None if layout is None else (layout, id, begin, before + end)
+
+
+def _packed(text: bytes, layout: DocumentLayout) -> bytes | None:
+    """The JSON list `text` of a tensor's numbers in raw form, as `packed` writes them, and None where that does.
+
+    What `packed` finds out of the numbers one by one is mostly seen at once in their text. A number has one point at
+    most: with as many points as numbers all are floats, and none is an integer of more than 64 bits. Without a letter e
+    there is no `true` or `false`, which would count as numbers. `pack` refuses everything else.
+    """
+    try:
+        data = orjson.loads(text)
+        if (text.count(b".") == layout.count) if layout.is_float else (b"e" not in text):
+            return layout.pack(*data)
+    except (orjson.JSONDecodeError, StructError, OverflowError):
+        return None
+    return packed(data, layout.count, layout.letter, layout.is_float)
+
+
 _ID = b'"id"'
 
 
-def _id_before(body: bytes, end: int) -> tuple[int, int] | None:
-    """Where the text of the first string behind a key `"id"` begins and ends; None without one before `end`, and for
-    a text that may stand for another, or is none of JSON."""
+def _id_before(body: bytes, end: int) -> tuple[str, int, int] | None:
+    """The text of the first string behind a key `"id"`, and where it begins and ends; None without one before `end`,
+    and for a text that may stand for another, or is none of JSON."""
     key = body.find(_ID, 0, end)
     if key < 0:
         return None
     opening = body.find(b'"', key + len(_ID), end) + 1
     closing = body.find(b'"', opening, end)
     text = body[opening:closing]
-    if not opening or closing <= opening or b"\\" in text or not text.isascii() or not text.decode().isprintable():
+    if not opening or closing <= opening or b"\\" in text or not text.isascii():
         return None
-    return opening, closing
+    id = text.decode()
+    return (id, opening, closing) if id.isprintable() else None
 
 
 def _remember(
     layouts: _Layouts, body: Buffer, entries: list[JsonObject], original: Original, says_no_more: bool
 ) -> None:  # fmt: skip
-    if len(entries) != 1 or type(body) is not bytes or len(body) > _LARGEST or b"\\" in body:
+    if len(entries) != 1:
         return
+    body = bytes(body)
     data, (tensor,) = entries[0].get("data"), original.tensors
     known = NUMBERS.get(tensor.datatype.value)
     # Without escapes, and with one text `"data"` that a list follows, that list is the tensor's.
     key = body.find(_DATA)
     begin = body.find(b"[", key)
     end = body.find(b"]", begin)
+    if begin < 0 or end < 0 or begin + len(body) - end > LONGEST or body.find(b'"', begin, end) >= 0:
+        return
+    before, behind = body[:begin], body[end:]
+    if b"\\" in before or b"\\" in behind:
+        return
     between = body[key + len(_DATA) : begin].split()
-    if known is None or not _is_flat(data, known[2]) or body.count(_DATA) != 1 or between != [b":"]:
+    if known is None or not _is_flat(data, known[2]) or (before + behind).count(_DATA) != 1 or between != [b":"]:
         return
     id, model, version = _texts(original)
     if id != original.id:  # one that is no string
         return
-    around: tuple[bytes, ...] = body[:begin], body[end:]
+    around: tuple[bytes, ...] = before, behind
     if id is not None:
-        place = _id_before(body, begin)
+        found = _id_before(body, begin)
         # With one text `"id"` that a string follows, that string is the document's id.
-        if place is None or body.count(_ID) != 1 or body[slice(*place)].decode() != id:
+        if found is None or (before + behind).count(_ID) != 1 or found[0] != id:
             return
-        if body[body.find(_ID) + len(_ID) : place[0]].split() not in ([b":", b'"'], [b':"']):
+        _, opening, closing = found
+        if body[body.find(_ID) + len(_ID) : opening].split() not in ([b":", b'"'], [b':"']):
             return
-        around = body[: place[0]], body[place[1] : begin], body[end:]
-    if sum(map(len, around)) > _LONGEST:
-        return
-    if len(layouts) >= _MOST:
-        del layouts[next(iter(layouts))]
+        around = body[:opening], body[closing:begin], behind
     datatype, letter, is_float, _ = known
-    layouts[around] = DocumentLayout(
-        tensor.name, datatype, tensor.shape, tensor.elements, letter, is_float, model, version, says_no_more,
-        tensor.parameters,
+    count = tensor.elements
+    layout = DocumentLayout(
+        tensor.name, datatype, tensor.shape, count, letter, is_float, Struct(f"<{count}{letter}").pack, model, version,
+        _NO_DOCUMENT if says_no_more else None, tensor.parameters,
     )  # fmt: skip
+    layouts.remember(around, layout)
+
+
+_NO_DOCUMENT: Evidence = None, b""
 
 
 def _is_flat(data: object, is_float: bool) -> bool:
@@ -183,70 +260,84 @@ def _is_flat(data: object, is_float: bool) -> bool:
 class BinaryLayout:
     """What bodies with the same document say.
 
-    - `tensors`: name, datatype, shape, and where the contents begin and end behind the document.
-    - `size`: the bytes of all contents.
+    - `tensors`: name, datatype, shape, where the contents begin and end in the body, and parameters.
+    - `size`: the bytes of the body.
     - `outputs`, `parameters`: those of the request or response.
     - `id`, `model`, `version`: as they stand in the document; None where it has none.
-    - `says_no_more`: the document says nothing else than its value, so the body can go on as it came.
+    - `evidence`: of bodies that say nothing else than their value, so that they can go on as they came; else None.
     - `origin`: makes the `origin` of a request from its message.
     """
 
-    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+    tensors: tuple[tuple[str, Datatype, Shape, int, int, Parameters], ...]
     size: int
     outputs: tuple[RequestedOutput, ...]
     parameters: Parameters
     id: str | None
     model: str | None
     version: str | None
-    says_no_more: bool
+    evidence: Evidence | None
     origin: MakeOrigin
 
-    def original(self, message: Message, tensors: tuple[Tensor, ...], header: bytes) -> Original | None:
+    def original(self, message: Message, tensors: tuple[Tensor, ...]) -> Original | None:
         """That of what was read from `message`."""
-        if not self.says_no_more:
+        if (evidence := self.evidence) is None:
             return None
         return Original(
-            BodyForm.BINARY, message.parts, tensors, self.outputs, self.parameters, self.id, self.model, self.version,
-            (None, header),
+            _BINARY, message.parts, tensors, self.outputs, self.parameters, self.id, self.model, self.version,
+            evidence,
         )  # fmt: skip
 
 
-_binary: dict[tuple[str, bytes], BinaryLayout] = {}
-"""By the member that has the tensors, and the document."""
+_BinaryLayouts: TypeAlias = LayoutStore[bytes, BinaryLayout]
+"""By the document."""
+
+_binary_requests: _BinaryLayouts = LayoutStore()
+_binary_responses: _BinaryLayouts = LayoutStore()
 
 
 def _recall_binary(
-    body: Buffer, length: bytes, role: str, limits: Limits
-) -> tuple[BinaryLayout, tuple[Tensor, ...], bytes] | None:
-    """The layout of `body`, which begins with a document of this length, if it is known; its tensors, and the
-    document."""
+    message: Message, length: bytes, layouts: _BinaryLayouts, limits: Limits
+) -> tuple[BinaryLayout, tuple[Tensor, ...]] | None:
+    """The layout of the message's body, which begins with a document of this length, if it is known, and its
+    tensors."""
+    parts = message.parts
+    body = parts[0] if len(parts) == 1 else message.body
     if type(body) is not bytes or len(body) > _LARGEST_BINARY or len(body) > limits.message:
         return None
-    if len(length) > 4 or not length.isdigit():
+    end = _length(length)
+    layout = layouts.get(body[:end])
+    if layout is None or len(body) != layout.size or end > limits.json_values:
         return None
-    end = int(length)
-    header = body[:end]
-    layout = _binary.get((role, header))
-    if layout is None or len(body) - end != layout.size or end > limits.json_values:
-        return None
-    tensors = [Tensor(name, each, shape, body[end + at : end + to]) for name, each, shape, at, to in layout.tensors]
-    return layout, tuple(tensors), header
+    tensors = []
+    for name, datatype, shape, at, to, parameters in layout.tensors:
+        tensors.append(Tensor(name, datatype, shape, body[at:to], "", parameters))
+    return layout, tuple(tensors)
 
 
-def _remember_binary(role: str, header: Buffer, original: Original, says_no_more: bool, origin: MakeOrigin) -> None:
-    places, size = [], 0
+@lru_cache(LONGEST)
+def _length(text: bytes) -> int:
+    """The number that `text` says, if it may be the length of a document that is remembered; else 0, which is that of
+    none."""
+    return int(text) if len(text) <= 4 and text.isdigit() else 0
+
+
+def _remember_binary(
+    layouts: _BinaryLayouts, header: Buffer, original: Original, says_no_more: bool, origin: MakeOrigin
+) -> None:  # fmt: skip
+    places, at = [], len(header)
     for each in original.tensors:
         if each.parameters or not each.data or each.datatype.value not in NUMBERS:
             return
-        places.append((each.name, each.datatype, each.shape, size, size + len(each.data)))
-        size += len(each.data)
-    if original.id or len(header) > _LONGEST:
+        places.append((each.name, each.datatype, each.shape, at, at + len(each.data), each.parameters))
+        at += len(each.data)
+    if original.id or len(header) > LONGEST:
         return
-    if len(_binary) >= _MOST:
-        del _binary[next(iter(_binary))]
-    _binary[role, bytes(header)] = BinaryLayout(
-        tuple(places), size, original.outputs, original.parameters, *_texts(original), says_no_more, origin
-    )
+    document = bytes(header)
+    layout = BinaryLayout(
+        tuple(places), at, original.outputs, original.parameters, *_texts(original),
+        (None, document) if says_no_more else None, origin,
+    )  # fmt: skip
+    layouts.remember(document, layout)
 
 
 def _texts(original: Original) -> tuple[str | None, str | None, str | None]:
@@ -261,51 +352,51 @@ def _texts(original: Original) -> tuple[str | None, str | None, str | None]:
 
 def request_like_before(message: Message, limits: Limits) -> Request | None:
     """The inference request in `message`, if its body is of a known layout."""
-    length, captures = message.headers.first.get(HEADER_LENGTH_FIELD), message.captures
+    length, parts, captures = message.headers.first.get(HEADER_LENGTH_FIELD), message.parts, message.captures
     if length is not None:
-        like = _recall_binary(message.body, length, "inputs", limits)
+        like = _recall_binary(message, length, _binary_requests, limits)
         if like is None:
             return None
-        binary, inputs, header = like
-        return Request(
-            INFER, captures["model"], captures.get("version", ""), binary.id, inputs, binary.outputs, binary.parameters,
-            "", None, binary.origin(message), original=binary.original(message, inputs, header),
+        binary, inputs = like
+        return inference(
+            captures["model"], captures.get("version", ""), binary.id, inputs, binary.outputs, binary.parameters,
+            None, binary.origin(message), binary.original(message, inputs),
         )  # fmt: skip
-    found = _recall(message.body, _requests, limits)
+    found = _recall(parts[0] if len(parts) == 1 else message.body, _requests, limits)
     if found is None:
         return None
     layout, id, inputs = found
-    parts, parameters = message.parts, dict[str, ParameterValue]()
+    parameters: Parameters = {}
     original = None
-    if layout.says_no_more:
-        original = Original(BodyForm.JSON, parts, inputs, (), parameters, id, None, None, (None, parts[0]))
-    return Request(
-        INFER, captures["model"], captures.get("version", ""), id, inputs, (), parameters, "", None, message,
-        original=original,
-    )  # fmt: skip
+    if (evidence := layout.evidence) is not None:
+        original = Original(_JSON, parts, inputs, (), parameters, id, None, None, evidence)
+    return inference(
+        captures["model"], captures.get("version", ""), id, inputs, (), parameters, None, message, original
+    )
 
 
 def response_like_before(reply: Message, limits: Limits) -> Response | None:
     """The inference response in `reply`, if its body is of a known layout."""
     length, parts = reply.headers.first.get(HEADER_LENGTH_FIELD), reply.parts
     if length is not None:
-        like = _recall_binary(reply.body, length, "outputs", limits)
+        like = _recall_binary(reply, length, _binary_responses, limits)
         if like is None:
             return None
-        binary, outputs, header = like
-        original = binary.original(reply, outputs, header)
+        binary, outputs = like
+        original = binary.original(reply, outputs)
         return Response(
-            outputs, binary.model or "", binary.version or "", binary.id, binary.parameters, reply, original=original
+            outputs, binary.model or "", binary.version or "", binary.id, binary.parameters, reply, False, original
         )
-    found = _recall(reply.body, _responses, limits)
+    found = _recall(parts[0] if len(parts) == 1 else reply.body, _responses, limits)
     if found is None:
         return None
     layout, id, outputs = found
-    model, version, parameters = layout.model, layout.version, dict[str, ParameterValue]()
+    model, version = layout.model, layout.version
+    parameters: Parameters = {}
     original = None
-    if layout.says_no_more:
-        original = Original(BodyForm.JSON, parts, outputs, (), parameters, id, model, version, (None, parts[0]))
-    return Response(outputs, model or "", version or "", id, parameters, reply, original=original)
+    if (evidence := layout.evidence) is not None:
+        original = Original(_JSON, parts, outputs, (), parameters, id, model, version, evidence)
+    return Response(outputs, model or "", version or "", id, parameters, reply, False, original)
 
 
 _OF_REQUEST = frozenset({"id", "inputs"})
@@ -318,12 +409,13 @@ def remember_request(document: JsonObject, header: Buffer, request: Request, ori
     original = request.original
     if original is None:
         return
+    says_no_more = request_says_no_more(original)
     if original.form is BodyForm.BINARY:
         given = document.get("parameters") or {}
         if given.keys() - {"binary_data_output"} == request.parameters.keys():
-            _remember_binary("inputs", header, original, request_says_no_more(original), origin)
+            _remember_binary(_binary_requests, header, original, says_no_more, origin)
     elif document.keys() <= _OF_REQUEST and len(document["inputs"][0]) == 4:
-        _remember(_requests, header, document["inputs"], original, request_says_no_more(original))
+        _remember(_requests, header, document["inputs"], original, says_no_more)
 
 
 def remember_response(document: JsonObject, header: Buffer, response: Response) -> None:
@@ -331,11 +423,12 @@ def remember_response(document: JsonObject, header: Buffer, response: Response) 
     original = response.original
     if original is None:
         return
+    says_no_more = response_says_no_more(original)
     if original.form is BodyForm.BINARY:
-        _remember_binary("outputs", header, original, response_says_no_more(original), _itself)
+        _remember_binary(_binary_responses, header, original, says_no_more, _itself)
     # MLServer writes no parameters as an empty object.
     elif document.keys() <= _OF_RESPONSE and not document.get("parameters"):
-        _remember(_responses, header, document["outputs"], original, response_says_no_more(original))
+        _remember(_responses, header, document["outputs"], original, says_no_more)
 
 
 def _itself(message: Message) -> Message:

@@ -14,14 +14,16 @@ from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSetting
 from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate, reply
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.rest import events, extensions, generate, metadata, verbatim
+from gateway.protocols.v2.rest import events, extensions, generate, metadata, repeated, verbatim
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.recalled import MakeOrigin, remember_request, request_like_before
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
+from gateway.protocols.v2.rest.verbatim import BodyForm
 
 _WHAT = "the request"
+_JSON = BodyForm.JSON  # Python 3.11 takes ten times as long to find a member in its class
 
 
 # --- inference requests ---
@@ -210,18 +212,19 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
-    original = answer.original and verbatim.response_as_it_came(answer, request, _form_of(answer, request), translate)
-    if original is not None:
-        return reply(verbatim.headers_of(original), original.parts, 200)
+    form = _form_of(answer, request.origin)
+    if answer.original is not None:
+        original = verbatim.response_as_it_came(answer, request, form, translate)
+        if original is not None:
+            return reply(verbatim.headers_of(original), original.parts, 200)
     return _encode_response(answer, request, request.origin, translate)
 
 
-def _form_of(response: Response, request: Request) -> verbatim.BodyForm | None:
+def _form_of(response: Response, origin: Message | None) -> BodyForm | None:
     """The form in which the client wants all outputs; None if it wants some in each."""
-    origin = request.origin
     if not isinstance(origin, BinaryOutputMessage):
-        return verbatim.BodyForm.JSON
-    return verbatim.BodyForm.BINARY if all(origin.wants_binary(each.name) for each in response.outputs) else None
+        return _JSON
+    return BodyForm.BINARY if all(origin.wants_binary(each.name) for each in response.outputs) else None
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -240,6 +243,9 @@ def encode_end(request: Request) -> Message:
 
 def _encode_response(answer: Answer, request: Request, origin: Message | None, translate: Translate) -> Message:
     assert isinstance(answer, Response)
+    form = _form_of(answer, origin)
+    if form is not None and (written := repeated.response_in(form, answer, request)) is not None:
+        return reply(*written, 200)
     outputs, tensors = _write_outputs(answer.outputs, origin, translate)
     document = json.write_parts(_response_document(answer, request, outputs))
     if not tensors:

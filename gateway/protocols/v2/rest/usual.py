@@ -11,9 +11,13 @@ from struct import error as StructError  # noqa: N812
 from struct import pack, unpack
 from typing import Any
 
+import numpy as np
 import orjson
 
+from gateway import json
+from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
 from gateway.core.types import MAX_RANK, Buffer, Tensor
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.json_bodies import JsonObject
@@ -32,7 +36,8 @@ _FLOATS = {Datatype.FP32: "f", Datatype.FP64: "d"}
 NUMBERS = {each.value: (each, letter, each in _FLOATS, each.size) for each, letter in (_INTEGERS | _FLOATS).items()}
 """By the name of a datatype of numbers: itself, what `packed` needs to know of it, and the bytes of an element."""
 
-_WRITTEN = {each: (letter, size) for each, letter, _, size in NUMBERS.values()}
+WRITTEN = {each: (letter, size) for each, letter, _, size in NUMBERS.values()}
+"""By a datatype of numbers: the letter of `struct`, and the bytes of an element."""
 _FEW = 32
 """The number of elements up to which Python's numbers cost less than numpy's."""
 
@@ -127,6 +132,24 @@ def packed(data: Any, count: int, letter: str, is_float: bool) -> bytes | None:
         return None
 
 
+def packed_in_bulk(body: Buffer, start: int, end: int, count: int, datatype: Datatype) -> Buffer | None:
+    """The flat list of numbers `body[start:end]` in raw form, as `packed` returns it for the list that orjson makes
+    of it, without Python's numbers: faster for 100 numbers and more. None if `casting` or `packed` may refuse it."""
+    if 2 * count >= end - start:  # each takes a digit, and a comma or the closing bracket
+        return None
+    raw, at = np.empty(count, datatype.dtype), 0
+    try:
+        for numbers in json.flat_pieces(body, start, end, datatype.dtype.kind):
+            to = at + len(numbers)
+            if to > count:
+                return None
+            raw[at:to] = cast(numbers, datatype, "")
+            at = to
+    except DecodeError:
+        return None
+    return raw.view(np.uint8).data if at == count else None
+
+
 _CONTAINERS = frozenset({dict, list})
 
 
@@ -157,9 +180,9 @@ def _members(item: Any, level: int) -> int | None:
 
 def few_numbers(tensor: Tensor) -> list[int] | list[float] | None:
     """The elements of a tensor of few finite numbers, to be placed in a JSON document; None for any other."""
-    if tensor.datatype not in _WRITTEN:
+    if tensor.datatype not in WRITTEN:
         return None
-    letter, size = _WRITTEN[tensor.datatype]
+    letter, size = WRITTEN[tensor.datatype]
     count = len(tensor.data) // size
     if count > _FEW:
         return None

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core import layouts
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
@@ -193,7 +194,7 @@ def _outcome(body: bytes) -> object:
 
 
 def test_the_latest_layouts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalled, "_MOST", 3)
+    monkeypatch.setattr(layouts, "MOST", 3)
     for size in range(1, 9):
         asked(written(*[1.0] * size))
     assert [layout.tensors[0][2] for layouts in recalled._layouts.values() for layout in layouts] == [(6,), (7,), (8,)]

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core import layouts
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, WrongReplyError
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -84,6 +85,78 @@ def test_a_reply_goes_back_as_it_came() -> None:
         assert written == V2_GRPC.encode_response(replace(second, original=None), asked, Translate()).body != body
 
 
+@pytest.mark.parametrize("first", [None, "1", "before"])
+def test_messages_that_differ_in_their_id_have_one_layout(first: str | None) -> None:
+    read(request_body() if first is None else request_body(id=first))
+    for id in ("2", "an id that is longer", "größer"):
+        body = request_body(struct.pack("<2f", 3, 4), id=id)
+        request = read(body)
+        assert (request.id, request.inputs[0].array.tolist(), request.model) == (id, [3, 4], "model")
+        assert V2_GRPC.encode_request(request, TARGET).parts[0] is body
+        written = V2_GRPC.encode_request(replace(request, id="other"), TARGET).body
+        assert written == request_body(struct.pack("<2f", 3, 4), id="other")
+    assert V2_GRPC.encode_request(read(request_body()), TARGET).body == request_body()
+    assert len(recalled._layouts) == 1
+
+
+def test_a_reply_goes_back_as_it_came_to_the_request_with_its_id() -> None:
+    request = read(request_body(id="a"))
+    answer(reply_body(id="a", model_version="1"), request)
+    body = reply_body(struct.pack("<2f", 3, 4), id="a", model_version="1")
+    second = answer(body, request)
+    assert (second.id, second.outputs[0].array.tolist()) == ("a", [3, 4])
+    assert V2_GRPC.encode_response(second, request, Translate()).parts[0] is body
+    # Servers answer requests without an id with one, or leave that of the request out.
+    for asked, told in ((read(request_body()), body), (request, reply_body(model_version="1"))):
+        response = answer(told, asked)
+        assert response.original is not None
+        written = V2_GRPC.encode_response(response, asked, Translate()).body
+        assert written == V2_GRPC.encode_response(replace(response, original=None), asked, Translate()).body != told
+
+
+def test_the_id_of_another_request_is_refused_in_a_known_reply() -> None:
+    request = read(request_body(id="a"))
+    answer(reply_body(id="a"), request)
+    with pytest.raises(WrongReplyError):
+        answer(reply_body(id="b"), request)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x1a\x01\xff",  # not UTF-8
+        b"\x1a\x80\x01" + b"i" * 128,
+        b"\x1a\x00",
+        b"\x1a\x81\x00i",  # a length in two bytes
+        b"\x1a\x01i\x1a\x01j",
+        b"\x1a\x7fi",
+        b"\x1a",
+    ],
+)
+def test_an_id_in_another_form_is_parsed(head: bytes) -> None:
+    read(request_body())
+    body = b"\x0a\x05model" + head + request_body()[7:]
+
+    def outcome() -> object:
+        try:
+            found = read(body)
+        except DecodeError as error:
+            return str(error)
+        assert found.original is None
+        return said(found)
+
+    known = outcome()
+    recalled._layouts.clear()
+    assert outcome() == known
+
+
+def test_an_id_behind_the_tensors_is_parsed() -> None:
+    read(request_body())
+    for _ in range(2):
+        request = read(HEAD + b"\x1a\x01i" + TAIL)
+        assert (request.id, request.original) == ("i", None)
+
+
 @pytest.mark.parametrize(
     "change", [{"model": "other"}, {"version": "2"}, {"id": "7"}, {"inputs": ()}, {"parameters": {"p": 1}}], ids=str
 )
@@ -117,11 +190,10 @@ TAIL = request_body()[len(HEAD) :]
         b"\x0a\x01a" + request_body(),  # a model's name that the second replaces
         TAIL + HEAD,
         HEAD + b"\x3a\x88\x00" + RAW,  # a length in two bytes
-        request_body(id="7"),
         request_body(b"\x00\x01", datatype="BOOL"),
         request_body(b"\1\0\0\0a\1\0\0\0b", datatype="BYTES"),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_what_says_more_or_must_be_looked_at_is_parsed_each_time(body: bytes) -> None:
     for _ in range(3):
@@ -161,11 +233,11 @@ def test_only_so_many_that_begin_alike_are_remembered() -> None:
     for at in range(10, 60):
         read(request_body(model=f"the-model-of-the-laboratory-{at}"))
     [alike] = recalled._layouts.values()
-    assert len(alike) == recalled._ALIKE
+    assert len(alike) == layouts.ALIKE
 
 
 def test_only_so_many_are_remembered_and_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalled, "_MOST", 100)
+    monkeypatch.setattr(layouts, "MOST", 100)
     recalled._layouts.clear()
     for number in range(300):
         read(request_body(model=f"model {number}"))
@@ -188,15 +260,16 @@ DATATYPES = st.sampled_from(["FP32", "INT8", "BF16", "BOOL"])
     ),
     st.lists(NAMES, unique=True, max_size=2),
     st.sampled_from(["", "1"]),
+    st.tuples(st.text(max_size=200), st.text(max_size=200)),
     st.data(),
 )
 def test_it_says_what_parsing_says(
-    tensors: list[tuple[str, str, int]], outputs: list[str], version: str, data: st.DataObject
+    tensors: list[tuple[str, str, int]], outputs: list[str], version: str, ids: tuple[str, str], data: st.DataObject
 ) -> None:
     recalled._layouts.clear()
     bodies = []
-    for _ in range(2):
-        message = schema.ModelInferRequest(model_name="m", model_version=version)
+    for id in ids:
+        message = schema.ModelInferRequest(model_name="m", model_version=version, id=id)
         for name, datatype, size in tensors:
             message.inputs.add(name=name, datatype=datatype, shape=[size])
             width = {"FP32": 4, "INT8": 1, "BF16": 2, "BOOL": 1}[datatype] * size

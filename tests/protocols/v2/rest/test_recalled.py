@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.core import layouts
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Request, Response, Translate
+from gateway.core.types import Buffer, Request, Response, Translate
+from gateway.json import bulk_numbers
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest import recalled, server, usual
 from tests.protocols.v2.rest.wire import decode, infer, infer_message, reply
@@ -25,15 +28,20 @@ TRITON = Target("models", "127.0.0.1:8000", "triton")
 @contextmanager
 def nothing_remembered() -> Iterator[None]:
     with (
-        mock.patch.object(recalled, "_requests", {}),
-        mock.patch.object(recalled, "_responses", {}),
-        mock.patch.object(recalled, "_binary", {}),
+        mock.patch.object(recalled, "_requests", recalled._Layouts()),
+        mock.patch.object(recalled, "_responses", recalled._Layouts()),
+        mock.patch.object(recalled, "_binary_requests", layouts.LayoutStore()),
+        mock.patch.object(recalled, "_binary_responses", layouts.LayoutStore()),
     ):
         yield
 
 
-@pytest.fixture(autouse=True)
-def begin_with_nothing() -> Iterator[None]:
+@pytest.fixture(autouse=True, params=["as they are", "in bulk"])
+def begin_with_nothing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test is run again with even the shortest lists read in bulk, in several pieces."""
+    if request.param == "in bulk":
+        monkeypatch.setattr(recalled, "_BULK", 0)
+        monkeypatch.setattr(bulk_numbers, "_PIECE", 64)
     with nothing_remembered():
         yield
 
@@ -66,14 +74,14 @@ def sent_on(read: Request | Response) -> list[object]:
     return found
 
 
-def as_request(body: bytes, length: int | None) -> object:
+def as_request(body: Buffer, length: int | None) -> object:
     try:
         return infer(body, length)
     except (DecodeError, GatewayError) as error:
         return error
 
 
-def as_reply(body: bytes, length: int | None) -> object:
+def as_reply(body: Buffer, length: int | None) -> object:
     try:
         return decode(reply(body, length))
     except (DecodeError, GatewayError) as error:
@@ -160,6 +168,10 @@ TEXTS = [
     with_document(entry(more=',"parameters":{}')),
     with_document(entry(more=',"data":[7,8]')),
     with_document(f"{entry()},{entry(name='y')}"),
+    with_document(f"{entry('[3,4]')},{entry('[5,6]')}"),
+    with_document(entry("[[1.5],[2.5]]")),
+    with_document(entry("[1.5],[2.5]")),
+    with_document(entry('[1.5,"]."]')),
     with_document(f"{entry('[3,4]')},{entry('[5,6]', name='y')}"),
     with_document(entry()).replace(b'"data":', b'"data" : '),
     with_document(entry()).replace(b'"data":', b'"\\u0064ata":'),
@@ -171,6 +183,7 @@ TEXTS = [
     with_document(entry()) + b" ",
     with_document(entry()) + b"]}",
     with_document(entry())[:-1],
+    with_document(entry())[:-1] + b" ",
     b"",
 ]
 
@@ -304,6 +317,94 @@ def test_a_listener_with_smaller_limits_has_them_for_known_documents_too(limits:
     assert str(known.value) == str(fresh.value)
 
 
+def test_any_limit_of_values_is_that_of_a_new_document() -> None:
+    body = with_document(entry("[" + ",".join(["1.5"] * 200) + "]", shape="[200]"))
+    for values in range(90):
+        listener = replace(ListenerSettings("small"), limits=Limits(json_values=values))
+
+        def outcome(listener: ListenerSettings = listener) -> object:
+            try:
+                return said(V2_REST.decode_request(infer_message(body), listener))
+            except (DecodeError, GatewayError) as error:
+                return str(error)
+
+        with nothing_remembered():
+            fresh = outcome()
+        infer(body)
+        assert outcome() == fresh, values
+
+
+@pytest.mark.parametrize("role", ["inputs", "outputs"])
+def test_a_thousand_numbers_are_read_like_a_few(role: str) -> None:
+    texts = [",".join([first, *(f"{at}.5" for at in range(1999))]) for first in ("1.5", "7", "1e3", "1.5e0")]
+    read = as_request if role == "inputs" else as_reply
+    bodies = [with_document(entry(f"[{text}]", shape="[2000]"), role=role) for text in texts]
+    assert all(2**13 < len(body) < 2**15 for body in bodies)
+    for before in bodies:
+        for body in bodies:
+            with nothing_remembered():
+                fresh = said(read(body, None))
+                forgotten = recalled._requests or recalled._responses
+                assert len(forgotten) == 1
+            with nothing_remembered():
+                read(before, None)
+                assert said(read(body, None)) == fresh
+
+
+FIRST = [
+    "1.5", "-0.0", "7", "1e3", "1e400", "[1.5", "[1.5]", "true", "", " ", "18446744073709551616", "300", "NaN", "1.5]",
+    '"2"', str(2**60 + 2**36 + 1),  # as FP32 another number if it is rounded to FP64 before
+]  # fmt: skip
+LAST = ["2.5]", "2.5 ]", "7]", "]", " ]", "2.5, ]", "[2.5]]", "2.5]]", "2.5],[1]", "null]", "0.1]", "2.5,]", '"]"]']
+
+
+@given(
+    role=st.sampled_from(["inputs", "outputs"]),
+    datatype=st.sampled_from(["FP64", "FP32", "INT64", "UINT8"]),
+    integers=st.booleans(),
+    first=st.sampled_from(FIRST),
+    last=st.sampled_from(LAST),
+    more=st.sampled_from(["", " ", ',"data":[1]', ',"shape":[1]']),
+    size=st.sampled_from([5998, 66_000]),
+)
+@example("inputs", "FP64", False, "[1.5]", "2.5]", "", 5998)
+@example("inputs", "FP64", False, "1.5", "2.5, ]", "", 5998)
+@example("inputs", "FP32", True, FIRST[-1], "7]", "", 5998)
+@settings(max_examples=100)
+def test_bodies_that_are_searched_at_both_ends_alone(
+    role: str, datatype: str, integers: bool, first: str, last: str, more: str, size: int
+) -> None:
+    """Bodies of 24 KB, and of several pieces, as the transport hands them over."""
+    read = as_request if role == "inputs" else as_reply
+    number = "1" if integers else "1.5"
+
+    def body(first: str, last: str, more: str = "") -> memoryview:
+        data = f"[{first},{','.join([number] * size)},{last}"
+        return memoryview(with_document(entry(data, datatype, shape=f"[{size + 2}]") + more, role=role))
+
+    known, changed = body(number, f"{number}]"), body(first, last, more)
+    with nothing_remembered():
+        fresh = said(read(changed, None))
+    with nothing_remembered():
+        read(known, None)
+        assert said(read(changed, None)) == fresh
+
+
+@pytest.mark.parametrize("datatype", ["FP64", "FP32"])
+def test_ten_thousand_numbers_in_a_view_are_not_read_as_a_whole(datatype: str) -> None:
+    doubles = np.random.default_rng(0).standard_normal(10_000).tolist()
+    bodies = [
+        memoryview(with_document(entry(json.dumps(each), datatype, shape="[10000]")))
+        for each in (doubles, doubles[::-1])
+    ]
+    infer(bodies[0])
+    with mock.patch.object(server, "read_document", side_effect=AssertionError("read as a whole")):
+        read = infer(bodies[1])
+    assert bytes(read.inputs[0].data) == np.array(doubles[::-1], "<f8" if datatype == "FP64" else "<f4").tobytes()
+    # and goes on as it came
+    assert V2_REST.encode_request(read, PLAIN).parts == (bodies[1],)
+
+
 numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**66), 2**66))
 
 
@@ -324,15 +425,66 @@ def test_any_numbers_after_any_others(before: list[float], data: list[float], da
         assert said(as_request(body(data), None)) == fresh
 
 
+PIECES = [b".", b"e", b"E", b"-", b"0", b"1", b",", b"[", b"]", b'"', b"true", b"null", b'".."', b"1e5", b" ", b"\\"]
+
+
+@given(
+    role=st.sampled_from(["inputs", "outputs"]),
+    datatype=st.sampled_from(DATATYPES[:7]),
+    text=st.sampled_from(["[1.5,-2.25]", "[3,4]", "[1.5,2]", "[1.0,1e3]"]),
+    at=st.integers(0, 120),
+    removed=st.integers(0, 4),
+    added=st.lists(st.sampled_from(PIECES), max_size=3),
+)
+def test_any_change_of_a_known_document(
+    role: str, datatype: str, text: str, at: int, removed: int, added: list[bytes]
+) -> None:
+    read = as_request if role == "inputs" else as_reply
+    known = with_document(entry(text, datatype), role=role)
+    changed = known[:at] + b"".join(added) + known[at + removed :]
+    with nothing_remembered():
+        fresh = said(read(changed, None))
+    with nothing_remembered():
+        read(known, None)
+        assert said(read(changed, None)) == fresh
+
+
+@pytest.mark.parametrize(
+    ("datatype", "text"),
+    [
+        ("FP64", "[true,1.5]"),  # one point for two numbers, and `true` counts as a number
+        ("FP64", '["1.5.",2]'),  # as many points as numbers, in a string
+        ("FP64", "[[1.5],2.5]"),
+        ("FP64", "[1.5,2.5,3]"),
+        ("FP64", "[36893488147419103232,0.5]"),  # an integer of more than 64 bits
+        ("FP64", "[1.5e400,0.5]"),
+        ("FP32", "[1.5e39,0.5]"),
+        ("INT64", "[true,1]"),
+        ("INT64", "[1.0,2]"),
+        ("INT64", "[1e3,2]"),
+        ("INT64", "[18446744073709551616,2]"),
+        ("INT8", "[128,2]"),
+        ("UINT8", "[-1,2]"),
+        ("INT64", "[null,2]"),
+    ],
+)
+def test_numbers_that_their_text_does_not_show_to_be_usual(datatype: str, text: str) -> None:
+    body = with_document(entry(text, datatype))
+    with nothing_remembered():
+        fresh = said(as_request(body, None))
+    as_request(with_document(entry("[1.5,2.5]" if datatype[0] == "F" else "[1,2]", datatype)), None)
+    assert said(as_request(body, None)) == fresh
+
+
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalled, "_MOST", 100)
-    for kept in (recalled._requests, recalled._responses, recalled._binary):
+    monkeypatch.setattr(layouts, "MOST", 100)
+    for kept in (recalled._requests, recalled._responses, recalled._binary_requests):
         kept.clear()
     for at in range(300):
         infer(with_document(entry(name=f"x{at}")))
         text = with_document(binary_entry().replace('"x"', f'"x{at}"'))
         infer(text + RAW, len(text))
-    assert len(recalled._requests) == len(recalled._binary) == 100
+    assert len(recalled._requests) == len(recalled._binary_requests) == 100
     # the oldest was forgotten
     assert not any(b'"x199"' in before for before, _ in recalled._requests)
     assert any(b'"x200"' in before for before, _ in recalled._requests)

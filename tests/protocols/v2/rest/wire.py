@@ -7,7 +7,7 @@ from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.core.types import Buffer, Headers, Message, Request, Response, Tensor, Translate
 from gateway.protocols.v2 import V2_REST
 
 LISTENER = ListenerSettings("http")
@@ -24,13 +24,13 @@ def headers(header_length: object = None) -> Headers:
     return Headers(((b"host", b"gateway"), (b"inference-header-content-length", str(header_length).encode())))
 
 
-def infer_message(body: bytes, header_length: object = None, **changes: Any) -> Message:
+def infer_message(body: Buffer, header_length: object = None, **changes: Any) -> Message:
     captures = {"model": "m"}
     message = Message("POST", "/v2/models/m/infer", headers(header_length), (body,), pattern=INFER, captures=captures)
     return replace(message, **changes)
 
 
-def infer(body: bytes, header_length: object = None, **changes: Any) -> Request:
+def infer(body: Buffer, header_length: object = None, **changes: Any) -> Request:
     return decoded(infer_message(body, header_length, **changes), V2_REST, LISTENER)
 
 
@@ -40,7 +40,7 @@ def one_input(members: bytes, tensors: bytes | None = None) -> Request:
     return infer(header) if tensors is None else infer(header + tensors, len(header))
 
 
-def reply(body: bytes, header_length: object = None, status: int = 200) -> Message:
+def reply(body: Buffer, header_length: object = None, status: int = 200) -> Message:
     return Message(status=status, headers=headers(header_length), parts=(body,) if body else ())
 
 
