@@ -78,11 +78,15 @@ class BackendSide:
         try:
             answer = await self.handler(request)
         except GatewayError as error:
-            if error.status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
-                self.signatures.drop(request.model)
+            self.refused(request, error)
             raise
         assert isinstance(answer, Response)
         return answer
+
+    def refused(self, request: Request, error: GatewayError) -> None:
+        """The backend answered `request` with `error`."""
+        if error.status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
+            self.signatures.drop(request.model)
 
     async def metadata(self, request: Request) -> Signature:
         """The backend's metadata of a model, asked now.

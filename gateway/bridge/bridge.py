@@ -22,11 +22,12 @@ from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
+from gateway.bridge.known_fits import KnownFit
 from gateway.bridge.metadata import ModelMetadata
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.rows import infer_row_by_row
+from gateway.bridge.rows import infer_row_by_row, is_one_call, only_answer, only_call
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
@@ -60,6 +61,8 @@ class Bridge:
             settings = settings if own is None else replace(settings, signature=plain_signature(own, suffix))
         self._settings = settings
         self._backend = backend
+        self._infer = backend.handler
+        self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
         self._fittings = Fittings(client, backend, settings)
         self._fittings_of_derivatives = Fittings(client, backend, settings.for_derivatives)
@@ -202,11 +205,19 @@ class Bridge:
 
     async def _unary(self, request: Request) -> Response:
         try:
-            if self._settings.stream != "error" and self._backend.responses is not None:
+            if self._reduces_streams:
                 return await self._reduced(request)
+            if self._unchanged and not request.schemaless:
+                outgoing = self._rewrite.renamed(request)
+                try:
+                    # As `infer` of the backend's side, without a coroutine of its own.
+                    answer = await self._infer(outgoing)
+                except GatewayError as error:
+                    self._backend.refused(outgoing, error)
+                    raise
+                assert isinstance(answer, Response)
+                return self._passed(answer, request)
             key = self._rewrite.key(request)
-            if self._passes_unchanged(request):
-                return self._passed(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
             return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
         except GatewayError as error:
             if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
@@ -306,18 +317,39 @@ class Bridge:
     async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
         """The response to a request that is fitted to a model's signature."""
         record = request.record
-        if record is not None and record.events is not None:
+        if record is not None and record.is_timed and record.events is not None:
             fitted = await self._fit(request, key, fitting)
             response = await self._answered(fitted, fitting)
             return await self._fit_reply(response, request, fitted, fitting, begin(record, "fit reply"))
         if fitting.has_images:
             fitted = await to_thread(fit_request, request, key, fitting)
-        else:
-            fitted = fit_request(request, key, fitting)
-        response = await self._answered(fitted, fitting)
-        if fitting.has_images:
+            response = await self._answered(fitted, fitting)
             return await to_thread(fit_response, response, request, fitted, fitting)
-        return fit_response(response, request, fitted, fitting)
+        known = None if fitting.known is None else fitting.known.of(request, key)
+        if known is not None:
+            return await self._fitted_as_before(request, known, fitting)
+        fitted = fit_request(request, key, fitting)
+        answer = fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
+        if fitting.known is not None and (not fitting.row_by_row or is_one_call(fitted)):
+            call = only_call(fitted, fitting) if fitting.row_by_row else fitted.request
+            fitting.known.learn(request, key, call, fitted.rows, unbatched=fitted.unbatched)
+        return answer
+
+    async def _fitted_as_before(self, request: Request, known: KnownFit, fitting: Fitting) -> Response:
+        """As `_fitted`, for a request whose fit is `known`."""
+        outgoing = known.outgoing(request)
+        response = await self._infer_by_backend(outgoing)
+        outputs = known.outputs(response)
+        if outputs is not None:
+            return reply(response, request, outputs)
+        fitted = FittedRequest(outgoing, known.rows, known.unbatched)
+        try:
+            answered = only_answer(response, fitted, fitting) if fitting.row_by_row else response
+        except DecodeError as error:
+            raise self._invalid_output(error) from error
+        answer = fit_response(answered, request, fitted, fitting)
+        known.learn(response, answer.outputs)
+        return answer
 
     async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         """As `fit_request`, with a span where spans are noted and, for an explanation, what it changes."""

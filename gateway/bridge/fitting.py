@@ -21,13 +21,16 @@ order, in datatypes that its protocol has.
 """
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from gateway.bridge import names, shapes
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.known_fits import KnownFits
 from gateway.bridge.settings import RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
+from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Protocol, Rows
 from gateway.core.types import Request, Signature
 
@@ -46,6 +49,8 @@ class Fitting:
     """Decoders of the inputs that are image files, by the backend's names."""
     encoders: "Mapping[str, ImageEncoder]"
     """Encoders of the outputs that are image files, by the backend's names."""
+    of: Signature = Signature()
+    """The model's signature as it is known."""
     signature: Signature = Signature()
     """The model's tensors under the backend's names, with the batch dimension that they are fitted to."""
     inputs: names.NamedSpecs = ()
@@ -56,10 +61,12 @@ class Fitting:
     """The backend is called once for each row of a batch."""
     has_images: bool = False
     """Whether images are decoded or encoded. That is done in a thread: a few bytes may be millions of pixels."""
+    known: KnownFits | None = field(default=None, compare=False)
+    """How requests for the model were fitted before; None if each is fitted anew."""
 
     def to(self, signature: Signature) -> "Fitting":
         """The Fitting for a model of this signature."""
-        client, backend = self.client.traits.wire.rows, self.backend.traits.wire.rows
+        of, client, backend = signature, self.client.traits.wire.rows, self.backend.traits.wire.rows
         single = backend is Rows.ONE
         # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
         # or one that is made of a call for each row.
@@ -67,11 +74,20 @@ class Fitting:
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
-        return replace(self, signature=signature, inputs=inputs, has_bytes=has_bytes, row_by_row=single)
+        has_indices = any(spec.name in INDEX_TENSORS for spec in signature.inputs)
+        is_plain = not (self.settings.constants or self.has_images or has_indices)
+        known = KnownFits() if is_plain else None
+        return replace(
+            self, of=of, signature=signature, inputs=inputs, has_bytes=has_bytes, row_by_row=single, known=known
+        )
+
+
+MOST_KEPT = 256
+"""Fittings of one route."""
 
 
 class Fittings:
-    """The Fittings of one client protocol, backend and route. The last one is kept: most routes have one model."""
+    """The Fittings of one client protocol, backend and route."""
 
     def __init__(self, client: Protocol, backend: BackendSide, settings: RouteSettings) -> None:
         decoders: dict[str, ImageDecoder] = {}
@@ -82,14 +98,17 @@ class Fittings:
             decoders = {image.name: images.ImageDecoder(image) for image in settings.images.inputs}
             encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
         self._any_model = Fitting(client, backend, settings, decoders, encoders, has_images=bool(decoders or encoders))
-        self._last_signature = Signature()
-        self._last = self._any_model.to(self._last_signature)
+        self._kept: dict[int, Fitting] = {}
+        """By the identity of the signature, which the Fitting keeps alive as `of`."""
 
     def to(self, signature: Signature) -> Fitting:
         """The Fitting for a model of this signature."""
-        if signature is not self._last_signature:
-            self._last, self._last_signature = self._any_model.to(signature), signature
-        return self._last
+        kept = self._kept.get(id(signature))
+        if kept is None:
+            if len(self._kept) >= MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            kept = self._kept[id(signature)] = self._any_model.to(signature)
+        return kept
 
 
 @frozen

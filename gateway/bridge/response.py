@@ -28,7 +28,10 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
-    """The response under the client's names of model and version, with `outputs` in place of its own if given."""
+    """The response under the client's names of model and version, with `outputs` in place of its own if given. It is
+    `response` itself if that says the same: nobody changes a Response."""
+    if outputs is None and _has_names_of(response, request):
+        return response
     return Response(
         response.outputs if outputs is None else outputs,
         request.model,
@@ -38,6 +41,16 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
         response.origin,
         False,
         response.original,
+    )
+
+
+def _has_names_of(response: Response, request: Request) -> bool:
+    """Whether the response names model, version and id as the client's request does."""
+    return (
+        response.model == request.model
+        and response.id == request.id
+        and (not request.version or response.version == request.version)
+        and not response.schemaless
     )
 
 

@@ -16,6 +16,8 @@ class Rewrite:
         self.settings = settings
         self.backend = backend
         self._model = settings.model
+        self._leaves_names = settings.model is None and not settings.version
+        """The model's name is sent as it came, and a version where one came."""
 
     def key(self, request: Request) -> Key:
         """The backend's name and version of the model, and the config that its signature depends on.
@@ -34,6 +36,13 @@ class Rewrite:
         # Only one-point protocols can ask for the metadata that belongs to a config.
         config = request.parameters.get("config", "") if self.backend.traits.wire.points else ""
         return model, version, str(config)
+
+    def renamed(self, request: Request) -> Request:
+        """As `outgoing` with the `key` of `request`, for a caller that needs no key."""
+        if self._leaves_names and not request.version:
+            set_field(request, "translate", self.settings)
+            return request
+        return self.outgoing(request, self.key(request))
 
     def companion(self, key: Key, operation: Operation) -> Key:
         """The key of a model's companion, which computes its derivative."""

@@ -44,9 +44,31 @@ async def infer_row_by_row(
         raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
-    rows = _rows(fitted, fitting)
-    answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.rows_at_once())
+    if count == 1:
+        return only_answer(await infer(only_call(fitted, fitting)), fitted, fitting)
+    answers = await each(_rows(fitted, fitting), call, fitting.backend.rows_at_once())
     return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], signature, fitted))
+
+
+def is_one_call(fitted: FittedRequest) -> bool:
+    """Whether the request has one row, or none."""
+    return fitted.rows is None or fitted.rows == 1
+
+
+def only_call(fitted: FittedRequest, fitting: Fitting) -> Request:
+    """The call for the only row of a request."""
+    (inputs,) = _rows(fitted, fitting)
+    return replace(fitted.request, inputs=inputs)
+
+
+def only_answer(answer: Response, fitted: FittedRequest, fitting: Fitting) -> Response:
+    """The response to a request of one row, of the answer to its only call.
+
+    Raises:
+        DecodeError: it does not fit the signature.
+    """
+    outputs = _typed(answer.outputs, fitting, fitted.request.record)
+    return replace(answer, outputs=_stacked([outputs], fitting.signature, fitted))
 
 
 async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], window: int) -> list[T]:

@@ -24,6 +24,9 @@ SECONDS_KEPT = 60.0
 MOST_KEPT = 1024
 """Signatures that are kept at most: clients choose the `config` in the key."""
 
+UNKNOWN = Signature()
+"""That of every model of a backend whose metadata cannot be trusted."""
+
 LONGEST_CONFIG = 256
 """A `config` of more characters, up to `limits.config`, is kept as its digest."""
 
@@ -72,7 +75,7 @@ class SignatureCache:
             GatewayError: the backend's error.
         """
         if not self._traits.models.trusted_metadata:
-            return Signature()
+            return UNKNOWN
         known = self.kept(key)
         if known is not None:
             return known

@@ -36,6 +36,9 @@ class RouteSignatures:
         self._companions = rewrite.settings.operations
         self._estimated = rewrite.settings.derivatives
         self._known_companions: OrderedDict[tuple[Key, Operation], tuple[float, bool]] = OrderedDict()
+        self._last_fetched: Signature | None = None
+        self._last = Signature()
+        """The signature that was fetched last, with the route's own tensors."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -49,7 +52,11 @@ class RouteSignatures:
         if own is not None and own.inputs and own.outputs:
             return own
         fetched = self._backend.signatures.kept(key) or await self._backend.signatures.get(key)
-        return fetched if own is None else _override(fetched, own)
+        if own is None:
+            return fetched
+        if fetched is not self._last_fetched:  # what is known of a signature's fits is found by its identity
+            self._last_fetched, self._last = fetched, _override(fetched, own)
+        return self._last
 
     async def described(self, key: Key) -> Signature:
         """The signature with what only the backend knows: the model's versions, platform and operations.

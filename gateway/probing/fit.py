@@ -6,13 +6,14 @@ What is found is an error if calls cannot work, else a warning.
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
+from gateway.bridge.complex_form import imaginary_names
 from gateway.bridge.settings import RouteSettings
 from gateway.config.document import Location
 from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.frozen import frozen
-from gateway.core.protocol import Protocol
+from gateway.core.protocol import Protocol, Rows
 from gateway.core.types import Signature, TensorSpec
-from gateway.policies.gather import takes_batches
+from gateway.policies import gather
 from gateway.probing.listing import FoundModel, ServerModels
 
 
@@ -55,14 +56,24 @@ def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Mis
     return Misfit(("rewrite", "version") if is_rewritten else ("match", "version"), text)
 
 
-def not_gathered(model: str, signature: Signature, gathered: Sequence[str]) -> Misfit | None:
-    """The warning for a model before which a policy `gather` does nothing. `gathered`: the policy's `models`."""
-    if gathered or not signature.inputs or takes_batches(signature):
+def of_gather(
+    model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
+) -> Misfit | None:
+    """The warning for a model before which a policy `gather` does nothing, or makes smaller batches than it says.
+    `most`: the max_batch_size that the server tells."""
+    if most and settings.rows > most:
+        text = f"the policy gather makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
+        return Misfit(("backend",), f"{text}, and not of {settings.rows} (gather.rows)", is_warning=True)
+    if settings.models or rows is Rows.FIRST or signature is None or not signature.inputs:
         return None
-    text = (
-        f"the policy gather does nothing for {model!r}: not all of its tensors have a batch dimension, a first "
-        "dimension of -1 before others; if its rows do not depend on each other, name it in the policy's `models`"
-    )
+    if not gather.takes_batches(signature):
+        why = "not all of its tensors have a batch dimension, a first dimension of -1 before others"
+    elif not most:
+        why = "the server does not tell a max_batch_size above 0, so its rows may be computed together"
+    else:
+        return None
+    text = f"the policy gather does nothing for {model!r}: {why}"
+    text = f"{text}; if its rows do not depend on each other, name it in the policy's `models`"
     return Misfit(("backend",), text, is_warning=True)
 
 
@@ -75,8 +86,21 @@ def misfits(
         yield from _against_declared("outputs", declared.outputs, told.outputs)
     yield from _unknown_names(settings, told)
     signature = declared or told
+    if settings.derivatives is not None and settings.derivatives.method == "complex":
+        yield from _without_imaginary_tensors(signature, settings.derivatives.imaginary)
     for client in clients:
         yield from _of_client(client, settings, signature)
+
+
+def _without_imaginary_tensors(signature: Signature, suffix: str) -> Iterator[Misfit]:
+    """A model that the complex step cannot be used with."""
+    for what, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        if specs and not imaginary_names(specs, suffix):
+            names = ", ".join(repr(each.name + suffix) for each in specs[:5])
+            text = f"the complex step needs an imaginary {what}, such as {names}, of the datatype and shape of the real"
+            text = f"{text} one, and the model has none; `method: central` does without"
+            yield Misfit(("translate", "derivatives", "method"), text, is_warning=True)
+            return
 
 
 def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[TensorSpec]) -> Iterator[Misfit]:

@@ -3,19 +3,23 @@ is asked for its models; nothing is served and no model is run."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
 
 from gateway.assembly.routes import route_settings
-from gateway.client import ClientError
+from gateway.client import AsyncClient, ClientError
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.problems import Finding
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 from gateway.core.globs import wildcards
-from gateway.core.protocol import Protocol, Rows
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
+from gateway.core.types import Request
 from gateway.policies import gather
 from gateway.probing.asking import ServerAccess
-from gateway.probing.fit import Misfit, misfits, missing_model, not_gathered, wrong_version
+from gateway.probing.fit import Misfit, misfits, missing_model, of_gather, wrong_version
 from gateway.probing.listing import ServerModels, list_models
 from gateway.probing.probe import MOST_SECONDS, client, probe
 
@@ -52,6 +56,8 @@ class Answered:
 
     models: ServerModels
     error: str = ""
+    batch_sizes: Mapping[str, int] = field(default_factory=dict)
+    """The max_batch_size of the models of which it was asked."""
 
 
 async def check_live(
@@ -141,12 +147,30 @@ def _compare(
     if model.signature is not None and (protocol.traits.models.trusted_metadata or backend.trust_metadata):
         settings = route_settings(route)
         yield from misfits(settings, settings.signature, model.signature, clients)
-    if model.signature is not None and protocol.traits.wire.rows is not Rows.FIRST:
-        for policy in backend.policies:
-            if isinstance(policy.settings, gather.Settings):
-                idle = not_gathered(name, model.signature, policy.settings.models)
-                if idle is not None:
-                    yield idle
+    for gathers in _gathers(backend):
+        found = of_gather(name, model.signature, answer.batch_sizes.get(name), gathers, protocol.traits.wire.rows)
+        if found is not None:
+            yield found
+
+
+def _gathers(backend: BackendConfig) -> list[gather.Settings]:
+    return [each.settings for each in backend.policies if isinstance(each.settings, gather.Settings)]
+
+
+async def _batch_sizes(
+    asked: AsyncClient, backend: BackendConfig, protocol: Protocol, names: Sequence[str]
+) -> dict[str, int]:
+    """The max_batch_size of each of the models, as far as their server tells it and somebody wants to know."""
+    found: dict[str, int] = {}
+    if not _gathers(backend) or Operation.CONFIG not in protocol.traits.servers.extensions:
+        return found
+    for name in names:
+        with suppress(ClientError):
+            config = await asked.ask(Request(Operation.CONFIG, name))
+            most = gather.max_batch_size(config) if isinstance(config, Mapping) else None
+            if most is not None:
+                found[name] = most
+    return found
 
 
 def _tells_models(protocol: Protocol) -> bool:
@@ -172,7 +196,9 @@ async def _ask(
         asked = client(backend.protocol, place, access.of_backend(backend), seconds, backend.flavor)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             if _tells_models(protocols[backend.protocol]):
-                answer = Answered(await list_models(asked, names))
+                models = await list_models(asked, names)
+                sizes = await _batch_sizes(asked, backend, protocols[backend.protocol], names)
+                answer = Answered(models, batch_sizes=sizes)
             else:
                 ready = await asked.ready()
                 answer = Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")

@@ -9,8 +9,8 @@ import numpy as np
 from gateway.bridge.settings import Derivatives, RouteSettings
 from gateway.core.operations import Operation
 from gateway.core.types import Request, Response, tensor
-from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
-from tests.bridge.test_estimates import THETA, curvature, posterior, slope
+from tests.bridge.fakes import TENSORS, THETA, Backend, bridge, call, infer, named, signature, spec
+from tests.bridge.test_estimates import curvature, posterior, slope
 
 METHODS: tuple[tuple[Any, Any], ...] = (
     ("forward", 1), ("forward", 2), ("central", 2), ("central", 4), ("complex", 2), ("complex", 4),

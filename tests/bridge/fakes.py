@@ -1,9 +1,10 @@
 """Two toy protocols, one on each side of what the bridge joins, and a backend that records what it is asked."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
+import pytest
 
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
@@ -11,8 +12,9 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import not_found
-from gateway.core.operations import Operation
-from gateway.core.protocol import GrpcForm, Models, Protocol, Rows, Traits, Wire
+from gateway.core.frozen import replace
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.protocol import GrpcForm, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.core.types import Answer, Request, Response, Signature, Tensor, TensorSpec, tensor
 
 FP64, FP32, INT32, INT64 = Datatype.FP64, Datatype.FP32, Datatype.INT32, Datatype.INT64
@@ -45,13 +47,24 @@ COUNTERS = _protocol(
 """Named tensors of few datatypes, with derivatives as operations."""
 
 
+TELLS_CONFIGS = replace(
+    TENSORS, traits=replace(TENSORS.traits, servers=Servers(extensions={Operation.CONFIG: "model_configuration"}))
+)
+"""As TENSORS, from servers that tell the configuration of a model."""
+
+SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
+"""For tests of models behind both."""
+
+Compute: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
+
+
 class Backend:
     """A Handler that keeps what it was asked: metadata from a table, everything else by `compute`."""
 
     def __init__(
         self,
         signatures: Mapping[str, Signature | Exception],
-        compute: Callable[[Request], Response | Awaitable[Response]] = lambda request: Response(request.inputs),
+        compute: Compute = lambda request: Response(request.inputs),
     ) -> None:
         self.signatures = dict(signatures)
         self.compute = compute
@@ -84,6 +97,31 @@ class Backend:
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         yield await call(self, request)
+
+
+class Configured(Backend):
+    """A Backend that tells the configuration of each model in `configs`, or fails to with the error there. All have the
+    signature `known`."""
+
+    def __init__(
+        self, configs: Mapping[str, Mapping[str, object] | Exception], known: Signature, *compute: Compute
+    ) -> None:
+        super().__init__(dict.fromkeys(configs, known), *compute)
+        self._configs = configs
+
+    async def __call__(self, request: Request) -> Answer:
+        if request.operation is not Operation.CONFIG:
+            return await super().__call__(request)
+        self.asked.append(request)
+        found = self._configs[request.model]
+        if isinstance(found, Exception):
+            raise found
+        return dict(found)
+
+    @property
+    def configs_asked(self) -> list[str]:
+        """The models whose configuration was asked."""
+        return [request.model for request in self.asked if request.operation is Operation.CONFIG]
 
 
 _READY = Operation.MODEL_READY
@@ -125,6 +163,21 @@ def point(*numbers: float, name: str = "") -> Tensor:
 
 def named(name: str, values: Any, datatype: Datatype = FP64) -> Tensor:
     return tensor(name, np.array(values, datatype.dtype), datatype)
+
+
+THETA = (0.5, 2.0)
+
+
+def vector(name: str, *values: float) -> Tensor:
+    return tensor(name, np.array(values))
+
+
+def derivative(operation: Operation, *extras: Tensor, theta: Iterable[float] = THETA) -> Request:
+    """A question for a derivative at `theta`, as UM-Bridge's codec makes it: the model's inputs have no names."""
+    given = {each.name for each in extras}
+    indices = [name for name in DERIVATIVES[operation] if name in INDEX_TENSORS and name not in given]
+    zeros = [tensor(name, np.array([0])) for name in indices]
+    return Request(operation, "m", inputs=(*zeros, *extras, point(*map(float, theta))))
 
 
 def infer(*inputs: Tensor, **fields: Any) -> Request:

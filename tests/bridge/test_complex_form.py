@@ -16,10 +16,12 @@ from tests.bridge.fakes import (
     FP64,
     INT64,
     POINTS,
+    SERVERS,
     TENSORS,
     Backend,
     bridge,
     call,
+    derivative,
     describe,
     infer,
     named,
@@ -27,11 +29,10 @@ from tests.bridge.fakes import (
     shown,
     signature,
     spec,
+    vector,
 )
-from tests.bridge.test_estimates import derivative, vector
 
 X = (0.7, 1.3)
-SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
 FULL = signature(
     spec("x", -1, 2), spec("k", -1, 1), spec("x_imag", -1, 2), gives=(spec("y", -1, 1), spec("y_imag", -1, 1))
 )

@@ -8,33 +8,35 @@ import pytest
 
 from gateway.bridge.settings import Derivatives, RouteSettings
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal
-from gateway.core.frozen import replace
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Request, Response, Tensor, tensor
+from gateway.core.types import Request, Response, tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,
     INT64,
     POINTS,
+    SERVERS,
+    TELLS_CONFIGS,
     TENSORS,
+    THETA,
     Backend,
+    Configured,
     bridge,
     call,
+    derivative,
     describe,
     infer,
     named,
-    point,
     signature,
     spec,
+    vector,
 )
 
-THETA = (0.5, 2.0)
 EACH = pytest.mark.parametrize(
     ("method", "order", "bound"),
     [("forward", 1, 2e-7), ("forward", 2, 2e-9), ("central", 2, 2e-10), ("central", 4, 5e-12)],
 )
-SERVERS = pytest.mark.parametrize("server", [POINTS, TENSORS], ids=["points", "batches"])
 
 
 def posterior(theta: Any) -> Any:
@@ -64,18 +66,6 @@ def backend_of(server: Protocol, compute: Any = evaluated, offers: Any = None, s
 
 def settings(**keys: Any) -> RouteSettings:
     return RouteSettings(derivatives=Derivatives(**keys))
-
-
-def vector(name: str, *values: float) -> Tensor:
-    return tensor(name, np.array(values))
-
-
-def derivative(operation: Operation, *extras: Tensor, theta: Any = THETA) -> Request:
-    """As UM-Bridge's codec makes it: the model's inputs have no names."""
-    given = {each.name for each in extras}
-    indices = [name for name in DERIVATIVES[operation] if name in INDEX_TENSORS and name not in given]
-    zeros = [tensor(name, np.array([0])) for name in indices]
-    return Request(operation, "m", inputs=(*zeros, *extras, point(*map(float, theta))))
 
 
 GRADIENT = derivative(Operation.GRADIENT, vector("sens", 2.0))
@@ -302,23 +292,10 @@ async def test_scalars_have_derivatives() -> None:
     assert np.allclose(found, [-6 * np.sin(0.5)], rtol=1e-8)
 
 
-class Configured(Backend):
-    """A Backend that tells a model's `max_batch_size`, as Triton does."""
-
-    def __init__(self, largest: object, compute: Any = evaluated) -> None:
-        super().__init__({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))}, compute)
-        self.largest = largest
-
-    async def __call__(self, request: Request) -> Any:
-        if request.operation is Operation.CONFIG:
-            self.asked.append(request)
-            return {"max_batch_size": self.largest}
-        return await super().__call__(request)
-
-
-WITH_CONFIG = replace(
-    TENSORS, traits=replace(TENSORS.traits, servers=replace(TENSORS.traits.servers, extensions={Operation.CONFIG: ""}))
-)
+def telling(largest: object, compute: Any = evaluated) -> Configured:
+    """A Backend that tells the model's `max_batch_size`, as Triton does."""
+    known = signature(spec("x", -1, 2), gives=(spec("y", -1, 1),))
+    return Configured({"m": {"max_batch_size": largest}}, known, compute)
 
 
 @pytest.mark.parametrize(
@@ -326,8 +303,8 @@ WITH_CONFIG = replace(
     [(3, None, [1, 3]), (3, 2, [2, 2]), (2, 3, [2, 2]), (0, None, [4]), ("3", None, [4]), (True, None, [4])],
 )
 async def test_a_batch_has_at_most_the_models_own_limit(largest: object, batch: Any, sizes: list[int]) -> None:
-    backend = Configured(largest)
-    handler = bridge(POINTS, WITH_CONFIG, backend, settings(batch=batch))
+    backend = telling(largest)
+    handler = bridge(POINTS, TELLS_CONFIGS, backend, settings(batch=batch))
     for _ in range(2):
         assert error_of(await call(handler, GRADIENT), Operation.GRADIENT) < 1e-9
     made = sorted(each.inputs[0].shape[0] for each in backend.calls if each.operation is Operation.INFER)

@@ -13,15 +13,17 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.types import Answer, Request, Response, Shape, Tensor
+from gateway.core.types import Request, Response, Shape, Tensor
 from tests.bridge.fakes import (
     FP32,
     FP64,
     INT32,
     INT64,
     POINTS,
+    TELLS_CONFIGS,
     TENSORS,
     Backend,
+    Configured,
     bridge,
     call,
     describe,
@@ -295,30 +297,6 @@ async def test_the_operations_are_the_companions_that_there_are(absence: Gateway
     assert described.operations == {Operation.INFER, GRADIENT}
 
 
-class Configured(Backend):
-    """Tells a configuration of each model that has one here; of another, what keeps it from doing so."""
-
-    def __init__(self, configs: dict[str, Any]) -> None:
-        super().__init__(dict.fromkeys(configs, MODEL))
-        self._configs = configs
-
-    async def __call__(self, request: Request) -> Answer:
-        if request.operation is not Operation.CONFIG:
-            return await super().__call__(request)
-        self.asked.append(request)
-        found = self._configs[request.model]
-        if isinstance(found, Exception):
-            raise found
-        assert isinstance(found, dict)
-        return found
-
-    @property
-    def configs_asked(self) -> list[str]:
-        return [request.model for request in self.asked if request.operation is Operation.CONFIG]
-
-
-CONFIGS = replace(TENSORS.traits.servers, extensions={Operation.CONFIG: "model_configuration"})
-TELLS_CONFIGS = replace(TENSORS, traits=replace(TENSORS.traits, servers=CONFIGS))
 DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
 
 
@@ -338,14 +316,14 @@ DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
 async def test_a_model_that_only_streams_claims_what_the_route_makes_of_it(
     config: Any, stream: Any, infers: bool
 ) -> None:
-    backend = Configured({"m": config})
+    backend = Configured({"m": config}, MODEL)
     made = bridge(POINTS, TELLS_CONFIGS, backend, RouteSettings(stream=stream), streams=True)
     described = await describe(made, part="ModelInfo")
     assert (Operation.INFER in described.operations) is infers
 
 
 async def test_a_models_configuration_is_asked_once_and_by_none_but_who_asks_for_operations() -> None:
-    backend = Configured({"m": DECOUPLED})
+    backend = Configured({"m": DECOUPLED}, MODEL)
     made = bridge(POINTS, TELLS_CONFIGS, backend)
     await describe(made, part="InputSizes")
     assert not backend.configs_asked

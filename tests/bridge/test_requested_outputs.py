@@ -39,6 +39,24 @@ def giving(*outputs: Tensor, settings: RouteSettings | None = None) -> Bridge:
     return Bridge(settings or RouteSettings(), TENSORS, upstream)
 
 
+@pytest.mark.parametrize("id", [None, "7"])
+async def test_a_response_has_the_names_that_the_client_gave(id: str | None) -> None:
+    for response in (
+        Response((FIRST,), "m", "1", id),
+        Response((FIRST,), "other", "1", id),
+        Response((FIRST,), "m", "1", "a new one"),
+        Response((FIRST,), "m", "1", id, schemaless=True),
+    ):
+        backend = Backend({"m": MODEL}, lambda request, response=response: response)  # type: ignore[misc]
+        signatures = SignatureCache(backend, TENSORS.traits, lambda: 0.0)
+        through = Bridge(
+            RouteSettings(), TENSORS, BackendSide("lab", "tensors", TENSORS.traits, backend, signatures, 2)
+        )
+        for version, expected in (("", "1"), ("2", "2")):
+            answer = await call(through, replace(infer(X), id=id, version=version))
+            assert (answer.model, answer.version, answer.id, answer.schemaless) == ("m", expected, id, False)
+
+
 async def streamed(through: Bridge, request: Request) -> Response:
     [response] = [each async for each in through.stream(replace(request, operation=Operation.STREAM))]
     return response

@@ -1,7 +1,12 @@
 """What does not fit between a route and its server is an error where calls cannot work, with its place."""
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from gateway.cli.options import catalog
@@ -67,17 +72,82 @@ async def test_clients_that_cannot_call_a_model_are_a_warning() -> None:
     assert "umbridge clients have no BYTES" in found.warnings[0].message
 
 
+@asynccontextmanager
+async def server_with_a_batch_size(most: int) -> AsyncIterator[str]:
+    """A V2 server before the reference's, that tells a max_batch_size as Triton does."""
+    async with reference("v2-rest", "double") as bound, httpx.AsyncClient(base_url=f"http://{bound}") as behind:
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.readuntil(b"\r\n\r\n")
+            path = head.split()[1].decode()
+            if path.endswith("/config"):
+                status, body = 200, json.dumps({"name": "double", "max_batch_size": most}).encode()
+            else:
+                length = next(
+                    (int(each[15:]) for each in head.lower().split(b"\r\n") if each[:15] == b"content-length:"), 0
+                )
+                asked = await reader.readexactly(length)
+                reply = await behind.request(head.split()[0].decode(), path, content=asked)
+                status, body = reply.status_code, reply.content
+            answer = f"HTTP/1.1 {status} OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            writer.write(f"{answer}connection: close\r\n\r\n".encode() + body)
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            host, port = server.sockets[0].getsockname()[:2]
+            yield f"{host}:{port}"
+
+
 @pytest.mark.parametrize(
-    ("model", "keys", "result"), [("double", "", OK), ("upper", "", WARNING), ("upper", "models: [upper]", OK)]
+    ("most", "keys", "warning"),
+    [
+        (64, "", ""),
+        (8, "rows: 8", ""),
+        (8, "rows: 9", "makes batches of at most 8 rows for 'double', the model's max_batch_size, and not of 9"),
+        (8, "rows: 9, models: [double]", "makes batches of at most 8 rows for 'double'"),
+        (0, "", "does nothing for 'double': the server does not tell a max_batch_size above 0"),
+        (0, "models: [double]", ""),
+    ],
 )
-async def test_a_model_that_gather_leaves_alone_is_a_warning(model: str, keys: str, result: str) -> None:
-    more = f", safe: true, policies: [{{gather: {{{keys}}}}}]"
-    found = await live("v2-grpc", model, route=f"{{match: {{model: {model}}}, backend: b}}", more=more)
-    assert [each.result for each in found.rows] == [result]
+async def test_batches_that_gather_cannot_make_are_a_warning(most: int, keys: str, warning: str) -> None:
+    async with server_with_a_batch_size(most) as bound:
+        backend = f"protocol: v2-rest, flavor: triton, endpoints: ['{bound}'], policies: [{{gather: {{{keys}}}}}]"
+        text = f"{HEAD}backends: {{b: {{{backend}}}}}\nroutes: [{{match: {{model: double}}, backend: b}}]"
+        found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
     assert not found.errors
     texts = [each.message for each in found.warnings]
-    assert len(texts) == (result == WARNING)
-    assert all("the policy gather does nothing for 'upper'" in each for each in texts)
+    assert len(texts) == bool(warning)
+    assert all(warning in each for each in texts)
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "why"),
+    [
+        ("double", "", "the server does not tell a max_batch_size above 0"),
+        ("upper", "", "not all of its tensors have a batch dimension"),
+        ("upper", "models: [upper]", ""),
+    ],
+)
+async def test_a_model_that_gather_leaves_alone_is_a_warning(model: str, keys: str, why: str) -> None:
+    more = f", safe: true, policies: [{{gather: {{{keys}}}}}]"
+    found = await live("v2-grpc", model, route=f"{{match: {{model: {model}}}, backend: b}}", more=more)
+    assert [each.result for each in found.rows] == [WARNING if why else OK]
+    assert not found.errors
+    texts = [each.message for each in found.warnings]
+    assert len(texts) == bool(why)
+    assert all(f"the policy gather does nothing for {model!r}: {why}" in each for each in texts)
+
+
+async def test_a_complex_step_for_a_model_without_imaginary_inputs_is_a_warning() -> None:
+    step = "translate: {derivatives: {method: complex}}"
+    found = await live("v2-grpc", "double", route=f"{{match: {{model: double}}, backend: b, {step}}}")
+    assert ([each.result for each in found.rows], found.errors) == ([WARNING], ())
+    [warning] = found.warnings
+    assert "the complex step needs an imaginary input, such as 'x_imag'" in warning.message
+    named = "{name: x, datatype: FP64, shape: [-1, -1]}, {name: x_imag, datatype: FP64, shape: [-1, -1]}"
+    own = f"signature: {{inputs: [{named}], outputs: [{named}]}}"
+    found = await live("mip", "double", route=f"{{match: {{model: double}}, backend: b, {own}, {step}}}")
+    assert not any("imaginary" in each.message for each in (*found.errors, *found.warnings))
 
 
 async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:

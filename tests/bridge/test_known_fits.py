@@ -1,0 +1,209 @@
+"""A bridge that has fitted many requests answers as one that has fitted none."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.bridge import known_fits
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.layouts import LONGEST
+from gateway.core.protocol import Protocol, Traits, Wire
+from gateway.core.types import Request, RequestedOutput, Response, Tensor, tensor
+from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
+from tests.bridge.test_rows import EXAMPLES, SINGLE, WHOLE
+
+BOOL, UINT8, BYTES = Datatype.BOOL, Datatype.UINT8, Datatype.BYTES
+PROTOCOLS = (TENSORS, POINTS, COUNTERS, EXAMPLES, SINGLE, WHOLE)
+
+MODELS = {
+    "one": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),)),
+    "row": signature(spec("x", 3), gives=(spec("y", -1),)),
+    "two": signature(spec("a", -1, 2), spec("b", -1, 1, datatype=FP32), gives=(spec("y", -1), spec("z", -1, 1))),
+    "flags": signature(spec("x", -1, 2, datatype=BOOL), gives=(spec("y", -1, 2, datatype=UINT8),)),
+    "words": signature(spec("x", -1, datatype=BYTES), gives=(spec("y", -1, datatype=BYTES),)),
+    "steps": signature(spec("x", -1, -1, datatype=INT64), gives=(spec("y", -1, -1, datatype=INT64),)),
+}
+SETTINGS = (
+    RouteSettings(),
+    RouteSettings(cast="round"),
+    RouteSettings(rename=Renames((Renaming("in", "x"),), (Renaming("out", "y"),)), drop=("unused",)),
+    RouteSettings(select=("y",), constants=(tensor("b", np.array([[1.0]], np.float32)),)),
+)
+
+
+def computed(request: Request) -> Response:
+    """The model's outputs under its names, made of the first input as it came."""
+    outputs = [each.name for each in request.outputs] or [each.name for each in MODELS[request.model].outputs]
+    first = request.inputs[0] if request.inputs else made("", FP64, (1, 2), 1, untyped=False, marked=False)
+    return Response(tuple(replace(first, name=name, parameters={}) for name in outputs))
+
+
+FITTING: dict[str, list[list[tuple[str, Datatype, tuple[int, ...]]]]] = {
+    "one": [[("x", FP64, (1, 2))], [("x", FP64, (3, 2))], [("x", FP64, (2,))], [("x", FP32, (1, 2))]],
+    "row": [[("x", FP64, (3,))], [("x", FP64, (1, 3))], [("x", FP64, (2, 3))]],
+    "two": [[("a", FP64, (1, 2)), ("b", FP32, (1, 1))], [("b", FP32, (2, 1)), ("a", FP64, (2, 2))]],
+    "flags": [[("x", BOOL, (1, 2))], [("x", UINT8, (1, 2))]],
+    "words": [[("x", BYTES, (2,))], [("x", BYTES, (1,))]],
+    "steps": [[("x", INT64, (1, 2))], [("x", INT64, (2, 1))], [("x", UINT8, (2,))]],
+}
+"""Inputs of each model as most protocols send them."""
+
+
+@st.composite
+def requests(draw: st.DrawFn, model: str) -> Request:
+    """Mostly such as fit, with names, datatypes and shapes that may be those of something else."""
+    inputs = []
+    for name, datatype, shape in draw(st.sampled_from(FITTING[model])):
+        other = draw(st.integers(0, 30))
+        inputs.append(
+            made(
+                "" if other < 5 else "in" if other == 9 else name,
+                draw(st.sampled_from([FP64, INT64, UINT8])) if other == 8 else datatype,
+                draw(st.sampled_from([(2,), (1, 2), (0, 2), ()])) if other == 7 else shape,
+                draw(st.integers(0, 3)),
+                untyped=draw(st.integers(0, 3)) == 0,
+                marked=draw(st.booleans()),
+            )
+        )
+    if draw(st.integers(0, 20)) == 0:
+        inputs.append(made("unused", FP64, (1,), 1, untyped=False, marked=False))
+    outputs = draw(st.sampled_from([*[()] * 6, ("y",), ("y",), ("z", "y"), ("out",), ("unknown",)]))
+    classes = {"classification": 1} if draw(st.integers(0, 5)) == 0 else {}
+    wanted = tuple(RequestedOutput(each, dict(classes)) for each in outputs)
+    return infer(*inputs, model=model, outputs=wanted, id="7")
+
+
+def made(name: str, datatype: Datatype, shape: tuple[int, ...], seed: int, *, untyped: bool, marked: bool) -> Tensor:
+    values = np.random.default_rng(seed).integers(0, 3, shape)
+    if datatype is BYTES:
+        words = np.empty(shape, object)
+        words[...] = np.vectorize(lambda each: b"%d" % each, otypes=[object])(values) if values.size else words
+        found = tensor(name, words)
+    else:
+        found = tensor(name, values.astype(datatype.dtype), datatype)
+    parameters: dict[str, Any] = {"note": seed} if marked and seed == 0 else {}
+    return replace(found, untyped=untyped and datatype is not BYTES, parameters=parameters)
+
+
+async def outcome(handler: Bridge, backend: Backend, request: Request) -> object:
+    """What the backend was sent, and the answer or the error."""
+    before = len(backend.calls)
+    try:
+        answer: object = await handler(request)
+    except (DecodeError, GatewayError) as error:
+        answer = str(error)
+    return [(each.inputs, each.outputs) for each in backend.calls[before:]], answer
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(PROTOCOLS),
+    st.sampled_from(PROTOCOLS),
+    st.sampled_from(SETTINGS),
+    st.sampled_from(sorted(MODELS)).flatmap(lambda model: st.lists(requests(model), min_size=1, max_size=4)),
+    st.lists(st.integers(0, 3), min_size=4, max_size=12),
+)
+def test_a_request_is_fitted_as_if_it_were_the_first(
+    client: Protocol, server: Protocol, route: RouteSettings, drawn: list[Request], order: list[int]
+) -> None:
+    async def compare() -> None:
+        backend = Backend(MODELS, computed)
+        warm = bridge(client, server, backend, route)
+        for at in order:
+            request = drawn[at % len(drawn)]
+            other = Backend(MODELS, computed)
+            expected = await outcome(bridge(client, server, other, route), other, replace(request))
+            assert await outcome(warm, backend, replace(request)) == expected
+
+    asyncio.run(compare())
+
+
+async def test_requests_alike_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Backend(MODELS, computed)
+    route = bridge(TENSORS, POINTS, backend)
+    await route(infer(tensor("x", np.array([[1.0, 2.0]])), model="one"))
+    await route(infer(tensor("x", np.array([[5.0, 6.0]])), model="one"))
+    monkeypatch.setattr("gateway.bridge.bridge.fit_request", None)
+    monkeypatch.setattr("gateway.bridge.bridge.fit_response", None)
+    answer = await route(infer(tensor("x", np.array([[3.0, 4.0]])), model="one", id="mine"))
+    assert isinstance(answer, Response)
+    assert [each.array.tolist() for each in answer.outputs] == [[[3.0, 4.0]]]
+    assert (answer.model, answer.id) == ("one", "mine")
+
+
+async def test_values_that_are_checked_are_checked_every_time() -> None:
+    """UINT8 stands for BOOL on a wire without BOOL: 0 and 1 alone."""
+    given_back = Response((tensor("y", np.array([[1, 2]], np.uint8)),))
+    backend = Backend(MODELS, lambda _: given_back)
+    without_bool = replace(TENSORS, name="numbers", traits=Traits(wire=Wire(datatypes=NUMBERS)))
+    route = bridge(without_bool, TENSORS, backend)
+    right = tensor("x", np.array([[0, 1]], np.uint8))
+    wrong = tensor("x", np.array([[0, 2]], np.uint8))
+    for _ in range(3):
+        await route(infer(right, model="flags"))
+    with pytest.raises(DecodeError, match="2"):
+        await route(infer(wrong, model="flags"))
+
+
+async def test_inputs_that_share_their_data_are_told_apart_later() -> None:
+    given_back = Response((tensor("y", np.array([1.0])),))
+    pair = signature(spec("a", -1, 1, datatype=UINT8), spec("b", -1, 1, datatype=UINT8), gives=(spec("y", -1),))
+    backend = Backend({"pair": pair}, lambda _: given_back)
+    route = bridge(TENSORS, WHOLE, backend)
+    for a, b in ((b"\x01", b"\x01"), (b"\x01", b"\x02")):  # Python has one object for each bytes of length 1
+        await route(infer(Tensor("a", UINT8, (1, 1), a), Tensor("b", UINT8, (1, 1), b), model="pair"))
+    assert [[bytes(each.data) for each in call.inputs] for call in backend.calls] == [
+        [b"\x01", b"\x01"],
+        [b"\x01", b"\x02"],
+    ]
+
+
+async def test_parameters_of_a_tensor_reach_the_backend() -> None:
+    backend = Backend(MODELS, computed)
+    route = bridge(TENSORS, COUNTERS, backend)
+    plain = made("x", FP64, (1, 2), 1, untyped=False, marked=False)
+    for each in (plain, plain, replace(plain, parameters={"note": 1})):
+        await route(infer(each, model="one"))
+    assert [call.inputs[0].parameters for call in backend.calls] == [{}, {}, {"note": 1}]
+
+
+async def test_parameters_of_an_output_reach_the_backend() -> None:
+    backend = Backend(MODELS, computed)
+    route = bridge(COUNTERS, TENSORS, backend)
+    x = made("x", FP64, (1, 2), 1, untyped=False, marked=False)
+    for parameters in ({}, {}, {"classification": 2}):
+        await route(infer(x, model="one", outputs=(RequestedOutput("y", parameters),)))
+    assert [call.outputs[0].parameters for call in backend.calls] == [{}, {}, {"classification": 2}]
+
+
+async def test_long_names_and_configs_are_not_kept() -> None:
+    fits, long = known_fits.KnownFits(), "x" * LONGEST
+    x = tensor("x", np.zeros((1, 2)))
+    for request, key in (
+        (infer(replace(x, name=long), model="one"), ("one", "", "")),
+        (infer(x, model="one"), ("one", "", long)),
+        (infer(x, model="one", outputs=(RequestedOutput(long),)), ("one", "", "")),
+    ):
+        fits.learn(request, key, request, 1, unbatched=False)
+        assert fits.of(request, key) is None
+
+
+async def test_what_is_kept_is_bounded() -> None:
+    """Clients choose shapes."""
+    fits = known_fits.KnownFits()
+    key = ("one", "", "")
+    for size in range(3 * known_fits.MOST_KEPT):
+        request = infer(tensor("x", np.zeros((1, size))), model="one")
+        fits.learn(request, key, request, 1, unbatched=False)
+    newest = infer(tensor("x", np.zeros((1, 3 * known_fits.MOST_KEPT - 1))), model="one")
+    oldest = infer(tensor("x", np.zeros((1, 1))), model="one")
+    assert fits.of(newest, key) is not None
+    assert fits.of(oldest, key) is None
