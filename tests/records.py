@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from gateway.core.record import Observer, Record, Telling, records_of
+from gateway.core.record import Observer, Record, Telling
 
 
 def made(
@@ -17,7 +17,7 @@ def made(
     traceparent: bytes = b"",
 ) -> Record:
     """The Record of a request that has just arrived."""
-    record = records_of(listener, observers, telling or Telling())()
+    record = Record(listener, observers, telling or Telling())
     record.id, record.in_protocol, record.client = id, in_protocol, client
     record.received, record.bytes_in, record.traceparent = received, bytes_in, traceparent
     return record

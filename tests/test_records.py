@@ -22,6 +22,7 @@ from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, Ta
 from gateway.core.record import GIVEN_UP, Record
 from gateway.core.transport import Destination, Handler
 from gateway.core.types import Answer, Request, Response, tensor
+from gateway.observing import recording
 from tests.paused_server import port_of
 
 PROTOCOLS = registry.protocols()
@@ -117,7 +118,8 @@ every_client = pytest.mark.parametrize("client", PROTOCOLS.values(), ids=PROTOCO
 
 
 @every_client
-async def test_a_record_says_what_became_of_a_call(client: Protocol) -> None:
+async def test_a_record_says_what_became_of_a_call(client: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "SHARE_TIMED", 1.0)
     async with observed(client) as running:
         connector = connect(running.client, client, DEFAULT_LIMITS)
         await ask(request_of(client), client, connector, Target("gateway"))

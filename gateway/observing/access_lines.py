@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import add
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,9 +41,8 @@ def times(batch: Batch, since_1970: float) -> list[str]:
     thousandths = rest.tolist()
     if (seconds == seconds[0]).all():  # as nearly always
         text = _date_and_time(int(seconds[0]))
-        return [text + _THOUSANDTHS[each] for each in thousandths]
-    texts = [_date_and_time(second) for second in seconds.tolist()]
-    return [text + _THOUSANDTHS[each] for text, each in zip(texts, thousandths, strict=True)]
+        return list(map(text.__add__, map(_THOUSANDTHS.__getitem__, thousandths)))
+    return list(map(add, map(_date_and_time, seconds.tolist()), map(_THOUSANDTHS.__getitem__, thousandths)))
 
 
 @lru_cache(2)
@@ -56,22 +56,29 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
     members = {kind: _json_members(kind) for kind in set(batch.kinds)}
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
     milliseconds = np.rint(batch.numbers * 1e6) / 1e3
-    columns = zip(
-        times(batch, since_1970), batch.records, batch.kinds, _texts(sizes[0]), _texts(sizes[1]),
-        _texts(milliseconds[QUEUED]), _texts(milliseconds[UPSTREAM]), _texts(milliseconds[SECONDS]), strict=True,
+    columns = (
+        times(batch, since_1970), [each.id for each in batch.records], [each.client for each in batch.records],
+        map(members.__getitem__, batch.kinds), _texts(sizes[0]), _texts(sizes[1]),
+        _texts(milliseconds[QUEUED]), _texts(milliseconds[UPSTREAM]), _texts(milliseconds[SECONDS]),
     )  # fmt: skip
-    return "".join(
-        [
-            f'{{"time":"{time}","log":"access","id":"{record.id}","client":"{record.client}",{members[kind]},'
-            f'"bytes_in":{bytes_in},"bytes_out":{bytes_out},"queue_ms":{queued},"upstream_ms":{upstream},'
-            f'"total_ms":{total}}}\n'
-            for time, record, kind, bytes_in, bytes_out, queued, upstream, total in columns
-        ]
-    ).encode()
+    # All pieces of all lines, column by column: fewer steps than a format string for each line.
+    pieces, width = _LINE * len(batch), len(_LINE)
+    for at, column in enumerate(columns):
+        pieces[2 * at + 1 :: width] = column
+    return "".join(pieces).encode()
+
+
+_LINE = [
+    '{"time":"', "", '","log":"access","id":"', "", '","client":"', "", '",', "", ',"bytes_in":', "",
+    ',"bytes_out":', "", ',"queue_ms":', "", ',"upstream_ms":', "", ',"total_ms":', "", "}\n",
+]  # fmt: skip
+"""The pieces of a line. Every second one is that of a column."""
 
 
 def _texts(numbers: NDArray[Any]) -> list[str]:
     """Each number as JSON. orjson writes many numbers faster than Python writes one."""
+    if not numbers.any():  # as nearly always for times in queues
+        return [str(numbers[0])] * len(numbers)
     written = orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].decode().split(",")
 

@@ -79,7 +79,7 @@ class OtlpExporter:
         since_epoch = time() - monotonic()
         root, *parts = record.events
         root.ended = record.ended
-        # The event loop's clock, which `received` is of, may be some milliseconds behind.
+        # The event loop's clock, with which some parts are measured, may be some milliseconds behind.
         root.began = min([root.began, *(each.began for each in parts)])
         own = _context(context.trace, context.id)
         parent = _context(context.trace, context.parent, is_remote=True) if context.parent else None

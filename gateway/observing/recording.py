@@ -1,16 +1,23 @@
 """Makes the Records of a listener's requests."""
 
 from collections.abc import Callable, Sequence
+from random import random
+from time import monotonic
 from typing import TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
-from gateway.core.record import Observer, Record, Telling, records_of
-from gateway.core.types import Message, bytes_of
-from gateway.observing.request_ids import ID, TRACE, accepted_id, new_ids
+from gateway.core.record import TIMED, Observer, Record, Telling
+from gateway.core.transport import StartRecord
+from gateway.core.types import Headers, Message, bytes_of
+from gateway.observing.request_ids import NO_IDS, accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 """What is called with a new Record, the message that has arrived, and its protocol."""
+
+
+SHARE_TIMED = 1 / TIMED
+"""The share of requests that `is_timed`."""
 
 
 class Recording:
@@ -31,24 +38,37 @@ class Recording:
         starts: Sequence[OnStart] = (),
     ) -> None:
         self._starts = tuple(starts)
-        self._record = records_of(listener, observers, telling)
+        self.start: StartRecord = self._start_for_all if starts else self._start
+        self._of_listener = (listener, tuple(observers), telling)
         self._accepts_ids = accepts_ids
 
-    def start(self, message: Message, protocol: Protocol) -> Record:
+    def _start(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        record = self._record()
-        headers, parts = message.headers.first, message.parts
-        if ID in headers or TRACE in headers:
-            accepted, record.traceparent = accepted_id(headers)
-            record.id = accepted if accepted and self._accepts_ids else next(new_ids)
-        else:
-            record.id = next(new_ids)
+        record = Record(*self._of_listener)
+        # The loop's clock, which `message.received` is of, has milliseconds only (uvloop).
+        record.received = monotonic()
+        # Clients that send the same head again share its Headers, in which most have no ids.
+        record.id = new_id() if message.headers.ids is NO_IDS else self._id(record, message.headers)
         record.in_protocol = protocol.name
-        record.events = None  # it is asked for often, and those of the class are found last
         record.client = message.peer
-        record.received = message.received
+        parts = message.parts
         record.bytes_in = len(parts[0]) if len(parts) == 1 else bytes_of(message)
+        record.is_timed = random() < SHARE_TIMED
         set_field(message, "record", record)
+        return record
+
+    def _start_for_all(self, message: Message, protocol: Protocol) -> Record:
+        """As `_start`, for others who are told of the record."""
+        record = self._start(message, protocol)
         for start in self._starts:
             start(record, message, protocol)
+        if record.events is not None:
+            record.is_timed = True
         return record
+
+    def _id(self, record: Record, headers: Headers) -> str:
+        """The id of a request with these headers."""
+        if headers.ids is None:
+            headers.ids = accepted_id(headers.first)
+        accepted, record.traceparent = headers.ids
+        return accepted if accepted and self._accepts_ids else new_id()

@@ -21,6 +21,9 @@ _TRACEPARENT = re.compile(
 _LONGEST_TRACE = 512
 """Bytes of a `traceparent` that is read; version 00 has 55. It is kept as long as the record."""
 
+NO_IDS = ("", b"")
+"""What `accepted_id` finds in most requests."""
+
 _LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 
 
@@ -30,15 +33,16 @@ def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
     given, trace = headers.get(ID), headers.get(TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
     if trace is None or len(trace) > _LONGEST_TRACE or (found := _TRACEPARENT.fullmatch(trace)) is None:
-        return accepted, b""
+        return (accepted, b"") if accepted else NO_IDS
     return accepted or found[1].decode(), trace
 
 
 def _blocks_of_ids() -> Iterator[Iterator[str]]:
     prefix = os.urandom(8).hex()
     for number in count(int.from_bytes(os.urandom(2))):
-        yield map(f"{prefix}{number:06x}".__add__, _LAST_DIGITS)
+        block = f"{prefix}{number:06x}"
+        yield iter([block + last for last in _LAST_DIGITS])
 
 
-new_ids = chain.from_iterable(_blocks_of_ids())
-"""New ids: each has 24 hexadecimal digits, the first 16 of which are those of this process."""
+new_id = chain.from_iterable(_blocks_of_ids()).__next__
+"""Makes a new id: it has 24 hexadecimal digits, the first 16 of which are those of this process."""

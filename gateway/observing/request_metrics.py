@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.frozen import frozen
-from gateway.core.record import OK
+from gateway.core.record import OK, TIMED
 from gateway.observing.batches import BYTES_IN, BYTES_OUT, Batch, RequestKind
 from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
@@ -52,8 +52,18 @@ QUEUE = Family("gateway_queue_seconds", "histogram", LABELS, "What calls waited 
 UPSTREAM = Family(
     "gateway_upstream_seconds", "histogram", LABELS, "What calls took at endpoints, all tries of a call together."
 )
-DECODE = Family("gateway_decode_seconds", "histogram", LABELS, "Reading requests of clients.")
-ENCODE = Family("gateway_encode_seconds", "histogram", LABELS, "Writing replies to clients.")
+DECODE = Family(
+    "gateway_decode_seconds",
+    "histogram",
+    LABELS,
+    f"Reading requests of clients; of one request in {TIMED}, chosen at random.",
+)
+ENCODE = Family(
+    "gateway_encode_seconds",
+    "histogram",
+    LABELS,
+    f"Writing replies to clients; of one request in {TIMED}, chosen at random.",
+)
 
 FAMILIES = (
     REQUESTS, REQUEST_BYTES, RESPONSE_BYTES, RETRIES, ERRORS, LOSSES, TOTAL, QUEUE, UPSTREAM, DECODE, ENCODE,
@@ -98,11 +108,13 @@ class _Table:
         return found
 
     def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
-        """Count each request of `batch` in one of `rows`; its time in queues and at endpoints in one of `asked`."""
+        """Count each request of `batch` in one of `rows`; its time in queues and at endpoints in one of `asked`, and
+        the times of codecs only where they were measured."""
         row = np.empty((8, len(batch)), np.int64)
         row[:] = np.array(rows)
         if asked is not rows:
             row[_UPSTREAM : _QUEUE + 1] = np.array(asked)
+        row[_DECODE : _ENCODE + 1][batch.numbers[_DECODE : _ENCODE + 1] == 0] = _NOWHERE
         _, histograms, width = self.counts.shape
         places = self.bounds.searchsorted(batch.numbers[:histograms])
         cells = (row[:histograms] * histograms + np.arange(histograms)[:, None]) * width + places
@@ -177,7 +189,7 @@ class RequestMetrics(Collector):
         # In the order of their ends: a model gets its label with its first answer.
         labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
         row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
-        rows = [row_of[kind] for kind in batch.kinds]
+        rows = list(map(row_of.__getitem__, batch.kinds))
         untried = {kind for kind in row_of if not kind.tries}
         asked = [_NOWHERE if kind in untried else row_of[kind] for kind in batch.kinds] if untried else rows
         self._table.add(batch, rows, asked)
@@ -185,8 +197,8 @@ class RequestMetrics(Collector):
             for kind in batch.kinds:
                 if kind.reason:
                     _add_one(self._errors, (*labels[kind], kind.reason))
-        for record, kind in zip(batch.records, batch.kinds, strict=True):
-            if record.losses:
+        if {each.losses for each in batch.records} != {()}:
+            for record, kind in zip(batch.records, batch.kinds, strict=True):
                 for loss in record.losses:
                     _add_one(self._losses, (*labels[kind], loss))
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from gateway.admin.metrics import FAMILIES
+from gateway.observing import recording
 from tests.observing.document import PAGE, documented
 from tests.observing.promql import OF_TARGETS, Names, names
 from tests.observing.scraped import CONFIG, Page, fail, infer, running, scrape
@@ -70,7 +71,10 @@ def missing(used: Names, exposed: dict[str, set[str]]) -> set[str]:
     return absent | {f"by ({label})" for label in used.grouped - grouping}
 
 
-async def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_exposed() -> None:
+async def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_exposed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recording, "SHARE_TIMED", 1.0)
     exposed = await labels_of_metrics()
     found = {what: missing(names(expression), exposed) for what, expression in queries()}
     assert len(found) > 40

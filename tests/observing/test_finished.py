@@ -20,6 +20,7 @@ async def test_a_batch_is_handed_over_when_it_is_full() -> None:
     finished, read = FinishedRecords(), list[Record]()
     finished.readers.append(lambda batch: read.extend(batch.records))
     records = [ended(finished, f"n{number}") for number in range(BATCH + 3)]
+    await asyncio.sleep(0)
     assert read == records[:BATCH]
     finished.flush()
     assert read == records
@@ -42,6 +43,29 @@ async def test_what_comes_after_a_full_batch_does_not_wait_longer() -> None:
         records = [ended(finished) for _ in range(BATCH + 1)]
         async with asyncio.timeout(20):
             assert [(await read.get()).records, (await read.get()).records] == [records[:BATCH], records[BATCH:]]
+
+
+async def test_readers_of_a_full_batch_read_in_different_turns_of_the_loop() -> None:
+    finished, read = FinishedRecords(), list[str]()
+    finished.readers += [lambda batch: read.append("first"), lambda batch: read.append("second")]
+    for _ in range(BATCH):
+        ended(finished)
+    turns = []
+    for _ in range(3):
+        await asyncio.sleep(0)
+        turns.append(list(read))
+    assert turns == [["first"], ["first", "second"], ["first", "second"]]
+
+
+async def test_what_was_not_read_yet_is_read_before_what_comes_after_it() -> None:
+    finished, first, second = FinishedRecords(), list[Record](), list[Record]()
+    finished.readers += [lambda batch: first.extend(batch.records), lambda batch: second.extend(batch.records)]
+    records = [ended(finished) for _ in range(2 * BATCH)]  # in one turn of the loop
+    assert first == second == records[:BATCH]
+    await asyncio.sleep(0)
+    records.append(ended(finished))
+    finished.flush()
+    assert first == second == records
 
 
 async def test_a_reader_that_fails_spoils_nothing_for_the_others(caplog: pytest.LogCaptureFixture) -> None:

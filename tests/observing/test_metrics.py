@@ -23,6 +23,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
+from gateway.observing import recording
 from gateway.registry import protocols
 from tests.attacks.clients import Brpc, Connection, Mip, message
 from tests.interop.processes import free_port
@@ -65,7 +66,8 @@ async def call(gateway: Gateway, listener: str, connect: type[Connection], reque
     await asyncio.to_thread(blocking)
 
 
-async def test_every_request_of_every_protocol_is_counted_once() -> None:
+async def test_every_request_of_every_protocol_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "SHARE_TIMED", 1.0)
     async with running() as gateway, httpx.AsyncClient() as client:
         for _ in range(5):
             assert (await infer(client, gateway)).status_code == 200

@@ -50,7 +50,13 @@ def test_only_requests_that_were_sent_to_a_backend_waited_and_took_time_there() 
     for stage, seconds in (("queue", 0.5), ("upstream", 2.0)):
         assert page.value(f"gateway_{stage}_seconds_count") == 1
         assert page.value(f"gateway_{stage}_seconds_sum") == seconds
-    assert page.value("gateway_decode_seconds_count") == 2
+
+
+def test_times_of_codecs_are_counted_of_requests_that_were_timed() -> None:
+    page = Page(text(counting(record(decode=0.5), record(), record(decode=0.125, encode=2.0))))
+    for stage, count, seconds in (("decode", 2, 0.625), ("encode", 1, 2.0), ("request", 3, 0.75)):
+        assert page.value(f"gateway_{stage}_seconds_count") == count
+        assert page.value(f"gateway_{stage}_seconds_sum") == seconds
 
 
 def test_a_large_metric_is_one_on_the_page_though_it_is_rendered_in_parts() -> None:

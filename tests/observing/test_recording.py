@@ -1,0 +1,69 @@
+"""What a Record says of a request that has just arrived."""
+
+from time import monotonic
+
+import pytest
+
+from gateway import registry
+from gateway.core.protocol import Protocol
+from gateway.core.record import TIMED, Record, Telling
+from gateway.core.spans import Span
+from gateway.core.types import Headers, Message
+from gateway.observing import recording
+from gateway.observing.recording import Recording
+from gateway.observing.tracing import Tracing
+
+PROTOCOL = registry.protocols()["v2-rest"]
+TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = b"00-" + TRACE + b"-00f067aa0ba902b7-01"
+
+
+def started(made_by: Recording, *raw: tuple[bytes, bytes]) -> Record:
+    return made_by.start(Message("POST", "/", Headers(raw), (b"12345",), peer="h:1", received=1.0), PROTOCOL)
+
+
+def test_a_record_says_how_its_request_came() -> None:
+    before = monotonic()
+    record = started(Recording("in", (), Telling()))
+    assert (record.listener, record.in_protocol, record.client, record.bytes_in) == ("in", "v2-rest", "h:1", 5)
+    # Not the time of the message: the event loop's clock has milliseconds.
+    assert before <= record.received <= monotonic()
+    parts = Message("POST", "/", parts=(b"12", memoryview(b"345")))
+    assert Recording("in", (), Telling()).start(parts, PROTOCOL).bytes_in == 5
+
+
+def test_requests_that_share_their_headers_share_the_ids_in_them_only() -> None:
+    plain, own = Headers([(b"host", b"h")]), Headers([(b"x-request-id", b"one"), (b"traceparent", PARENT)])
+    made_by, deaf = Recording("in", (), Telling()), Recording("in", (), Telling(), accepts_ids=False)
+    found = [made_by.start(Message(headers=each), PROTOCOL) for each in (plain, plain, plain, own, own)]
+    assert len({each.id for each in found[:3]}) == 3
+    assert [(each.id, each.traceparent) for each in found[3:]] == [("one", PARENT)] * 2
+    assert {each.traceparent for each in found[:3]} == {b""}
+    refused = deaf.start(Message(headers=own), PROTOCOL)
+    assert len(refused.id) == 24
+    assert refused.traceparent == PARENT
+
+
+def test_one_request_in_a_few_is_timed() -> None:
+    made_by = Recording("in", (), Telling())
+    timed = sum(started(made_by).is_timed for _ in range(200 * TIMED))
+    assert 100 < timed < 300
+
+
+def test_a_request_whose_spans_are_noted_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "SHARE_TIMED", 0.0)
+
+    def note_spans(record: Record, message: Message, protocol: Protocol) -> None:
+        record.events = [Span("request", None, record.received)]
+
+    assert started(Recording("in", (), Telling(), starts=[note_spans])).is_timed
+    assert not started(Recording("in", (), Telling(), starts=[lambda record, message, protocol: None])).is_timed
+
+
+def test_traces_that_begin_here_are_sampled_by_their_share() -> None:
+    made_by = Recording("in", (), Telling(), starts=[Tracing(lambda records: "", 0.5, 1.0).starts(has_tls=False)])
+    found = [started(made_by) for _ in range(1000)]
+    assert 400 < sum(each.events is not None for each in found) < 600
+    assert all(each.context is not None and each.forwarded_fields() and each.forwards for each in found)
+    assert started(made_by, (b"traceparent", PARENT)).events  # as the client decided
+    assert not started(made_by, (b"traceparent", PARENT[:-1] + b"0")).events
