@@ -377,7 +377,13 @@ class Assembly:
             limit,
             _ejection(config),
             strategy=strategy(config.balance, Weights(weights, config.slow_start, self._clock)),
-            queue=QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints),
+            queue=QueueSettings(
+                config.queue.length,
+                config.queue.timeout,
+                config.queue.wait_for_endpoints,
+                config.queue.order,
+                config.queue.passed_over,
+            ),
             clock=self._clock,
             has_tls=config.tls is not None,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.auth.authenticator import Authenticator, Credentials, VerifiedToken
+from gateway.auth.authenticator import Authenticator, Credentials, Proof, VerifiedToken
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.auth.keys import KeyFile, KeyFileError, read_keys
 from gateway.auth.permissions import Principals
@@ -205,17 +205,19 @@ class Guard:
         exchange, authenticator = inner.exchange, self._authenticator
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
-            if type(protocol.carrier) is StreamForm or (principal := authenticator.known(message.headers)) is None:
+            proof: Proof | None = message.headers.proof
+            if proof is not None and proof.lasting is authenticator.trust:
+                # As `_identify`, in fewer steps: most requests come here. Credentials that end are looked at again.
+                set_field(message, "principal", proof.principal)
+                if (record := message.record) is not None:
+                    record.principal = proof.principal.name
+            else:
                 try:
                     self._identify(message, protocol)
                 except GatewayError as error:
                     return refuse(error, protocol, message)
                 except UnknownKeyError:
                     return answered_later(message, protocol)
-            else:  # as `_identify`, in fewer steps: most requests come here
-                set_field(message, "principal", principal)
-                if (record := message.record) is not None:
-                    record.principal = principal.name
             return exchange(message, protocol)
 
         async def answered_later(message: Message, protocol: Protocol) -> Message:
@@ -255,13 +257,15 @@ class Guard:
 
     def _identify(self, message: Message, protocol: Protocol) -> None:
         carrier, headers = protocol.carrier, message.headers
-        if isinstance(carrier, StreamForm):
+        if isinstance(carrier, StreamForm):  # the credential is not in the headers of the message
             headers = NO_HEADERS if carrier.credential is None else carrier.credential(message)
-        try:
-            principal = self._authenticator(headers, message.identity)
-        except GatewayError as error:
-            self._log(error, message.peer)
-            raise
+        principal = self._authenticator.known(headers)
+        if principal is None:
+            try:
+                principal = self._authenticator(headers, message.identity)
+            except GatewayError as error:
+                self._log(error, message.peer)
+                raise
         set_field(message, "principal", principal)
         if (record := message.record) is not None:
             record.principal = principal.name

@@ -14,9 +14,11 @@ from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import CountedEndpoint, OnDemandBackend, ServerFailure
 from gateway.routing.readiness import is_ready
+from gateway.servers.consumer import Use
 from gateway.servers.engine import Engine, EngineError, Resources
-from gateway.servers.fleet import Fleet, ServerReport, Use, fitting
+from gateway.servers.fleet import Fleet, fitting
 from gateway.servers.settings import ServersSettings
+from gateway.servers.started_server import ServerReport
 from gateway.servers.state_file import StateFile
 
 ASKED_SECONDS = 2.0
@@ -182,10 +184,11 @@ class Fleets:
         """Serve these backends from now on. Fleets that nobody needs any more end after their last calls."""
         for name in [each for each in self._current if each not in served]:
             self._retire(name)
+        settings_of_all = {name: settings_of(name, servers) for name in served if (servers := configs[name].servers)}
+        for name, settings in settings_of_all.items():
+            self._states.setdefault(settings.state, StateFile(settings.state)).used_by(name)
         for name, (backend, wiring, target) in served.items():
-            config = configs[name]
-            assert config.servers is not None
-            settings = settings_of(name, config.servers)
+            config, settings = configs[name], settings_of_all[name]
             fits = fitting(settings, (config.protocol, config.tls, settings.state))
             if name in self._current and self._current[name][0] != fits:
                 self._retire(name)
@@ -194,8 +197,7 @@ class Fleets:
                 fleet.resize(settings)
                 consumer = ServedBackend(backend, fleet, wiring, target, previous)
             else:
-                state = self._states.setdefault(settings.state, StateFile(settings.state))
-                fleet = Fleet(settings, fits, state, open_engine, self._clock)
+                fleet = Fleet(settings, fits, self._states[settings.state], open_engine, self._clock)
                 consumer = ServedBackend(backend, fleet, wiring, target)
             self._current[name] = fits, fleet, consumer
             backend.starter = FleetStarter(fleet)

@@ -97,7 +97,7 @@ class Engine(Protocol):
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
         """The ids of jobs by their names, for those whose submission was cut off by the end of a gateway. An engine
-        where such jobs end by themselves finds none."""
+        where such jobs end with the folder of their output finds none."""
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         """A report for each of the ids, in one question to the engine."""

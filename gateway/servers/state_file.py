@@ -1,14 +1,36 @@
-"""The jobs that a gateway has submitted, in a file that the next gateway reads if this one is killed."""
+"""The jobs that a gateway has submitted, in a file that the next gateway reads if this one is killed.
+
+No job is forgotten because the file is damaged, or lacks something: each job has a folder, whose name is the job's. A
+job that is known by its folder alone is one that nobody knows the id of, and is ended.
+"""
 
 import fcntl
 import json
+import logging
 import os
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from pathlib import Path
-from typing import IO
+from threading import Lock
+from typing import IO, Any
 
 from gateway.servers.engine import EngineError
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9a-f]{8}")
+"""Names of jobs. They are names of folders, too, which are removed: no other is believed."""
+
+
+def name_for(backend: str, number: str) -> str:
+    """The name of a job, which can stand in the names of files and jobs. `number`: eight hexadecimal digits."""
+    return f"{_prefix(backend)}-{number}"
+
+
+def _prefix(backend: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", backend).lstrip(".-")[:40] or "backend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +38,18 @@ class SavedJob:
     """One job as the file has it."""
 
     name: str
-    id: str
-    """The engine's."""
-    backend: str
-    engine: str
-    fits: str
+    id: str = ""
+    """The engine's; empty until the engine has taken the job."""
+    backend: str = ""
+    engine: str = ""
+    directory: str = ""
+    """Where the engine's server is found; empty: where it is by default."""
+    fits: str = ""
     """What it was started from; a gateway that would start another thing does not adopt it."""
-    port: int
-    address: str
+    port: int = 0
+    address: str = ""
     """HOST:PORT; empty until the server has announced itself."""
-    submitted: float
+    submitted: float = 0.0
     """Seconds since 1970."""
 
 
@@ -34,24 +58,40 @@ class StateFile:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.earlier: list[SavedJob] = []
-        """Jobs of an earlier gateway that nobody has taken yet."""
+        self._users: set[str] = set()
+        self._earlier: dict[str, SavedJob] = {}
         self._jobs: dict[str, SavedJob] = {}
         self._lock: IO[str] | None = None
+        self._opening = Lock()
+        self._is_written = self._was_written = True
+        """Whether the file has what is to be remembered, and had it before the last try."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the folder is this gateway's."""
-        return self._lock is not None
+    def used_by(self, backend: str) -> None:
+        """The backend has its jobs here. To be said of all backends before the file is opened."""
+        self._users.add(backend)
+
+    def job_folder(self, name: str) -> Path:
+        """The folder of one job."""
+        return self.folder / "jobs" / name
 
     def open(self) -> None:
-        """Lock the folder and read what an earlier gateway has left.
+        """Lock the folder and read what an earlier gateway has left. Any thread may call it, again and again.
 
         Raises:
-            EngineError: another gateway uses the folder, or it cannot be written.
+            EngineError: another gateway uses the folder, or it cannot be read or written.
         """
-        if self._lock is not None:
-            return
+        with self._opening:
+            if self._lock is None:
+                lock = self._locked()
+                try:
+                    self._earlier = {each.name: each for each in self._left()}
+                except BaseException:
+                    lock.close()
+                    raise
+                self._jobs = dict(self._earlier)
+                self._lock = lock
+
+    def _locked(self) -> IO[str]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.folder / "lock").open("a")
@@ -62,42 +102,132 @@ class StateFile:
         except OSError as error:
             lock.close()
             raise EngineError(f"the folder {self.folder} (servers.state) is in use by another gateway") from error
-        self._lock = lock
-        self.earlier = self._read()
-        self._jobs = {each.name: each for each in self.earlier}
+        return lock
 
-    def _read(self) -> list[SavedJob]:
+    def _left(self) -> list[SavedJob]:
+        """The jobs of the file, and those that only have a folder."""
+        file = self.folder / "jobs.json"
+        jobs: list[SavedJob] = []
         try:
-            return [SavedJob(**each) for each in json.loads((self.folder / "jobs.json").read_bytes())]
+            jobs = read(file.read_bytes())
+        except FileNotFoundError:
+            pass
+        except ValueError as error:  # written by rename only, so somebody else has changed it, or the disk is damaged
+            aside = file.with_suffix(".json.unreadable")
+            self._move(file, aside)
+            text = "%s cannot be used (%s): it is kept as %s, and its jobs are ended as far as they have folders here"
+            log.error(text, file, error, aside.name)
+        except OSError as error:
+            raise EngineError(f"{file} cannot be read: {error.strerror}") from error
+        known = {each.name for each in jobs}
+        return [*jobs, *(SavedJob(each) for each in self._names_of_folders() if each not in known)]
+
+    def _move(self, file: Path, aside: Path) -> None:
+        try:
+            file.replace(aside)
+        except OSError as error:
+            raise EngineError(f"{file} cannot be used, nor moved away: {error.strerror}") from error
+
+    def _names_of_folders(self) -> list[str]:
+        try:
+            return sorted(each.name for each in (self.folder / "jobs").iterdir() if _NAME.fullmatch(each.name))
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, TypeError) as error:
-            # Written by rename only, so this is no half-written file: somebody else has changed it.
-            raise EngineError(f"{self.folder / 'jobs.json'} cannot be read: {error}") from error
+        except OSError as error:
+            raise EngineError(f"{self.folder / 'jobs'} cannot be read: {error.strerror}") from error
 
-    def put(self, job: SavedJob) -> None:
-        """Remember `job`, in place of what is known by its name."""
+    def left_for(self, backend: str) -> list[SavedJob]:
+        """The jobs of an earlier gateway that are for `backend` to take: its own, and those of no backend that there
+        is."""
+        return [each for each in self._earlier.values() if self._is_for(backend, each)]
+
+    def _is_for(self, backend: str, job: SavedJob) -> bool:
+        if job.backend:
+            return job.backend == backend or job.backend not in self._users
+        owners = {each for each in self._users if job.name.rpartition("-")[0] == _prefix(each)}
+        return backend in owners or not owners
+
+    def take(self, jobs: Iterable[SavedJob]) -> None:
+        """Leave these jobs of an earlier gateway to the caller. They are remembered until they are removed."""
+        for each in jobs:
+            self._earlier.pop(each.name, None)
+
+    def add(self, job: SavedJob) -> None:
+        """Remember a job that is going to be submitted.
+
+        Raises:
+            OSError: it cannot be written. Then it must not be submitted.
+        """
         self._jobs[job.name] = job
-        self._write(self._jobs.values())
+        self._write()
+
+    def change(self, job: SavedJob) -> None:
+        """Remember more of a job. What cannot be written is written later."""
+        self._jobs[job.name] = job
+        self._is_written = False
+        self.write_again()
 
     def remove(self, name: str) -> None:
-        """Forget a job that is over."""
+        """Forget a job that is over. What cannot be written is written later."""
         if self._jobs.pop(name, None) is not None:
-            self._write(self._jobs.values())
+            self._is_written = False
+            self.write_again()
 
-    def _write(self, jobs: Collection[SavedJob]) -> None:
+    def write_again(self) -> None:
+        """Write what could not be written."""
+        if not self._is_written:
+            try:
+                self._write()
+            except OSError as error:
+                if self._was_written:
+                    text = "%s cannot be written (%s); it is tried again, and jobs go on meanwhile"
+                    log.warning(text, self.folder / "jobs.json", error.strerror)
+                self._was_written = False
+
+    def _write(self) -> None:
         if self._lock is None:
             return
         file = self.folder / "jobs.json"
         new = file.with_suffix(".new")
         with new.open("w") as opened:
-            json.dump([asdict(each) for each in jobs], opened, indent=1)
+            json.dump([asdict(each) for each in self._jobs.values()], opened, indent=1)
             opened.flush()
             os.fsync(opened.fileno())
         new.replace(file)
+        self._is_written = self._was_written = True
 
     def close(self) -> None:
         """Leave the folder to others."""
         if self._lock is not None:
+            self.write_again()
             self._lock.close()
             self._lock = None
+
+
+def read(content: bytes) -> list[SavedJob]:
+    """The jobs that a file has. One that another version has written may lack members, and have others.
+
+    Raises:
+        ValueError: it is no list of jobs.
+    """
+    try:
+        found = json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(found, list):
+        raise ValueError(f"a list of jobs expected, not {str(found)[:80]!r}")
+    return [_job(each) for each in found]
+
+
+def _job(entry: Any) -> SavedJob:
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"a job with a name expected, not {str(entry)[:80]!r}")
+    return SavedJob(name, **{each.name: entry[each.name] for each in fields(SavedJob)[1:] if _has(entry, each)})
+
+
+def _has(entry: Any, member: Any) -> bool:
+    value = entry.get(member.name)
+    if member.type is float:
+        return type(value) in (int, float) and isfinite(value)
+    return type(value) is member.type

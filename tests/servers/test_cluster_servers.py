@@ -1,6 +1,7 @@
 """Servers that a running gateway starts on real clusters, HyperQueue and SLURM. No test leaves a job at the engine."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
-from gateway.servers import fleet
+from gateway.servers import lifetime, log_lines
 from gateway.servers.engines.hyperqueue import PythonClient
 from tests.discovery.running import messages, running
 from tests.peers.build import require
@@ -142,7 +143,7 @@ def module_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def cluster(module_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
-    monkeypatch.setattr(fleet, "_lines", LogLimit(fleet.log, lines=1000))
+    monkeypatch.setattr(log_lines, "_lines", LogLimit(log_lines.log, lines=1000))
     yield module_cluster
     await module_cluster.check_that_nothing_is_left(tmp_path)
 
@@ -348,10 +349,44 @@ async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_or_en
         await process.wait()
 
 
+@pytest.mark.parametrize("content", [b"", b'[{"name": "lab-00000'])
+async def test_jobs_whose_gateway_was_killed_end_although_its_state_file_is_damaged(
+    cluster: Cluster, tmp_path: Path, content: bytes
+) -> None:
+    cluster.script(tmp_path)
+    text = cluster.config(tmp_path, "max: 1, keep: true")
+    async with gateway_process(tmp_path, text) as (process, http):
+        first = await evaluate(http)
+        process.kill()
+        await process.wait()
+    (tmp_path / "state/jobs.json").write_bytes(content)
+    async with running(text.replace("keep: true", "keep: false")) as gateway, client(gateway) as http:
+        assert await evaluate(http) != first
+
+
+async def test_jobs_of_the_engine_that_a_backend_had_before_are_ended(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.script(tmp_path)
+    text = cluster.config(tmp_path, "max: 1, keep: true")
+    async with gateway_process(tmp_path, text) as (process, http):
+        first = await evaluate(http)
+        process.kill()
+        await process.wait()
+    job_script(tmp_path)
+    other = text.replace(cluster.keys, "engine: process").replace("keep: true", "keep: false")
+    async with running(other) as gateway, client(gateway) as http:
+        assert await evaluate(http) != first
+        async with asyncio.timeout(60):
+            while await cluster.jobs():  # noqa: ASYNC110 - it happens at the engine
+                await asyncio.sleep(0.1)
+        async with asyncio.timeout(30):
+            while len(json.loads((tmp_path / "state/jobs.json").read_bytes())) > 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+
 async def test_a_server_is_replaced_before_the_time_of_its_job_is_over(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "margin", lambda lifetime, call_seconds: lifetime - 3.0)
+    monkeypatch.setattr(lifetime, "margin", lambda lifetime, call_seconds: lifetime - 3.0)
     cluster.script(tmp_path)
     keys = "min: 1, max: 2, resources: {seconds: 60}"
     with messages() as lines:

@@ -141,6 +141,21 @@ async def test_an_id_that_the_server_does_not_know_is_lost(engine: Engine) -> No
     await engine.cancel(["99999", "other"])
 
 
+async def test_a_job_of_another_gateway_is_not_taken_for_one_of_this(
+    engine: Engine, directory: Path, tmp_path: Path
+) -> None:
+    """The numbers of jobs start anew with HyperQueue's server: an old one may be that of another gateway's job."""
+    number = await engine.submit(job(tmp_path, "sleep 100"))
+    await until_state(engine, number, JobState.RUNNING)
+    other = HyperQueueEngine(directory, state=tmp_path / "other")
+    assert (await other.reports([number]))[number].state is JobState.LOST
+    await other.cancel([number])
+    await other.close()
+    assert (await engine.reports([number]))[number].state is JobState.RUNNING
+    await engine.cancel([number])
+    await until_no_process_with(str(tmp_path))
+
+
 async def test_many_jobs_at_once(engine: Engine, tmp_path: Path) -> None:
     asked = job(tmp_path, "echo $HQ_JOB_ID >> all")
     ids = await asyncio.gather(*(engine.submit(asked) for _ in range(40)))

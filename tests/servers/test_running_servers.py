@@ -17,14 +17,14 @@ from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.core.log_limit import LogLimit
-from gateway.servers import fleet
+from gateway.servers import log_lines
 from tests.discovery.running import messages, running
 from tests.peers.build import require
 
 
 @pytest.fixture(autouse=True)
 def _lines_of_other_tests_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_lines", LogLimit(fleet.log, lines=1000))
+    monkeypatch.setattr(log_lines, "_lines", LogLimit(log_lines.log, lines=1000))
 
 
 EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
@@ -172,6 +172,18 @@ async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_i
         assert "failed (exit code 3) before it served" in reply.text
         assert "no licence for PUMPKIN" in reply.text
         assert gateway.backends["lab"].starter.fleet.starts == 3  # type: ignore[attr-defined]
+
+
+async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_from_the_list(tmp_path: Path) -> None:
+    job_script(tmp_path)
+    (tmp_path / "stuck.sh").write_text("#!/bin/bash\nsleep infinity\n")
+    stuck = f'{{engine: process, script: "{tmp_path}/stuck.sh", state: "{tmp_path}/state/stuck"}}'
+    text = config(tmp_path).replace("routes: [", f"  stuck: {{protocol: umbridge, servers: {stuck}}}\nroutes: [")
+    text = text.replace('{model: "*"}, backend: lab}', '{model: "s*"}, backend: stuck}, {match: {}, backend: lab}')
+    async with running(text) as gateway, client(gateway) as http:
+        assert (await http.get("/Info")).json()["models"] == ["posterior"]
+        assert [each.state for each in gateway.status().backends["stuck"].servers or ()] == ["starting"]
+    assert not processes(tmp_path)
 
 
 async def test_the_output_of_a_job_is_hidden_from_clients_that_get_brief_errors(tmp_path: Path) -> None:
@@ -380,6 +392,17 @@ def test_a_script_for_each_model_must_say_where_the_name_stands(tmp_path: Path, 
     text = PER_MODEL.replace("job_{model}.sh", script).replace("FOLDER", str(tmp_path))
     with pytest.raises(ConfigError, match=re.escape(expected)):
         loads(text, "test.yaml", catalog(), {})
+
+
+def test_a_route_with_passthrough_to_servers_of_each_model_is_refused(tmp_path: Path) -> None:
+    """Its messages name no model."""
+    (tmp_path / "job_fine.sh").write_text("")
+    route = "routes: [{match: {path: /v1/chat}, backend: lab, passthrough: true}]"
+    text = PER_MODEL.replace("FOLDER", str(tmp_path)).partition("routes:")[0].replace("umbridge", "grps-rest") + route
+    with pytest.raises(ConfigError, match=r"backend 'lab' has servers for each model, and a message .* names none"):
+        loads(text, "test.yaml", catalog(), {})
+    for_all = text.replace("per: model", "per: backend").replace("job_{model}.sh", "job_fine.sh")
+    loads(for_all, "test.yaml", catalog(), {})
 
 
 def test_no_backend_has_the_name_of_a_model_of_another(tmp_path: Path) -> None:

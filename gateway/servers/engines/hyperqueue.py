@@ -57,6 +57,9 @@ class HyperQueueSettings(Protocol):
     @property
     def keep(self) -> bool: ...
 
+    @property
+    def state(self) -> Path: ...
+
 
 def is_installed() -> bool:
     return _has_client() or shutil.which("hq") is not None
@@ -67,7 +70,7 @@ def _has_client() -> bool:
 
 
 def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
-    return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE)
+    return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE, state=settings.state)
 
 
 # What is asked of HyperQueue
@@ -364,14 +367,20 @@ class HyperQueueEngine:
     """Jobs of one HyperQueue server, given by its folder (by default the one that `hq` takes)."""
 
     def __init__(
-        self, directory: Path | None, *, lease: float | None = LEASE, client: HyperQueueServer | None = None
+        self,
+        directory: Path | None,
+        *,
+        lease: float | None = LEASE,
+        client: HyperQueueServer | None = None,
+        state: Path = Path("/"),
     ) -> None:
         """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
-        asked. Raises RefusedError if neither client nor command is there."""
+        asked. `state`: the folder above those of all its jobs. Raises RefusedError if neither client nor command is
+        there."""
         self._lease = lease
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
             directory = Path(named)
-        self._places = _Places(directory or Path.home() / ".hq-server")
+        self._places = _Places(directory or Path.home() / ".hq-server", state.absolute())
         command = HqCommand(directory) if shutil.which("hq") else None
         if client is None and _has_client():
             client = PythonClient(directory)
@@ -464,7 +473,9 @@ class HyperQueueEngine:
             return JobReport(JobState.FAILED, known.error)
         if known.completed:
             return JobReport(JobState.ENDED if known.finished else JobState.CANCELLED)
-        if folder is None or job is None:
+        if folder is None:  # ids start anew with HyperQueue's server
+            return JobReport(JobState.LOST, "HyperQueue has another job by this number")
+        if job is None:
             return JobReport(JobState.WAITING, "nothing is known of it but that it is not over")
         held = (folder / "lease").exists()
         if state is None and not held:
@@ -521,11 +532,13 @@ class HyperQueueEngine:
 class _Places:
     """The folders of jobs by their ids, for a gateway that is started anew and knows only ids.
 
-    They stand in the folder of HyperQueue's server, in that of its present run: ids start anew with the server.
+    They stand in the folder of HyperQueue's server, in that of its present run: ids start anew with the server. A job
+    whose folder is not below `state` is that of another gateway.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, state: Path) -> None:
         self._run = directory / "hq-current"
+        self._state = state
 
     def _path(self, id_: str) -> Path:
         return self._run.resolve() / "inference-gateway" / id_
@@ -539,9 +552,10 @@ class _Places:
         if not id_.isdigit():
             return None
         try:
-            return Path(self._path(id_).read_text("utf-8"))
-        except OSError:
+            folder = Path(self._path(id_).read_text("utf-8"))
+        except (OSError, ValueError):
             return None
+        return folder if folder.is_relative_to(self._state) else None
 
     def delete(self, id_: str) -> None:
         _unlink(self._path(id_))

@@ -60,24 +60,40 @@ class ProcessEngine:
         name = secrets.token_hex(8)
         folder = self._folder / name
         folder.mkdir(parents=True, mode=0o700)
-        more = {"memory": job.resources.memory, "grace": self._grace, "stdin": not self._keep}
-        write_job(folder, job, "keep\n", **more)
-        process = subprocess.Popen(
+        more = {"name": job.name, "memory": job.resources.memory, "grace": self._grace, "stdin": not self._keep}
+        try:
+            write_job(folder, job, "keep\n", **more)
+            process = self._watched(folder, job)
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        found = f"{process.pid}-{watcher.start_time(process.pid)}-{name}"
+        self._watchers[found] = process
+        return found
+
+    def _watched(self, folder: Path, job: Job) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
             [sys.executable, "-I", "-S", watcher.__file__, str(folder)],
             stdin=subprocess.DEVNULL if self._keep else subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=job.folder,
-            env={**os.environ, "HQ_JOB_ID": name, **job.environment},  # UM-Bridge's job scripts name their file by it
+            # UM-Bridge's job scripts name the file in which they announce themselves by HQ_JOB_ID.
+            env={**os.environ, "HQ_JOB_ID": folder.name, **job.environment},
             start_new_session=True,
         )
-        found = f"{process.pid}-{watcher.start_time(process.pid)}-{name}"
-        self._watchers[found] = process
-        return found
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """None."""
-        return {}
+        """The jobs by the command lines of their watchers."""
+        return await asyncio.to_thread(self._find, names) if names else {}
+
+    def _find(self, names: Collection[str]) -> dict[str, str]:
+        found = {}
+        for file in self._folder.glob("*/job.json"):
+            name = str((read_json(file) or {}).get("name"))
+            if name in names and (pid := _watcher_of(file.parent)) is not None:
+                found[name] = f"{pid}-{watcher.start_time(pid)}-{file.parent.name}"
+        return found
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         """What the watchers have written."""
@@ -95,14 +111,15 @@ class ProcessEngine:
                 return JobReport(JobState.LOST, "its watcher was killed" if state else "")
             return how_it_ended(state)
         if not self._keep and job not in self._watchers:
-            return JobReport(JobState.CANCELLED, "it ends with the gateway that started it")
+            return JobReport(JobState.ENDING, "it ends with the gateway that started it", HOST)
         seconds = (read_json(folder / "job.json") or {}).get("seconds")
         ends = state[watcher.STARTED] + seconds if seconds is not None and state.get(watcher.STARTED) else None
         ending = state.get(watcher.ENDING, "")
         return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, HOST, ends)
 
     def _folder_of(self, job: str) -> Path:
-        return self._folder / (job.rpartition("-")[2] or "-")
+        name = job.rpartition("-")[2]
+        return self._folder / (name if name.isalnum() else "-")
 
     def _is_alive(self, job: str) -> bool:
         if (process := self._watchers.get(job)) is not None and process.poll() is not None:
@@ -144,6 +161,15 @@ class ProcessEngine:
                 process.stdin.close()
             process.returncode = process.poll() or 0  # no warning that it still runs: it is meant to
         self._watchers.clear()
+
+
+def _watcher_of(folder: Path) -> int | None:
+    """The process number of the watcher of the job in `folder`; None if there is none."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cmdline").read_bytes().endswith(f"\0{folder}\0".encode()):
+                return int(entry.name)
+    return None
 
 
 async def _ended(pid: int, seconds: float) -> None:

@@ -1,0 +1,100 @@
+"""What becomes of the jobs that an earlier gateway has left: decisions, and the end of those at another engine."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+
+from gateway.core.frozen import frozen
+from gateway.servers.asked_engine import AskedEngine
+from gateway.servers.engine import EngineError, JobReport, JobState
+from gateway.servers.log_lines import tell
+from gateway.servers.settings import ServersSettings
+from gateway.servers.sizing import back_off
+from gateway.servers.state_file import SavedJob
+
+LOST = JobReport(JobState.LOST)
+
+
+class Fate(Enum):
+    """What is done with a job."""
+
+    USED = "used"
+    ENDED = "ended"
+    FORGOTTEN = "forgotten"
+    """It is over already."""
+
+
+@frozen
+class LeftJob:
+    """A job of an earlier gateway: what was saved, with its id if that is known, and what the engine says of it."""
+
+    saved: SavedJob
+    report: JobReport
+    fate: Fate
+
+
+def decide(
+    saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
+) -> list[LeftJob]:
+    """What becomes of these jobs, by the engine's reports. At most `most` are used: of those that were started from
+    what `fits` says."""
+    left: list[LeftJob] = []
+    for each in saved:
+        report = reports.get(each.id, LOST) if each.id else LOST
+        if report.state.is_over:
+            fate = Fate.FORGOTTEN
+        elif each.fits != fits or each.backend != settings.backend or report.state is JobState.ENDING or most <= 0:
+            fate = Fate.ENDED
+        else:
+            fate, most = Fate.USED, most - 1
+        left.append(LeftJob(each, report, fate))
+    return left
+
+
+def is_here(job: SavedJob, settings: ServersSettings) -> bool:
+    """Whether the job is at the engine of these settings. One that is known by its folder alone counts as such."""
+    return job.engine in ("", settings.engine)
+
+
+async def end_elsewhere(
+    asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[SavedJob], None]
+) -> None:
+    """End jobs at the engine `asked`, which is not that of the backend any more, however long it cannot be asked. Calls
+    `over` for each job that is over."""
+    left = {each.name: each for each in jobs}
+    tries = 0
+    while left:
+        try:
+            await asked.open()
+            for each in await _ended(asked, list(left.values())):
+                over(left.pop(each.name))
+        except EngineError as error:
+            names = ", ".join(left)
+            if not tries:
+                tell(
+                    backend,
+                    logging.ERROR,
+                    "backend %r: jobs of an earlier gateway cannot be ended yet: %s (%s)",
+                    names,
+                    error,
+                )
+        tries += 1
+        if left:
+            await asyncio.sleep(back_off(tries))
+    await asked.close()
+
+
+async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJob]:
+    """Tell the engine to end the jobs. Returns those that are over."""
+    ids = await ids_of(asked, jobs)
+    await asked.ask(asked.engine.cancel(list(ids.values())))
+    reports = await asked.ask(asked.engine.reports(list(ids.values())))
+    return [each for each in jobs if each.name not in ids or reports.get(ids[each.name], LOST).state.is_over]
+
+
+async def ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
+    """The engine's ids of the jobs by their names, as far as they are known, or the engine finds them."""
+    known = {each.name: each.id for each in jobs if each.id}
+    unknown = [each.name for each in jobs if not each.id]
+    return known | dict(await asked.ask(asked.engine.find(unknown)))

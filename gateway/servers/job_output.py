@@ -1,0 +1,49 @@
+"""What a job prints: the file that the engine writes it to."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+SHOWN = 2000
+"""The last bytes that errors and log lines have."""
+READ = 16384
+"""The most bytes that are read for the log in one turn."""
+
+
+class JobOutput:
+    """The output of one job, both streams, in the file `path`. No method raises: without the file it is empty."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = 0
+        """Bytes that `new_lines` has returned."""
+
+    def end(self) -> str:
+        """The last lines, without control characters."""
+        try:
+            with self.path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(size - SHOWN, 0))
+                data = file.read(SHOWN)
+        except OSError:
+            return ""
+        if size > SHOWN:
+            data = data.partition(b"\n")[2] or data
+        text = data.decode("utf-8", "replace").strip()
+        return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)
+
+    def new_lines(self) -> Iterator[str]:
+        """The whole lines that were printed since the last call."""
+        try:
+            size = self.path.stat().st_size
+            start = self._read if self._read <= size else 0  # a full file is begun anew
+            with self.path.open("rb") as file:
+                file.seek(start)
+                data = file.read(READ)
+        except OSError:
+            return
+        whole, end, _ = data.rpartition(b"\n")
+        if not end and len(data) == READ:
+            whole = data
+        self._read = start + len(whole) + len(end)
+        yield from whole.decode("utf-8", "replace").splitlines()

@@ -1,0 +1,315 @@
+"""The jobs of one fleet at its engine: submits them, asks what became of them, and ends them.
+
+A job is in the state file from before its submission until the engine says that it is over.
+"""
+
+import asyncio
+import logging
+import secrets
+import shutil
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from gateway.core.tasks import spawn
+from gateway.servers import adoption
+from gateway.servers.adoption import Fate, LeftJob
+from gateway.servers.asked_engine import AskedEngine, OpenEngine
+from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
+from gateway.servers.locating import free_port
+from gateway.servers.log_lines import log, tell
+from gateway.servers.settings import ServersSettings
+from gateway.servers.started_server import ServerPhase, StartedServer
+from gateway.servers.state_file import SavedJob, StateFile, name_for
+
+CLOSE_SECONDS = 30.0
+"""How long the jobs may take to end when the gateway ends."""
+KEEP_SECONDS = 5.0
+"""How long submissions may take to be answered when the gateway ends and its jobs go on."""
+
+
+class JobObserver(Protocol):
+    """Who is told what becomes of jobs."""
+
+    def job_is_over(self, server: StartedServer) -> None:
+        """The engine says that the job of this server, which is in its last phase, will not run again."""
+
+    def job_is_being_ended(self, server: StartedServer) -> None:
+        """The job of this server, which takes calls, was cancelled at the engine, or its time is over."""
+
+    def job_is_refused(self, server: StartedServer, why: str) -> None:
+        """The job could not be submitted, and asking again at once is no use."""
+
+
+class Jobs:
+    """The jobs of the servers of one backend. `fits` says what they are started from."""
+
+    def __init__(
+        self,
+        settings: ServersSettings,
+        fits: str,
+        state: StateFile,
+        open_engine: OpenEngine,
+        observer: JobObserver,
+        clock: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.engine = AskedEngine(settings, open_engine, clock)
+        self.servers: dict[str, StartedServer] = {}
+        """Those whose jobs are not over, by name."""
+        self.changed = asyncio.Event()
+        """Something has become of a job."""
+        self._fits = fits
+        self._state = state
+        self._open_engine = open_engine
+        self._observer = observer
+        self._clock = clock
+        self._gone: deque[StartedServer] = deque(maxlen=32)
+        self._busy: set[asyncio.Task[None]] = set()
+        """Jobs that are being submitted or ended."""
+        self._elsewhere: list[asyncio.Task[None]] = []
+        """What ends jobs at engines that the backend had before."""
+        self._asked_at = -1e9
+        self._asking: asyncio.Task[None] | None = None
+
+    def at(self, address: str) -> StartedServer | None:
+        """The server at `address`, also one whose job was over lately."""
+        known = [*self.servers.values(), *reversed(self._gone)]
+        return next((each for each in known if each.address == address), None)
+
+    def phases(self, phase: ServerPhase) -> list[StartedServer]:
+        """The servers in this phase."""
+        return [each for each in self.servers.values() if each.phase is phase]
+
+    # Taking over
+
+    async def open(self) -> None:
+        """Open the state file and the engine, unless they are open.
+
+        Raises:
+            EngineError: one of them cannot be used.
+        """
+        if not self.engine.is_open:
+            await asyncio.to_thread(self._state.open)
+            await self.engine.open()
+
+    async def adopt(self, most: int) -> list[tuple[StartedServer, str]]:
+        """Take over the jobs that an earlier gateway has left. Returns those of use, at most `most`, with the addresses
+        that they had; the others are ended.
+
+        Raises:
+            EngineError: the engine cannot be asked. Nothing is taken over then.
+        """
+        left = self._state.left_for(self.settings.backend)
+        here = [each for each in left if adoption.is_here(each, self.settings)]
+        ids = await adoption.ids_of(self.engine, here)
+        here = [replace(each, id=ids.get(each.name, "")) for each in here]
+        reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
+        self._state.take(left)
+        self._end_elsewhere([each for each in left if not adoption.is_here(each, self.settings)])
+        decided = adoption.decide(here, reports, self.settings, self._fits, most)
+        return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
+
+    def _is_left(self, job: LeftJob) -> bool:
+        """Whether the job is of use. One that is not is ended or forgotten."""
+        if job.fate is Fate.FORGOTTEN:
+            self._forget(job.saved)
+        elif job.fate is Fate.ENDED:
+            self.end(self._taken(job), "it does not fit the configuration any more")
+        return job.fate is Fate.USED
+
+    def _taken(self, job: LeftJob) -> StartedServer:
+        saved, now = job.saved, self._clock()
+        folder = self._state.job_folder(saved.name)
+        server = StartedServer(saved.name, folder, saved.port, now, saved.submitted or None)
+        server.id, server.report = saved.id, job.report
+        self.servers[server.name] = server
+        self._state.change(saved)
+        return server
+
+    def _end_elsewhere(self, jobs: list[SavedJob]) -> None:
+        for engine, directory in dict.fromkeys((each.engine, each.directory) for each in jobs):
+            settings = replace(self.settings, engine=engine, directory=Path(directory) if directory else None)
+            asked = AskedEngine(settings, self._open_engine, self._clock)
+            there = [each for each in jobs if (each.engine, each.directory) == (engine, directory)]
+            ending = adoption.end_elsewhere(asked, there, self.settings.backend, self._forget)
+            self._elsewhere.append(spawn(ending))
+
+    def _forget(self, job: SavedJob) -> None:
+        self._state.remove(job.name)
+        shutil.rmtree(self._state.job_folder(job.name), ignore_errors=True)
+
+    # Submitting
+
+    def submit(self) -> None:
+        """Start one more server."""
+        name = name_for(self.settings.backend, secrets.token_hex(4))
+        server = StartedServer(name, self._state.job_folder(name), free_port(), self._clock())
+        self.servers[name] = server
+        self._in_background(self._submitted(server))
+
+    async def _submitted(self, server: StartedServer) -> None:
+        try:
+            server.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._state.add(self._saved(server))
+            server.id = await self.engine.ask(self.engine.engine.submit(self._job(server)))
+        except (EngineError, OSError) as error:
+            self._not_submitted(server, error)
+            return
+        self.engine.answered()
+        self.remember(server)
+        text = "backend %r: %s is submitted to the engine %s"
+        tell(self.settings.backend, logging.INFO, text, server.label, self.settings.engine)
+        if server.phase is ServerPhase.ENDING:  # decided while it was submitted
+            await self._cancel(server)
+        self.changed.set()
+
+    def _job(self, server: StartedServer) -> Job:
+        settings = self.settings
+        folder = Path(settings.command[0]).parent if settings.is_script else Path.cwd()
+        environment = {"PORT": str(server.port), "UMBRIDGE_LOADBALANCER_COMM_FILEDIR": str(server.folder)}
+        command = tuple(each.replace("{port}", str(server.port)) for each in settings.command)
+        output = server.output.path
+        return Job(server.name, command, settings.is_script, folder, output, environment, settings.resources)
+
+    def _not_submitted(self, server: StartedServer, error: EngineError | OSError) -> None:
+        server.report = JobReport(JobState.FAILED, str(error))
+        self._remove(server)
+        if isinstance(error, EngineError) and not isinstance(error, RefusedError):
+            self.engine.failed(error)
+        else:
+            why = str(error) if isinstance(error, EngineError) else str(error.strerror)
+            self._observer.job_is_refused(server, why)
+
+    def remember(self, server: StartedServer) -> None:
+        """Write what is known of the server now."""
+        self._state.change(self._saved(server))
+
+    def _saved(self, server: StartedServer) -> SavedJob:
+        settings = self.settings
+        return SavedJob(
+            server.name, server.id, settings.backend, settings.engine, str(settings.directory or ""), self._fits,
+            server.port, server.address, server.submitted,
+        )  # fmt: skip
+
+    # Watching
+
+    async def look(self) -> None:
+        """Ask the engine for all jobs if it is time to, and log what they have printed.
+
+        Raises:
+            EngineError: it cannot be asked.
+        """
+        if self.servers and self._clock() >= max(self._asked_at + self.engine.poll, self.engine.next_at):
+            await self.ask()
+        for server in self.servers.values():
+            self._log_output(server)
+        self._state.write_again()
+
+    async def ask(self) -> None:
+        """Ask the engine for all jobs; who asks meanwhile gets the same answer.
+
+        Raises:
+            EngineError: it cannot be asked.
+        """
+        if self._asking is None or self._asking.done():
+            self._asking = spawn(self._ask_engine())
+        await asyncio.shield(self._asking)
+
+    async def _ask_engine(self) -> None:
+        servers = {each.id: each for each in self.servers.values() if each.id}
+        if not servers:
+            return
+        reports = await self.engine.ask(self.engine.engine.reports(list(servers)))
+        self._asked_at = self._clock()
+        self.engine.answered()
+        for job, server in servers.items():
+            server.note(reports.get(job, adoption.LOST))
+            if server.report.state.is_over and server.name in self.servers:
+                self._log_output(server)
+                self._observer.job_is_over(server)
+                self._remove(server)
+            elif server.report.state is JobState.ENDING and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
+                self._observer.job_is_being_ended(server)
+
+    def _log_output(self, server: StartedServer) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            for line in server.output.new_lines():
+                log.debug("job %s prints: %s", server.name, line)
+
+    def _remove(self, server: StartedServer) -> None:
+        self.servers.pop(server.name, None)
+        self._gone.append(server)
+        self._state.remove(server.name)
+        shutil.rmtree(server.folder, ignore_errors=True)
+        server.over.set()
+        self.changed.set()
+
+    # Ending
+
+    def end(self, server: StartedServer, why: str) -> None:
+        """End the job of a server that gets no calls. If it is being submitted, that is awaited first."""
+        if server.phase is not ServerPhase.ENDING:
+            server.phase, server.why = ServerPhase.ENDING, why
+            if server.id:
+                self._in_background(self._cancel(server))
+
+    async def _cancel(self, server: StartedServer) -> None:
+        """End the job, again and again until the engine says that it is over."""
+        tries = 0
+        while not server.over.is_set():
+            try:
+                await self.engine.ask(self.engine.engine.cancel([server.id]))
+                await self.ask()
+            except EngineError as error:
+                self.engine.failed(error)
+            if server.over.is_set():
+                return
+            tries += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(self.engine.poll * 2**tries, 30.0)):
+                    await server.over.wait()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = spawn(work)
+        self._busy.add(task)
+        task.add_done_callback(self._busy.discard)
+
+    async def all_over(self) -> None:
+        """Return when no job is left."""
+        while self.servers or self._busy:
+            await asyncio.gather(*(each.over.wait() for each in list(self.servers.values())), *self._busy)
+
+    async def close(self, *, keep: bool) -> None:
+        """End all jobs, or leave them if they are kept. Returns when they have ended; if that takes too long, the next
+        gateway ends those that are left."""
+        if not keep:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._end_all()
+            except (TimeoutError, EngineError) as error:
+                left = ", ".join(each.label for each in self.servers.values())
+                text = "backend %r: jobs are left that the next gateway will end: %s (%s)"
+                log.error(text, self.settings.backend, left, error or "no time left")
+        elif self._busy:  # what is being submitted now is kept, too
+            await asyncio.wait(self._busy, timeout=KEEP_SECONDS)
+        tasks = {*self._busy, *self._elsewhere}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.engine.close()
+
+    async def _end_all(self) -> None:
+        while (self.servers or self._busy) and self.engine.is_open:
+            for each in self.servers.values():  # one that is being submitted is cancelled after that
+                each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
+            await self.engine.engine.cancel([each.id for each in self.servers.values() if each.id])
+            await self.ask()
+            if self._busy:
+                await asyncio.wait(self._busy, timeout=self.engine.poll)
+            elif self.servers:
+                await asyncio.sleep(self.engine.poll)

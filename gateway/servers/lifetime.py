@@ -1,0 +1,84 @@
+"""When a server stops: pure decisions from its use, its times and what the engine says of its job."""
+
+from gateway.core.frozen import frozen
+from gateway.servers.engine import JobReport, JobState
+from gateway.servers.settings import ServersSettings
+from gateway.servers.sizing import margin
+from gateway.servers.started_server import ServerPhase, StartedServer
+
+
+@frozen
+class Stop:
+    """A server should not go on: it is drained if it serves, else ended. `failed`: it did not do what it should."""
+
+    why: str
+    failed: bool = False
+
+
+def stop(
+    server: StartedServer,
+    settings: ServersSettings,
+    *,
+    now: float,
+    wall: float,
+    call_seconds: float | None,
+    is_replaced: bool,
+) -> Stop | None:
+    """Why the server should not go on in its phase; None if it should. `now` is on the fleet's clock, `wall` the same
+    in seconds since 1970. `is_replaced`: nobody needs the fleet any more."""
+    if server.phase not in (ServerPhase.STARTING, ServerPhase.SERVING):
+        return None
+    if is_replaced:
+        return Stop("the configuration has changed")
+    if server.phase is ServerPhase.STARTING:
+        if now - server.began >= settings.start_timeout:
+            return Stop(_not_started(server, settings.start_timeout), failed=True)
+    elif settings.calls_per_server and server.calls >= settings.calls_per_server:
+        return Stop(f"{server.calls} calls (servers.calls_per_server)")
+    elif ends_soon(server, wall, call_seconds):
+        return Stop("its walltime is nearly over")
+    return None
+
+
+def ends_soon(server: StartedServer, wall: float, call_seconds: float | None) -> bool:
+    """Whether the time of its job is so nearly over, at `wall` (seconds since 1970), that it gets no more calls."""
+    ends = server.report.ends
+    if ends is None:
+        return False
+    began = server.running_since or server.submitted
+    return wall >= ends - margin(ends - began, call_seconds)
+
+
+def _not_started(server: StartedServer, seconds: float) -> str:
+    text = (
+        f"{server.label} did not serve within {seconds:g} s (servers.start_timeout): it is {described(server.report)}"
+    )
+    return f"{text}; its announcement: {server.fault}" if server.fault else text
+
+
+def why_over(server: StartedServer) -> str:
+    """What is said of a server whose job has ended by itself, or was ended at the engine."""
+    during = "before it served" if server.phase is ServerPhase.STARTING else "while it served"
+    fault = f"; its announcement: {server.fault}" if server.fault else ""
+    reason = f" ({server.report.reason})" if server.report.reason else ""
+    state = server.report.state
+    return f"{server.label} {_SAID.get(state, state.value)}{reason} {during}{fault}"
+
+
+_SAID = {
+    JobState.ENDED: "ended",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "was cancelled",
+    JobState.TIMED_OUT: "was ended by the engine, its time being over,",
+    JobState.LOST: "is not known to the engine any more",
+}
+
+
+def is_expected(server: StartedServer) -> bool:
+    """Whether a server whose job is over was of use: then the next one may be started at once."""
+    return server.phase is ServerPhase.DRAINING or (server.phase is ServerPhase.SERVING and server.has_answered)
+
+
+def described(report: JobReport) -> str:
+    """What the engine says of a job, in one phrase."""
+    return report.state.value + (f" ({report.reason})" if report.reason else "")

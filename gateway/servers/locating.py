@@ -1,0 +1,74 @@
+"""Finds out where a server is that starts: by what it announces, or because it answers at the port it was given."""
+
+import asyncio
+import socket
+from collections.abc import Iterable
+
+from gateway.core.frozen import frozen
+from gateway.servers.announcement import Announcement, announced
+from gateway.servers.consumer import Consumer
+from gateway.servers.engine import JobState
+from gateway.servers.started_server import StartedServer
+
+
+@frozen
+class Located:
+    """Where a server is (HOST:PORT), or what is wrong with its announcement; both empty if nothing is known yet."""
+
+    address: str = ""
+    fault: str = ""
+
+
+async def locate(server: StartedServer, others: Iterable[StartedServer], consumer: Consumer) -> Located:
+    """Look once for a server whose job is at the engine. `others` are the fleet's servers."""
+    if not server.id or server.report.state is JobState.ENDING:
+        return Located()
+    found = await asyncio.to_thread(announced, server.folder)
+    address = _finished(found, server.unfinished)
+    server.unfinished = found.unfinished
+    if address:
+        why = consumer.why_not(address) or _not_believed(address, server, others)
+        return Located(fault=f"{address} cannot be used: {why}") if why else Located(address)
+    asked = f"{server.report.host}:{server.port}"
+    if server.report.host and not consumer.why_not(asked) and await consumer.is_ready(asked):
+        return Located(asked)
+    return Located(fault=found.fault)
+
+
+def _finished(found: Announcement, before: str) -> str:
+    """The announced address. A line without an end counts when it has stayed the same for a turn."""
+    return found.address or (found.unfinished if found.unfinished == before else "")
+
+
+def _not_believed(address: str, server: StartedServer, others: Iterable[StartedServer]) -> str:
+    """Why the server is not where it says; empty if it can be there."""
+    other = next((each for each in others if each is not server and each.address == address), None)
+    if other is not None:
+        return f"it is that of {other.label}"
+    host = address.rpartition(":")[0].strip("[]")
+    here = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
+    if server.report.host in ("127.0.0.1", "::1") and host not in here and not host.startswith("127."):
+        return "the job runs on this machine, which has another name"
+    return ""
+
+
+def free_port() -> int:
+    """A port that is free on this machine now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def refuses(address: str) -> bool:
+    """Whether nobody takes connections at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

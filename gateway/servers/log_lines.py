@@ -1,0 +1,13 @@
+"""The log lines about the servers of backends: a bounded number of them, since calls cause them."""
+
+import logging
+
+from gateway.core.log_limit import LogLimit
+
+log = logging.getLogger("gateway.servers.fleet")
+_lines = LogLimit(log, lines=60)
+
+
+def tell(backend: str, level: int, text: str, *values: object) -> None:
+    """Log a line about the servers of `backend`. `text` is a format of the backend's name and then `values`."""
+    _lines.write(backend, level, text, backend, *values)
