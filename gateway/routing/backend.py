@@ -20,7 +20,7 @@ bound each try and name endpoints to avoid (`Tries`).
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
@@ -41,7 +41,8 @@ from gateway.core.types import Answer, Request, Response
 from gateway.routing.balancing import LeastInFlight, Strategy
 from gateway.routing.endpoint import Attempt, Endpoint
 from gateway.routing.health import Ejection
-from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, overloaded
+from gateway.routing.longest_first import KindTimes, LongestFirstQueue, kind_of
+from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, Waiter, overloaded
 from gateway.routing.readiness import is_ready, probe
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.spans import with_spans
@@ -80,13 +81,34 @@ class Backend:
         """All endpoints are reached over TLS, whatever the schemes of their addresses are."""
         self.protocol = protocol
         self._servers = protocol.traits.servers
+        # A busy server can still answer what does not run a model, unless it serves one connection at a time.
+        self._with_slot = frozenset(Operation) if self._servers.one_connection else CALLS
+        """The operations whose requests take a slot."""
         self._in_slot = self._in_timed_slot if max_in_flight else self._in_any_slot
         self._send_in_slot = self._to_the_end if self._servers.runs_to_the_end else self._in_slot
+        self._gives_back = not max_in_flight and not self._servers.runs_to_the_end
+        """Slots are given back where they were taken, in `__call__`: nobody counts how long they are held."""
+        if self._gives_back:
+            self._send_in_slot = self._ask
         self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
         self._strategy = strategy or LeastInFlight()
         self.queue_settings = queue or QueueSettings()
-        self.queue: FairQueue[Endpoint] = FairQueue(self.name, self.queue_settings.length, self.seconds_until)
+        self.queue: FairQueue[Endpoint]
+        self._slot_times: SlotTimes
+        self._wait_in_queue: Callable[[Request, str], Awaitable[Endpoint]]
+        if self.queue_settings.order == "fair":
+            self.queue = FairQueue(self.name, self.queue_settings.length, self.seconds_until)
+            self._wait_in_queue = self._wait_in_line
+            self._slot_times = SlotTimes()
+        else:
+            times = KindTimes()
+            length, passed_over = self.queue_settings.length, self.queue_settings.passed_over
+            self.queue = LongestFirstQueue(self.name, length, self.seconds_until, times.of, passed_over)
+            self._wait_in_queue = self._wait_in_line_of_kind
+            self._slot_times = times
+        self.note_slot_time = self._slot_times.add
+        """Note for how long the call of a request that was answered held its slot."""
         self.waits_for_endpoints = self.queue_settings.wait_for_endpoints
         """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
         self._emptied_or_filled = -math.inf
@@ -94,7 +116,6 @@ class Backend:
         self._replaced: list[Backend] = []
         """Those that had this name before and whose calls still wait for the first endpoint."""
         self._joined = 0
-        self._slot_times = SlotTimes()
         self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
         self._sequences = Sequences()
@@ -196,18 +217,16 @@ class Backend:
         """
         return await self._wait_for_slot(request)
 
-    def note_slot_time(self, seconds: float) -> None:
-        """Note for how long a call that was answered held its slot."""
-        self._slot_times.add(seconds)
-
     def on_recovery(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
         self._on_recovery.append(watcher)
 
     def replace(self, previous: "Backend") -> None:
-        """Take over from the backend that had this name before: the sequences at endpoints that both have. From now on
-        `previous` gets no new requests."""
+        """Take over from the backend that had this name before: the sequences at endpoints that both have, and how long
+        kinds of calls take. From now on `previous` gets no new requests."""
         self._sequences.adopt(previous._sequences, self.endpoints)
+        if isinstance(self._slot_times, KindTimes):
+            self._slot_times.adopt(previous._slot_times)
         if previous.waits_for_endpoints is not None and previous.protocol is self.protocol:
             # Nobody else adds endpoints to it any more.
             before, previous._replaced = previous._replaced, []
@@ -245,12 +264,12 @@ class Backend:
             GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
                 no endpoint.
         """
-        takes_slot = self._takes_slot(request)
-        if not takes_slot and request.operation in CONTROL_OPERATIONS:
-            return await self._control(request)
-        send = self._send_in_slot if takes_slot else self._send_without_slot
-        record = request.record
-        if record is not None and record.events is not None:
+        send, gives_back, record = self._send_in_slot, self._gives_back, request.record
+        if request.operation not in self._with_slot:
+            if request.operation in CONTROL_OPERATIONS:
+                return await self._control(request)
+            send, gives_back = self._send_without_slot, False
+        if record is not None and record.is_timed and record.events is not None:
             send = partial(self._send_in_span, send, record)
         if request.tries is not None:
             send = partial(self._send_try, send, request)
@@ -266,7 +285,8 @@ class Backend:
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             if record is not None:
                 record.tries += 1
-                record.server, record.asked = endpoint, self
+                record.server = endpoint
+                record.asked = self
                 sent = monotonic()
             try:
                 return await send(one_try, endpoint)
@@ -286,6 +306,8 @@ class Backend:
                     self._given_up(endpoint.attempt(*began), one_try)
                 raise
             finally:
+                if gives_back:
+                    endpoint.give_back()
                 if record is not None:
                     record.upstream += monotonic() - sent
 
@@ -380,7 +402,7 @@ class Backend:
                         attempt.responded()
                 if tries is not None:
                     tries.answered(endpoint.address)
-                self._slot_times.add(self._clock() - began)
+                self.note_slot_time(self._clock() - began, request)
                 return
             except GatewayError as error:
                 if span is not None:
@@ -479,7 +501,7 @@ class Backend:
     def _to_the_end(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
         """As `_in_slot`, for a server that goes on computing even if the client leaves: its slot must stay taken. So
         the exchange is a task of its own that outlives the client's."""
-        return outlived_by(spawn(self._in_slot(request, endpoint)))
+        return outlived_by(asyncio.get_running_loop().create_task(self._in_slot(request, endpoint)))
 
     async def _in_any_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:
@@ -499,7 +521,7 @@ class Backend:
         began = self._clock()
         try:
             answer = await self._ask(request, endpoint)
-            self._slot_times.add(self._clock() - began)
+            self.note_slot_time(self._clock() - began, request)
             return answer
         finally:
             endpoint.give_back()
@@ -508,7 +530,9 @@ class Backend:
         target = self._targets.known.get(endpoint)
         if target is None:
             return self._ask_unknown(request, endpoint)
-        return ask(request, self._protocol_for(request), endpoint, target)
+        if request.span is not None:
+            return ask(request, self._protocol_for(request), endpoint, target)
+        return ask(request, self.protocol, endpoint, target)
 
     def _protocol_for(self, request: Request) -> Protocol:
         """The backend's protocol; for a request whose spans are noted, one that notes those of its codec."""
@@ -521,14 +545,12 @@ class Backend:
         return await ask(request, self._protocol_for(request), endpoint, target)
 
     def _takes_slot(self, request: Request) -> bool:
-        """Whether it takes a slot: a busy server can still answer what does not run a model, unless it serves one
-        connection at a time."""
-        return request.operation in CALLS or self._servers.one_connection
+        return request.operation in self._with_slot
 
     def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
         """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
         already."""
-        if not self._takes_slot(request):
+        if request.operation not in self._with_slot:
             if not self.endpoints:
                 if self._waits(request):
                     return None
@@ -643,7 +665,7 @@ class Backend:
         """
         if not self.endpoints and not self.starts_servers:
             return await self._wait_for_endpoint(request)
-        return await self._wait_in_queue(request)
+        return await self._wait_in_queue(request, request.model)
 
     def _waits(self, request: Request) -> bool:
         """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""
@@ -653,14 +675,14 @@ class Backend:
         """As `_wait_for_slot`, while there is no endpoint."""
         if not self._waits(request):
             raise self._no_endpoint()
-        endpoint = await self._wait_in_queue(request)
+        endpoint = await self._wait_in_queue(request, request.model)
         if not self._takes_slot(request):
             endpoint.give_back()
         elif (sequence := sequence_of(request)) is not None:
             self._sequences.note(request, sequence, endpoint)
         return endpoint
 
-    async def _wait_patiently(self, waiter: "asyncio.Future[Endpoint]", seconds: float) -> None:
+    async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
         """Wait until `waiter` is done: `seconds` while there is no endpoint, and `queue.timeout` while there are some.
 
         Raises:
@@ -676,10 +698,14 @@ class Backend:
             # Endpoints may come and go meanwhile, and with them the limit.
             await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
 
-    async def _wait_in_queue(self, request: Request) -> Endpoint:
-        client, model, seconds = request.client, request.model, self.queue_settings.timeout
-        place = self.queue.place(client, model)
-        waiter, joined = self.queue.join(client, model), self._clock()
+    def _wait_in_line_of_kind(self, request: Request, _model: str) -> Awaitable[Endpoint]:
+        """As `_wait_in_line`, in a queue that has lines by kind."""
+        return self._wait_in_line(request, kind_of(request))
+
+    async def _wait_in_line(self, request: Request, line: Hashable) -> Endpoint:
+        client, seconds = request.client, self.queue_settings.timeout
+        place = self.queue.place(client, line)
+        waiter, joined = self.queue.join(client, line), self._clock()
         try:
             if self.waits_for_endpoints is not None:
                 await self._wait_patiently(waiter, self.waits_for_endpoints)
@@ -693,7 +719,7 @@ class Backend:
                 if waiter.exception() is None:
                     waiter.result().give_back()
             else:
-                self.queue.leave(client, model, waiter)
+                self.queue.leave(client, line, waiter)
             if isinstance(error, asyncio.CancelledError):
                 raise
             if not self.endpoints and self.waits_for_endpoints is not None:

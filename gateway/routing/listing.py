@@ -6,8 +6,8 @@ the listed route really takes. For clients of tensor protocols each model is fol
 if it supports the derivative.
 
 Backends' lists are remembered for a minute. A listing waits at most SECONDS_WAITED for a backend and else shows what
-was last known, so it never fails because a backend is down. It waits longer for the first list of a backend whose
-servers have to be started.
+was last known, so it never fails because a backend is down. For the first list of backends whose servers have to be
+started it waits longer: until one model is known at all, and SECONDS_STARTING for the others.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ from gateway.routing.conditions import Conditions
 SECONDS_KEPT = 60.0
 SECONDS_WAITED = 2.0
 """How long a listing waits for backends."""
+SECONDS_STARTING = 5.0
+"""How long a listing that has a model already waits for backends whose first server starts."""
 
 ASKED_AT_ONCE = 16
 """The number of models whose operations are asked for at the same time."""
@@ -70,6 +72,11 @@ class Remembered(Generic[Known]):
         await self._ask_if_old(deadline)
         if self._times_forgotten != forgotten:
             await self._ask_if_old(deadline)
+        return self._known
+
+    @property
+    def known(self) -> Known:
+        """The last answer."""
         return self._known
 
     @property
@@ -158,10 +165,15 @@ class Listing:
     """A Handler for `models`. `without_companions` are the protocols whose clients have derivatives as operations."""
 
     def __init__(
-        self, routes: Sequence[Listed], without_companions: frozenset[str], wait: float = SECONDS_WAITED
+        self,
+        routes: Sequence[Listed],
+        without_companions: frozenset[str],
+        wait: float = SECONDS_WAITED,
+        starting: float = SECONDS_STARTING,
     ) -> None:
         self._routes = tuple(routes)
         self._wait = wait
+        self._starting = starting
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
@@ -172,7 +184,7 @@ class Listing:
             for route in routes
             if route.conditions.exact
         ]
-        found = await _expanded(routes)
+        found = await _expanded(routes, self._starting, has_others=bool(exact))
         ordered = [
             pair for pair in _unique([*_versioned(exact, found), *found]) if may_be_listed(pair[1].name, request)
         ]
@@ -181,18 +193,37 @@ class Listing:
         return await _with_companions(ordered, self._wait)
 
 
-async def _expanded(routes: Sequence[Listed]) -> list[tuple[Listed, ModelEntry]]:
-    """The models of backends behind globs, each with its route. All backends are asked at once: several slow ones cost
-    one wait."""
+async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
+    """The models of backends behind globs, each with its route. `has_others`: the list has other models, too."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
-    lists = dict(zip(backends, await asyncio.gather(*(models.get() for models in backends)), strict=True))
+    await _ask(backends, starting, has_others=has_others)
     return [
         (route, entry)
         for route in globs
-        for listed in lists[route.models]
+        for listed in route.models.known
         if (entry := route.with_client_name(listed)) is not None
     ]
+
+
+async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
+    """Ask all backends at once: several slow ones cost one wait. When a model is known, those that have not answered
+    after `starting` seconds are left out. They go on being asked, for later lists."""
+    loop = asyncio.get_running_loop()
+    left_out_at = loop.time() + starting
+    pending = {spawn(each.get()) for each in backends}
+    try:
+        while pending:
+            is_known = has_others or any(each.known for each in backends)
+            wait = max(0.0, left_out_at - loop.time()) if is_known else None
+            done, pending = await asyncio.wait(pending, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return
+            for each in done:
+                each.result()
+    finally:
+        for each in pending:
+            each.cancel()
 
 
 def may_be_listed(model: str, request: Request) -> bool:

@@ -44,7 +44,7 @@ class Starter(Protocol):
         """How many of them failed."""
 
     def reports(self) -> Sequence[Any]:
-        """The servers that are there, as `gateway.servers.fleet.ServerReport`."""
+        """The servers that are there, as `gateway.servers.started_server.ServerReport`."""
 
     def call_waits(self) -> None:
         """A call waits for a server."""

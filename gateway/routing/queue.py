@@ -1,7 +1,8 @@
 """The fair queue of calls that wait while every endpoint of a backend is busy.
 
 Order: round robin over clients, within a client round robin over its models, within a model first come, first served.
-However many calls or model names one client sends, the others' turns come as often.
+However many calls or model names one client sends, the others' turns come as often. (`longest_first` has another order
+for the calls of one client.)
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
@@ -13,24 +14,29 @@ up with 1/(n + 1) of the places, and as many stay free for newcomers. This is th
 switches by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length thresholds in a shared
 memory ATM switch").
 
-Invariants: a client without waiting calls is not kept, nor is a model without any; `_waiting` is the sum over all
+Invariants: a client without waiting calls is not kept, nor is a line without any; `_waiting` is the sum over all
 clients.
 """
 
 import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from heapq import nlargest
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import frozen
+from gateway.core.types import Request
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
-Waiters: TypeAlias = deque[asyncio.Future[T]]
-"""The waiting calls of one client and model, the oldest first."""
+Waiter: TypeAlias = asyncio.Future[T]
+"""A waiting call: a future of the slot that it will be given."""
+Waiters: TypeAlias = deque[Waiter[T]]
+"""A line: waiting calls of one client that are alike, the oldest first. Here those for one model."""
+Order: TypeAlias = Literal["fair", "longest_first"]
 
 
 NEWEST_SHARE = 0.1
@@ -40,11 +46,14 @@ NEWEST_SHARE = 0.1
 @frozen
 class QueueSettings:
     """`length`: the most calls that may wait. `timeout`: the seconds that each may wait; None: any time.
-    `wait_for_endpoints`: the same while there is no endpoint; None: calls do not wait then."""
+    `wait_for_endpoints`: the same while there is no endpoint; None: calls do not wait then. `order`: in which order the
+    calls of one client go; `passed_over`: how many that came later may go before a waiting one in `longest_first`."""
 
     length: int = 1000
     timeout: float | None = None
     wait_for_endpoints: float | None = None
+    order: Order = "fair"
+    passed_over: int = 100
 
 
 class SlotTimes:
@@ -56,8 +65,8 @@ class SlotTimes:
         self.mean: float | None = None
         """Seconds; None if no call has ended yet."""
 
-    def add(self, seconds: float) -> None:
-        """Note the time for which one call held its slot."""
+    def add(self, seconds: float, request: Request) -> None:
+        """Note the time for which the call of `request` held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:
@@ -67,12 +76,12 @@ class SlotTimes:
 
 
 class _Client(Generic[T]):
-    """The waiting calls of one client, by model. The model whose turn it is comes first."""
+    """The lines of one client. The one whose turn it is comes first."""
 
-    __slots__ = ("models", "waiting")
+    __slots__ = ("lines", "waiting")
 
     def __init__(self) -> None:
-        self.models: OrderedDict[str, Waiters[T]] = OrderedDict()
+        self.lines: OrderedDict[Hashable, Waiters[T]] = OrderedDict()
         self.waiting = 0
 
 
@@ -81,7 +90,7 @@ def _unknown(place: int) -> float | None:
 
 
 class FairQueue(Generic[T]):
-    """A queue of at most `limit` waiters. A waiter is a future of the slot (T) that it will be given.
+    """A queue of at most `limit` waiters, each in a line of its client.
 
     `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if nothing is known.
     """
@@ -96,8 +105,8 @@ class FairQueue(Generic[T]):
     def __len__(self) -> int:
         return self._waiting
 
-    def join(self, client: str, model: str) -> "asyncio.Future[T]":
-        """Add a waiter behind the client's others for `model`.
+    def join(self, client: str, line: Hashable) -> Waiter[T]:
+        """Add a waiter behind the client's others in `line`.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the client has as many waiting as there are free places; its
@@ -116,50 +125,50 @@ class FairQueue(Generic[T]):
             raise overloaded(f"{text}; try again later", self._until(leaving))
         if entry is None:
             entry = self._clients[client] = _Client()
-        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        entry.models.setdefault(model, deque()).append(waiter)
+        waiter: Waiter[T] = asyncio.get_running_loop().create_future()
+        entry.lines.setdefault(line, deque()).append(waiter)
         entry.waiting += 1
         self._waiting += 1
         return waiter
 
-    def place(self, client: str, model: str) -> int:
+    def place(self, client: str, line: Hashable) -> int:
         """The place that a new call would have if no others came: 1 if it would be the next to get a slot.
 
         A call that is the n-th of its client waits for the first n - 1 of all other clients, and for the n-th of those
-        whose turn is sooner. The same holds for the models of a client.
+        whose turn is sooner. The same holds for the lines of a client.
         """
         entry = self._clients.get(client)
         if entry is None:
             return len(self._clients) + 1
-        own = len(entry.models.get(model, ()))
-        if len(self._clients) == len(entry.models) == 1 and own:
+        own = len(entry.lines.get(line, ()))
+        if len(self._clients) == len(entry.lines) == 1 and own:
             return own + 1
-        turn = own + _sooner({name: len(waiters) for name, waiters in entry.models.items()}, model, own)
-        return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
+        turn = own + sooner({name: len(waiters) for name, waiters in entry.lines.items()}, line, own)
+        return turn + sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
     def longest(self, most: int) -> list[tuple[str, int]]:
         """The clients with the most waiting calls, at most so many of them, and the number of these calls."""
         counts = ((name, each.waiting) for name, each in self._clients.items())
         return nlargest(most, counts, key=lambda count: count[1])
 
-    def leave(self, client: str, model: str, waiter: "asyncio.Future[T]") -> None:
+    def leave(self, client: str, line: Hashable, waiter: Waiter[T]) -> None:
         """Remove a waiter whose client has gone."""
         entry = self._clients.get(client)
-        waiters = entry.models.get(model) if entry else None
+        waiters = entry.lines.get(line) if entry else None
         if entry is None or waiters is None or waiter not in waiters:
             return
         waiters.remove(waiter)
-        self._removed(client, entry, model, waiters)
+        self._removed(client, entry, line, waiters)
 
-    def next(self) -> "asyncio.Future[T] | None":
+    def next(self) -> Waiter[T] | None:
         """Remove and return the waiter whose turn it is; None if nobody waits."""
         while self._clients:
             client, entry = next(iter(self._clients.items()))
-            model, waiters = next(iter(entry.models.items()))
+            line, waiters = next(iter(entry.lines.items()))
             waiter = waiters.popleft()
-            entry.models.move_to_end(model)
+            entry.lines.move_to_end(line)
             self._clients.move_to_end(client)
-            self._removed(client, entry, model, waiters)
+            self._removed(client, entry, line, waiters)
             if not waiter.done():  # cancelled already, but its task has not called `leave` yet
                 return waiter
         return None
@@ -169,13 +178,13 @@ class FairQueue(Generic[T]):
         while (waiter := self.next()) is not None:
             waiter.set_exception(error())
 
-    def _removed(self, client: str, entry: _Client[T], model: str, waiters: Waiters[T]) -> None:
+    def _removed(self, client: str, entry: _Client[T], line: Hashable, waiters: Waiters[T]) -> None:
         """Update the counts after one of `waiters` was removed."""
         self._waiting -= 1
         entry.waiting -= 1
         if not waiters:
-            del entry.models[model]
-        if not entry.models:
+            del entry.lines[line]
+        if not entry.lines:
             del self._clients[client]
 
 
@@ -184,7 +193,7 @@ def overloaded(text: str, seconds: float | None) -> GatewayError:
     return GatewayError(Reason.OVERLOADED.status, Reason.OVERLOADED, text, retry_after=seconds or 1.0)
 
 
-def _sooner(waiting: dict[str, int], own: str, turn: int) -> int:
+def sooner(waiting: dict[K, int], own: K, turn: int) -> int:
     """How many waiters of others are served before waiter number `turn` (0: the first) of `own`. `waiting` has their
     numbers in the order of their turns; `own` comes last if it is not among them."""
     count, is_before = 0, True

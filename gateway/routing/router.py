@@ -117,15 +117,9 @@ class Router:
             GatewayError: NOT_FOUND, no route matches; UNIMPLEMENTED, a server operation that nothing answers;
                 PERMISSION_DENIED, an operation that the principal or the listener's clients may not use.
         """
-        operation, model, version = request.operation, request.model, request.version
-        if operation in SERVER_OPERATIONS:
-            _check_permission(request.principal, operation, model, request.listener)
-            return self._server_destination(operation)
-        if len(model) > LONGEST_NAME or len(version) > LONGEST_NAME:
-            _check_permission(request.principal, operation, model, request.listener)
-            _check_length(model, "a model's name")
-            _check_length(version, "a version")
-        candidates = self._candidates(request.listener, request.protocol, model, version, operation, request.principal)
+        candidates = self._candidates(
+            request.listener, request.protocol, request.model, request.version, request.operation, request.principal
+        )
         for conditions, destination in candidates:
             if conditions is None or conditions.holds(request):
                 return destination
@@ -140,7 +134,12 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
+        """What `select` keeps. Names that are refused are not kept: errors are not cached."""
         _check_permission(principal, operation, model, listener)
+        if operation in SERVER_OPERATIONS:
+            return ((None, self._server_destination(operation)),)
+        _check_length(model, "a model's name")
+        _check_length(version, "a version")
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.operations import Operation
+from gateway.core.queue_wait import queue_wait
 from gateway.core.types import Request, Tries
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -24,7 +25,7 @@ class HeldSlots:
 
     def __init__(self, gateway: "Callable[[], Gateway]") -> None:
         self._gateway = gateway
-        self._held: dict[int, tuple[Endpoint, Backend, float]] = {}
+        self._held: dict[int, tuple[Endpoint, Backend, Request, float]] = {}
         self._last = 0
 
     def __len__(self) -> int:
@@ -36,6 +37,7 @@ class HeldSlots:
         operation: str,
         client: str,
         model: str,
+        version: str,
         parameters: dict[str, Any],
         tried: Sequence[str],
         avoided: tuple[Sequence[str], bool] | None,
@@ -53,30 +55,31 @@ class HeldSlots:
             text = f"backend {name!r} is being removed"
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False)
         tries = None if avoided is None else Tries(avoided=frozenset(avoided[0]), elsewhere=avoided[1])
-        request = Request(Operation(operation), model=model, parameters=parameters, peer=f"{client}:0", tries=tries)
+        request = Request(
+            Operation(operation), model, version, parameters=parameters, peer=f"{client}:0", tries=tries
+        )  # fmt: skip
         endpoint = backend.free_slot(request, tuple(each for each in backend.endpoints if each.address in tried))
         if endpoint is None:
             return self._wait(backend, request)
         if not is_kept:
             endpoint.give_back()
             return 0, endpoint.address, 0
-        return self._handed_out(backend, endpoint, 0)
+        return self._handed_out(backend, endpoint, request, 0)
 
     def give_back(self, slot: int, answered: bool) -> None:
         """Give a slot back. `answered`: the call was answered."""
-        endpoint, backend, began = self._held.pop(slot)
+        endpoint, backend, request, began = self._held.pop(slot)
         if answered:
-            backend.note_slot_time(monotonic() - began)
+            backend.note_slot_time(monotonic() - began, request)
         endpoint.give_back()
 
     def end(self) -> None:
         """Give back all slots: the worker has ended."""
         held, self._held = self._held, {}
-        for endpoint, _, _ in held.values():
+        for endpoint, *_ in held.values():
             endpoint.give_back()
 
     async def _wait(self, backend: Backend, request: Request) -> tuple[int, str, int]:
-        place = backend.queue.place(request.client, request.model)
         # The queue stays in use until this has ended, also if the configuration changes meanwhile.
         waiting = self._gateway().requests_in_flight
         waiting.began()
@@ -84,11 +87,12 @@ class HeldSlots:
             endpoint = await backend.next_slot(request)
         finally:
             waiting.ended()
-        return self._handed_out(backend, endpoint, place)
+        waited = queue_wait.get()  # this runs in a task of its own, which waits for nothing else
+        return self._handed_out(backend, endpoint, request, 1 if waited is None else waited.place)
 
-    def _handed_out(self, backend: Backend, endpoint: Endpoint, place: int) -> tuple[int, str, int]:
+    def _handed_out(self, backend: Backend, endpoint: Endpoint, request: Request, place: int) -> tuple[int, str, int]:
         self._last += 1
-        self._held[self._last] = endpoint, backend, monotonic()
+        self._held[self._last] = endpoint, backend, request, monotonic()
         return self._last, endpoint.address, place
 
 

@@ -25,7 +25,8 @@ Relay: TypeAlias = Callable[..., None]
 """Passes on what happened to an endpoint: its backend and address, the name of a method below, its arguments."""
 
 SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")
-"""The parameters of a request that the supervisor needs."""
+"""The parameters of a request that the supervisor needs, unless its queue learns how long each kind of call takes: then
+it needs all."""
 
 
 class WorkerBackend(Backend):
@@ -35,10 +36,11 @@ class WorkerBackend(Backend):
         super().__init__(*arguments, **more)
         self._channel = channel
         self._is_limited = is_limited(self.name)
+        self._tells_kinds = self.queue_settings.order != "fair"
         self._numbers: dict[Endpoint, deque[int]] = {}
         """The numbers of the slots that calls hold now. Those of one endpoint stand for each other."""
         if self._is_limited:
-            self._in_slot = self._in_numbered_slot
+            self._in_slot, self._gives_back = self._in_numbered_slot, False
             if not self._servers.runs_to_the_end:
                 self._send_in_slot = self._in_slot
 
@@ -63,9 +65,10 @@ class WorkerBackend(Backend):
             return await super()._wait_for_slot(request, tried)
         tries, began = request.tries, monotonic()
         avoided = None if tries is None else (list(tries.avoided), tries.elsewhere)
-        parameters = {key: request.parameters[key] for key in SEQUENCE_KEYS if key in request.parameters}
+        keys = request.parameters if self._tells_kinds else SEQUENCE_KEYS
+        parameters = {key: request.parameters[key] for key in keys if key in request.parameters}
         found = self._channel.ask(
-            "take", str(self.name), request.operation.value, request.client, request.model, parameters,
+            "take", str(self.name), request.operation.value, request.client, request.model, request.version, parameters,
             [each.address for each in tried], avoided, self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place = 0

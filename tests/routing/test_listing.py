@@ -212,6 +212,52 @@ async def test_a_backend_that_has_to_be_started_is_waited_for_until_its_first_an
     lab.answers.set_result(None)
 
 
+async def test_backends_whose_servers_never_start_do_not_keep_what_is_known_from_the_list() -> None:
+    """All are asked at once, and one that starts later is in a later list."""
+    labs = [Lab(name, first_wait=60.0) for name in ("a", "b", "c")]
+    for each in labs[1:]:
+        each.answers = asyncio.get_running_loop().create_future()
+    listing = Listing([each.listed(f"{each.names[0]}*") for each in labs], frozenset(), starting=0.0)
+
+    async def listed() -> list[str]:
+        return [each.name for each in await listing(Request(Operation.MODELS, protocol="tensors", listener="http"))]
+
+    assert await listed() == ["a"]
+    assert [each.asked for each in labs] == [1, 1, 1]
+    assert labs[2].answers is not None
+    labs[2].answers.set_result(None)
+    await settle()
+    assert await listed() == ["a", "c"]
+    assert [each.asked for each in labs] == [1, 1, 1]
+    assert labs[1].answers is not None
+    labs[1].answers.cancel()
+
+
+async def test_a_model_that_a_route_names_is_listed_while_servers_start() -> None:
+    lab, other = Lab("a", first_wait=60.0), Lab()
+    lab.answers = asyncio.get_running_loop().create_future()
+    listing = Listing([other.listed("named"), lab.listed("*")], frozenset(), starting=0.0)
+    entries = await listing(Request(Operation.MODELS, protocol="tensors", listener="http"))
+    assert [each.name for each in entries] == ["named"]
+    assert lab.asked == 1
+    lab.answers.cancel()
+
+
+async def test_the_first_model_of_several_backends_that_start_ends_the_wait() -> None:
+    labs = [Lab(name, first_wait=60.0) for name in ("a", "b")]
+    for each in labs:
+        each.answers = asyncio.get_running_loop().create_future()
+    listing = Listing([each.listed(f"{each.names[0]}*") for each in labs], frozenset(), starting=0.0)
+    asked = asyncio.ensure_future(listing(Request(Operation.MODELS, protocol="tensors", listener="http")))
+    await settle()
+    assert not asked.done()
+    assert labs[1].answers is not None
+    labs[1].answers.set_result(None)
+    assert [each.name for each in await asked] == ["b"]
+    assert labs[0].answers is not None
+    labs[0].answers.cancel()
+
+
 async def test_tensor_clients_see_the_companions_that_a_model_claims() -> None:
     route = claiming(Lab("a", "b"), "*", Operation.INFER, Operation.APPLY_JACOBIAN, Operation.GRADIENT)
     assert await names([route]) == ["a", "a.gradient", "a.apply_jacobian", "b", "b.gradient", "b.apply_jacobian"]
