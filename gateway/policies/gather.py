@@ -16,7 +16,6 @@ clients of requests that failed are gathered apart from others for a while.
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,7 +27,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, in
 from gateway.core.frozen import frozen, set_field
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
-from gateway.core.record import Record, records_of
+from gateway.core.record import Record
 from gateway.core.spans import note
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
@@ -84,9 +83,9 @@ class Settings(BaseModel):
     """Whose requests are joined: those of all (`none`), only those of one `client` (its IP address), or only those of
     one `principal` (clients without one by their address)."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Names, or globs, of the backend's models that are gathered, whatever their metadata says: the first dimension of
-    all their tensors counts rows that do not depend on each other. Without it: the models whose metadata has a batch
-    dimension, a first dimension of -1 before others, in all tensors."""
+    """Names, or globs, of the backend's models that are gathered, whatever their servers tell: the first dimension of
+    all their tensors counts rows that do not depend on each other. Without it: the models of which that is known, since
+    the server tells a `max_batch_size` above 0 and a first dimension of -1 for all tensors, or the protocol is MIP."""
 
 
 class GatherCounts:
@@ -344,18 +343,31 @@ class Gathering:
         except GatewayError:
             seconds = SECONDS_PAUSED
         outputs = tuple(each.name for each in signature.outputs)
-        if self._settings.models:
-            takes = any(fnmatchcase(model, each) for each in self._settings.models)
-        else:
-            takes = known.rows is Rows.FIRST or takes_batches(signature)
-        rows = self._settings.rows if takes and known.rows is not Rows.ONE else 0
-        if rows and known.have_config:
-            with suppress(GatewayError):
-                config = await self._handler(Request(Operation.CONFIG, model, version))
-                most = config.get("max_batch_size") if isinstance(config, Mapping) else None
-                if isinstance(most, int) and most > 0:
-                    rows = min(rows, most)
+        names = self._settings.models
+        if known.rows is Rows.ONE or (names and not any(fnmatchcase(model, each) for each in names)):
+            return 0, (), seconds
+        most = None
+        try:
+            most = await self._most_rows(model, version) if known.have_config else None
+        except TransportError:
+            seconds = SECONDS_PAUSED
+        takes = bool(names) or known.rows is Rows.FIRST or are_rows_apart(signature, most)
+        rows = min(self._settings.rows, most or self._settings.rows) if takes else 0
         return rows if rows > 1 else 0, outputs if all(outputs) else (), seconds
+
+    async def _most_rows(self, model: str, version: str) -> int | None:
+        """The `max_batch_size` that the server tells; None if it tells none.
+
+        Raises:
+            TransportError: the server could not be asked.
+        """
+        try:
+            config = await self._handler(Request(Operation.CONFIG, model, version))
+        except TransportError:
+            raise
+        except GatewayError:
+            return None
+        return max_batch_size(config) if isinstance(config, Mapping) else None
 
     # Who waits
 
@@ -534,6 +546,19 @@ class Gathering:
         return False
 
 
+def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
+    """Whether the rows of a batch do not depend on each other. A first dimension of -1 alone says nothing of it: it may
+    count the points of a set that are computed together. A server that tells a `max_batch_size` computes each row by
+    itself (Triton's model configuration, "Maximum Batch Size"); 0 says that it does not."""
+    return bool(max_batch_size) and takes_batches(signature)
+
+
+def max_batch_size(config: Mapping[str, object]) -> int | None:
+    """What the configuration of a model says (KServe's V2 extension "model configuration"); None if nothing."""
+    most = config.get("max_batch_size")
+    return most if isinstance(most, int) and most >= 0 else None
+
+
 def takes_batches(signature: Signature) -> bool:
     """Whether all tensors have a batch dimension. A model with scalars or vectors of any length takes none."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
@@ -587,7 +612,7 @@ def _record(joined: Request, members: Sequence[_Member]) -> Record | None:
     for member in members:
         of_one = member.request.record
         if of_one is not None:
-            record = records_of(of_one.listener, (), of_one.telling)()
+            record = Record(of_one.listener, (), of_one.telling)
             record.id, record.in_protocol, record.received = of_one.id, of_one.in_protocol, monotonic()
             set_field(joined, "record", record)
             return record

@@ -134,10 +134,9 @@ class MirrorRecord(Record):
     observers, unless the client's request is sampled: then the call is a span of that request, named `mirror`, with
     what becomes of it below. The call has the id of the client's request if backends get ids, and the header MARK."""
 
-    telling = Telling(forwards=True)
-
     def __init__(self, client: Record | None, backend: str = "", operation: str = "", model: str = "") -> None:
         """`client`: the record of the client's request. `backend`: that of the mirror."""
+        super().__init__(telling=Telling(forwards=True))
         self.client_id = "" if client is None else client.id
         self.told: dict[str, object] = {}
         """The facts of the span."""
@@ -153,7 +152,7 @@ class MirrorRecord(Record):
             self.told |= {"backend": backend, "outcome": DROPPED}
             self.destination = Destination(backend=backend)
             self.operation, self.model = operation, model[:LONGEST_MODEL]
-            self.events, self.observers = [root], (context.observe,)
+            self.events, self.is_timed, self.observers = [root], True, (context.observe,)
             self.context = replace(context, parent=context.id, id=root.id)
 
     def ended_as(self, outcome: str, **why: str) -> None:

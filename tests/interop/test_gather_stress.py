@@ -44,7 +44,7 @@ backends:
     endpoints: ["{address}"]
     flavor: plain
     safe: true
-    policies: [{{timeout: {{seconds: 20}}}}, {{gather: {{rows: 32}}}}]
+    policies: [{{timeout: {{seconds: 20}}}}, {{gather: {{rows: 32, models: [double]}}}}]
 routes: [{{match: {{model: "*"}}, backend: lab}}]
 """
 CLIENTS, SECONDS, GENEROUS = 64, 4.0, 60

@@ -15,6 +15,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
+from gateway.core.protocol import Rows
 from gateway.core.transport import Handler
 from gateway.core.types import (
     Answer,
@@ -87,9 +88,11 @@ class Model:
 
 
 class Place:
-    """`gather` before a Model that it knows."""
+    """`gather` before a Model that it knows. `most` is the model's max_batch_size; None: its server tells none."""
 
-    def __init__(self, model: Handler, *, safe: bool = True, signature: Signature = BATCHES, **keys: Any) -> None:
+    def __init__(
+        self, model: Handler, *, safe: bool = True, signature: Signature = BATCHES, most: int | None = 1000, **keys: Any
+    ) -> None:
         self.clock = Clock()
         self.context = PolicyContext("backend 'b'", safe=safe, clock=self.clock)
         self.asked = 0
@@ -98,9 +101,12 @@ class Place:
             self.asked += 1
             return signature
 
-        self.context.models = KnownModels(tells, forward_headers=("authorization",))
+        async def tells_config(request: Request) -> Answer:
+            return {"max_batch_size": most} if request.operation is Operation.CONFIG else await model(request)
+
+        self.context.models = KnownModels(tells, have_config=most is not None, forward_headers=("authorization",))
         self.settings = Settings(**{"wait": LONG, **keys})
-        self.handler = wrap(model, self.settings, self.context)
+        self.handler = wrap(tells_config, self.settings, self.context)
         self.counts = gather.state(self.settings).counts
 
     async def known(self, model: Model) -> "Place":
@@ -263,15 +269,40 @@ async def test_a_model_is_asked_about_once_after_it_answered() -> None:
     assert place.asked == 2
 
 
+@pytest.mark.parametrize("most", [0, None])
+@pytest.mark.parametrize(("keys", "is_gathered"), [({}, False), ({"models": ["m"]}, True), ({"models": ["n*"]}, False)])
+async def test_points_that_may_be_computed_together_are_joined_only_if_the_model_is_named(
+    keys: dict[str, Any], is_gathered: bool, most: int | None
+) -> None:
+    """A shape of [-1, -1] may be that of a batch, or of a set of points."""
+
+    def centred(request: Request) -> Response:
+        points = request.inputs[0].array
+        return Response((tensor("y", points - points.mean(axis=0)),))
+
+    model = Model(doubled if is_gathered else centred)
+    place = await Place(model, most=most, **keys).known(model)
+    calls = await sent(place, point(1), point(2), point(3))
+    assert len(model.calls) == (1 if is_gathered else 3)
+    model.open.set()
+    expected = [2.0, 4.0, 6.0] if is_gathered else [0.0, 0.0, 0.0]
+    assert [numbers(await each)[0] for each in calls] == expected
+
+
+async def test_rows_of_a_protocol_whose_points_are_single_are_joined() -> None:
+    model = Model()
+    place = Place(model, most=None)
+    place.context.models = replace(place.context.models, rows=Rows.FIRST)
+    await place.known(model)
+    calls = await sent(place, point(1), point(2), point(3))
+    assert len(model.calls) == 1
+    model.open.set()
+    await asyncio.gather(*calls)
+
+
 async def test_the_batch_size_that_the_server_tells_bounds_the_batch() -> None:
     model = Model()
-
-    async def handler(request: Request) -> Answer:
-        return {"max_batch_size": 2} if request.operation is Operation.CONFIG else await model(request)
-
-    place = Place(handler)
-    place.context.models = replace(place.context.models, have_config=True)
-    await place.known(model)
+    place = await Place(model, most=2).known(model)
     calls = await sent(place, *map(point, range(7)))
     model.open.set()
     await asyncio.gather(*calls)
