@@ -16,12 +16,14 @@ def _calls(tree: ast.AST) -> Iterator[tuple[ast.Call, int]]:
     """Calls that write to the log, each with the position of its text: those of a logger's methods, and those that take
     a level before the text."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        if not isinstance(node, ast.Call):
             continue
         levels = [at for at, each in enumerate(node.args) if ast.unparse(each).startswith("logging.")]
         if levels:
             yield node, levels[0] + 1
-        elif ast.unparse(node.func.value) == "log" and node.func.attr in _LEVELS:
+        elif (
+            isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log" and node.func.attr in _LEVELS
+        ):
             yield node, 0
 
 

@@ -29,12 +29,13 @@ Found: TypeAlias = tuple[Principal, float]
 
 class Proof:
     """Who the credential in some headers belongs to (`Headers.proof`). It holds as long as `trust` is that of the
-    Authenticator, and until `ends` (None: for ever)."""
+    Authenticator, and until `ends` (None: for ever). `lasting`: `trust` if it has no end, else None."""
 
-    __slots__ = ("ends", "principal", "trust")
+    __slots__ = ("ends", "lasting", "principal", "trust")
 
     def __init__(self, principal: Principal, trust: object, ends: float | None) -> None:
         self.principal, self.trust, self.ends = principal, trust, ends
+        self.lasting = trust if ends is None else None
 
 
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
@@ -123,7 +124,7 @@ class Authenticator:
         self._keys = keys
         self._tokens = tokens and credentials.verify is not None
         self._certificates = certificates
-        self._trust = object()
+        self.trust = object()
         """Stands for what counts as valid now; another one when that changes."""
         self._by_header: dict[bytes, Found] = {}
         self._by_authorization: dict[bytes, Found] = {}
@@ -138,7 +139,7 @@ class Authenticator:
         """Who the client is, if these headers were found valid before: clients that send the same head again share its
         Headers. None if they have to be checked."""
         proof: Proof | None = headers.proof
-        if proof is None or proof.trust is not self._trust or (proof.ends is not None and self._clock() >= proof.ends):
+        if proof is None or proof.trust is not self.trust or (proof.ends is not None and self._clock() >= proof.ends):
             return None
         return proof.principal
 
@@ -151,7 +152,7 @@ class Authenticator:
             GatewayError: UNAUTHENTICATED.
             UnknownKeyError: a token is signed by a key that is not known yet.
         """
-        first, trust = headers.first, self._trust
+        first, trust = headers.first, self.trust
         known, field = self._by_header, first.get(self._header)
         if field is None:
             known, field = self._by_authorization, first.get(AUTHORIZATION)
@@ -198,6 +199,6 @@ class Authenticator:
         return ", or ".join(wanted)
 
     def _forget(self) -> None:
-        self._trust = object()
+        self.trust = object()
         self._by_header.clear()
         self._by_authorization.clear()

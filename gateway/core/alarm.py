@@ -20,20 +20,16 @@ class Alarm:
         self._loop = loop
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._due = math.inf
         """When the timer fires."""
         self._when = math.inf
         """When it rings."""
 
     def set(self, seconds: float) -> None:
         """Ring in `seconds` (at least a millisecond) instead of at the time set before."""
-        # For a timer that is due at once uvloop returns a plain Handle, which has no `when`.
-        self._when = when = self._loop.time() + (seconds if seconds > _MIN_SECONDS else _MIN_SECONDS)
-        if self._timer is None or when < self._due:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_at(when, self._fire)
-            self._due = when
+        self._when = when = self._loop.time() + seconds
+        if when < self._due:
+            self._start_timer(when)
 
     def silence(self) -> None:
         """Do not ring unless it is set again."""
@@ -46,10 +42,17 @@ class Alarm:
         self.silence()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._due = None, math.inf
+
+    def _start_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # For a timer that is due at once uvloop returns a plain Handle, which cannot be cancelled like one.
+        self._due = due = max(when, self._loop.time() + _MIN_SECONDS)
+        self._timer = self._loop.call_at(due, self._fire)
 
     def _fire(self) -> None:
-        self._timer = None
+        self._timer, self._due = None, math.inf
         remaining = self._when - self._loop.time()
         if remaining <= 0:
             self._ring()

@@ -161,6 +161,20 @@ class TimeLimit:
         """The calls that run, the first that began first."""
         self._has_timer = False
 
+    async def wait(
+        self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T], too_late: Callable[[], Exception]
+    ) -> T:
+        """As `wait_until`; `when` is the limit's seconds from now, on the clock of `loop`."""
+        call = self.begin(when, loop)
+        try:
+            return await awaitable
+        except asyncio.CancelledError as error:
+            if call.was_ended():
+                raise too_late() from error
+            raise
+        finally:
+            self.end(call)
+
     def begin(self, when: float, loop: asyncio.AbstractEventLoop) -> "_LimitedCall":
         """Cancel the current task at `when`: the limit's seconds from now, on the clock of `loop`."""
         task = asyncio.current_task(loop)

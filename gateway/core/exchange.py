@@ -7,7 +7,6 @@ Both decode and encode large messages in a thread (`offload`) and small ones in 
 """
 
 import logging
-from collections.abc import Awaitable
 from time import monotonic
 
 from gateway.core.deadlines import wait_until
@@ -25,20 +24,23 @@ from gateway.core.errors import (
     without_traceback,
 )
 from gateway.core.forwarding import add_forwarded_headers
-from gateway.core.frozen import set_field
+from gateway.core.frozen import set_field, setter
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.operations import WORDS
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import LONGEST_MODEL, Record
 from gateway.core.spans import note
-from gateway.core.transport import Connector, Destination, EventualReply, Handler, Select
+from gateway.core.transport import Connector, Destination, EventualReply, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
 
 log = logging.getLogger(__name__)
 
 LONGEST_TEXT = 8192
 """Characters of a backend's error text that are passed on to a client."""
+
+
+_set_origin = setter(Request, "listener", "protocol", "path", "headers", "peer", "principal")
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
@@ -77,17 +79,16 @@ async def _answer_large(message: Message, protocol: Protocol, listener: Listener
 async def _wait_for(destination: Destination, request: Request, protocol: Protocol, message: Message) -> Message:
     assert destination.handler is not None
     try:
-        response = await _in_time(destination.handler, request)
+        answering = destination.handler(request)
+        if request.deadline is not None:
+            answering = wait_until(request.deadline, answering, deadline_passed)
+        response = await answering
         if isinstance(response, Response) and are_large(response.outputs):
             reply = await in_thread(encoded, response, request, protocol, destination)
-        elif (record := request.record) is None:
+        elif (record := request.record) is None or not record.is_timed:
             reply = protocol.encode_response(response, request, destination.translate)
         else:
-            began = monotonic()
-            reply = protocol.encode_response(response, request, destination.translate)
-            record.encode = seconds = monotonic() - began
-            if record.events is not None:
-                note(record, "encode", seconds)
+            reply = encoded(response, request, protocol, destination)
     except Exception as error:
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
@@ -103,24 +104,27 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     if (record := message.record) is None:
         request = protocol.decode_request(message, listener)
     else:
-        began = monotonic()
-        request = protocol.decode_request(message, listener)
-        record.decode = seconds = monotonic() - began
+        if record.is_timed:
+            request = _decoded_timed(message, protocol, listener, record)
+        else:
+            request = protocol.decode_request(message, listener)
         record.operation = WORDS[request.operation]
         # Records outlive their requests, and a name may be as long as a message.
         record.model = request.model[:LONGEST_MODEL]
-        if record.events is not None:
-            note(record, "decode", seconds)
         set_field(request, "record", record)
     # The Request is new, so its fields are set in place: `replace` would take three times as long.
-    set_field(request, "listener", listener.name)
-    set_field(request, "protocol", protocol.name)
-    set_field(request, "path", message.path)
-    set_field(request, "headers", message.headers)
-    set_field(request, "peer", message.peer)
-    set_field(request, "principal", message.principal)
+    _set_origin(request, listener.name, protocol.name, message.path, message.headers, message.peer, message.principal)
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
         set_field(request, "deadline", message.deadline)
+    return request
+
+
+def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSettings, record: Record) -> Request:
+    began = monotonic()
+    request = protocol.decode_request(message, listener)
+    record.decode = seconds = monotonic() - began
+    if record.events is not None:
+        note(record, "decode", seconds)
     return request
 
 
@@ -134,7 +138,7 @@ def routed(request: Request, select: Select) -> Destination:
 
 def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
     """The message to the client with `answer`. Raises GatewayError if it has no form on the wire."""
-    if (record := request.record) is None:
+    if (record := request.record) is None or not record.is_timed:
         return protocol.encode_response(answer, request, destination.translate)
     began = monotonic()
     reply = protocol.encode_response(answer, request, destination.translate)
@@ -143,11 +147,6 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
     if record.events is not None:
         note(record, "encode", seconds)
     return reply
-
-
-def _in_time(handler: Handler, request: Request) -> Awaitable[Answer]:
-    answer = handler(request)
-    return answer if request.deadline is None else wait_until(request.deadline, answer, deadline_passed)
 
 
 def deadline_passed() -> GatewayError:

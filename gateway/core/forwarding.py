@@ -6,6 +6,7 @@ The count stops requests that go round: a route may lead to its own listener, di
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
@@ -33,23 +34,39 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
         GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
             passed MOST_HOPS gateways.
     """
-    passed = request.headers.first.get(_HOPS)
-    raw = [*message.headers.raw, _FIRST if passed is None else _next_hop(passed, target)]
-    headers = Headers
-    record, forwarded = request.record, target.forward_headers
-    if forwarded:
-        if record is not None:
-            forwarded = _without_ids(forwarded, record)
-        received = request.headers
-        if isinstance(received, Metadata):
-            headers = Metadata
-        raw += _forwarded(received, forwarded, headers is Metadata)
-    if record is not None and (record.telling.forwards or record.context is not None):
+    record, received = request.record, request.headers
+    if target.forward_headers or _HOPS in received.first:
+        headers = _with_forwarded(message.headers, request, target)
+    else:
+        headers = _of_first_gateway(tuple(message.headers.raw))
+    set_field(message, "headers", headers)
+    if record is not None and record.forwards:
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
         set_field(message, "record", record)
         if request.span is not None:
             set_field(message, "span", request.span)
-    set_field(message, "headers", headers(raw))
+
+
+def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
+    """The headers `own` of the protocol, the number of gateways passed, and the headers of the client that `target`
+    gets."""
+    received, forwarded = request.headers, target.forward_headers
+    passed = received.first.get(_HOPS)
+    raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target)]
+    if not forwarded:
+        return Headers(raw)
+    if request.record is not None:
+        forwarded = _without_ids(forwarded, request.record)
+    is_metadata = isinstance(received, Metadata)
+    raw += _forwarded(received, forwarded, is_metadata)
+    return Metadata(raw) if is_metadata else Headers(raw)
+
+
+@lru_cache(256)
+def _of_first_gateway(own: tuple[tuple[bytes, bytes], ...]) -> Headers:
+    """The headers of a request that has passed no other gateway, and of which no header is forwarded. Those of one
+    model mostly are the same."""
+    return Headers((*own, _FIRST))
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:

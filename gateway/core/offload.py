@@ -45,14 +45,19 @@ _BYTES = Datatype.BYTES
 
 def is_large(message: Message, protocol: Protocol) -> bool:
     """Whether decoding `message` would block the event loop for too long."""
+    parts = message.parts
+    if len(parts) == 1 and len(parts[0]) <= LARGE:
+        return False
     size = 0
-    for part in message.parts:
+    for part in parts:
         size += len(part)
     return size > LARGE and (protocol.parsed_size is None or protocol.parsed_size(message) > LARGE)
 
 
 def are_large(tensors: tuple[Tensor, ...]) -> bool:
     """Whether encoding a message with these tensors would block the event loop for too long."""
+    if len(tensors) == 1 and len(tensors[0].data) <= LARGE:  # whatever its datatype is
+        return False
     size = 0
     for each in tensors:
         size += _NUMBERS * len(each.data) if each.datatype is _BYTES else len(each.data)

@@ -263,8 +263,8 @@ class HttpForm:
     """The methods that it also serves at paths outside its patterns: those that routes match, and `/` if the listener
     has a `model` and clients cannot name one in their messages (`Models.may_be_named` is False)."""
     wants_stream: Callable[[Message], bool] | None = None
-    """Whether a request is answered by a stream. Decided by its path, query and headers: the body may still be
-    compressed. None: no request is."""
+    """Whether a request is answered by a stream. Decided by its path, query and headers: it is asked once for equal
+    heads, with a Message without a body. None: no request is."""
     stream_framing: StreamFraming | None = None
     """Where messages begin and end in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None

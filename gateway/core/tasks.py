@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from gateway.core.errors import GatewayError
@@ -31,18 +32,38 @@ def keep(task: "asyncio.Task[Any]") -> None:
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
     """The result of `task`, which goes on if the caller is cancelled. Its error is then logged, a GatewayError in one
-    line."""
+    line. Keeps a reference to the task until it is done.
+
+    `asyncio.shield` does the same with two callbacks more."""
+    waiter: asyncio.Future[T] = task.get_loop().create_future()
+    _running.add(task)
+    task.add_done_callback(partial(_ended, waiter))
     try:
-        return await asyncio.shield(task)
+        return await waiter
     except asyncio.CancelledError:
-        task.add_done_callback(_abandoned)
+        if not waiter.cancelled():  # the task ended just before the caller was cancelled
+            _log_unseen(waiter.exception())
         raise
     finally:
-        del task  # breaks a cycle: the task holds its error, the error's traceback holds this frame
+        del task, waiter  # breaks a cycle: they hold the task's error, the error's traceback holds this frame
 
 
-def _abandoned(task: "asyncio.Task[Any]") -> None:
+def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
+    """Hand the outcome of `task` to the caller, who waits unless it was cancelled."""
+    _running.discard(task)
     error = None if task.cancelled() else task.exception()
+    if waiter.cancelled():
+        _log_unseen(error)
+    elif error is not None:
+        waiter.set_exception(error)
+    elif task.cancelled():
+        waiter.cancel()
+    else:
+        waiter.set_result(task.result())
+
+
+def _log_unseen(error: BaseException | None) -> None:
+    """Log the error, if there is one, of a task that nobody waits for."""
     if isinstance(error, GatewayError):
         _lines.write("failed", logging.INFO, "a call that nobody waits for failed: %s", error.message)
     elif error is not None:

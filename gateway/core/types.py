@@ -11,7 +11,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import frozen
-from gateway.core.operations import Operation
+from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
 from gateway.core.record import Record
@@ -28,11 +28,13 @@ MAX_RANK = 32
 class Headers:
     """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
 
-    __slots__ = ("first", "proof", "raw")
+    __slots__ = ("first", "ids", "proof", "raw")
 
     first: dict[bytes, bytes]
     """The first value of each name, not decoded. It is made when it is first asked for: clients that send the same
     head again share its Headers."""
+    ids: tuple[str, bytes] | None
+    """The request id and the trace in them, where requests are observed; None if nobody has looked for them."""
     proof: Any
     """What a listener found out about the credential in them, for itself; None if it has not looked."""
 
@@ -44,8 +46,8 @@ class Headers:
         if name == "first":
             self.first = dict(reversed(self.raw))
             return self.first
-        if name == "proof":
-            self.proof = None
+        if name in ("proof", "ids"):
+            setattr(self, name, None)
             return None
         raise AttributeError(name)
 
@@ -476,6 +478,24 @@ class Response:
     origin: Message | None = None
     schemaless: bool = False
     original: Original | None = field(default=None, repr=False, compare=False)
+
+
+def inference(
+    model: str,
+    version: str,
+    id: str | None,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[RequestedOutput, ...],
+    parameters: Parameters,
+    deadline: float | None,
+    origin: Message | None,
+    original: Original | None,
+) -> Request:
+    """The request of an inference, made without keywords, as `reply`."""
+    return Request(
+        INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin, False, "", "", "", "",
+        NO_HEADERS, "", DEFAULT_TRANSLATE, None, None, None, None, None, original,
+    )  # fmt: skip
 
 
 @frozen

@@ -205,17 +205,9 @@ def test_a_deadline_far_away_rings_when_its_time_has_come() -> None:
 
 
 async def limited(limit: TimeLimit, seconds: float, awaitable: Awaitable[T]) -> T:
-    """As the policy timeout waits."""
+    """The result, if it comes in time."""
     loop = asyncio.get_running_loop()
-    call = limit.begin(loop.time() + seconds, loop)
-    try:
-        return await awaitable
-    except asyncio.CancelledError as error:
-        if call.was_ended():
-            raise DeadlinePassedError from error
-        raise
-    finally:
-        limit.end(call)
+    return await limit.wait(loop.time() + seconds, loop, awaitable, DeadlinePassedError)
 
 
 async def test_a_time_limit_ends_each_call_at_its_own_time() -> None:

@@ -57,6 +57,16 @@ def test_a_backend_is_told_how_many_gateways_sent_the_request_on(received: bytes
     assert forwarded(headers, Target("lab", "host:1")).get("gateway-hops") == sent
 
 
+def test_the_headers_of_one_request_do_not_get_into_another() -> None:
+    direct = Target("lab", "host:1")
+    team, passed = Headers([(b"x-team", b"red")]), Headers([(b"gateway-hops", b"1")])
+    plain = [(b"own", b"1"), (b"gateway-hops", b"1")]
+    for _ in range(2):
+        assert list(forwarded(team, direct).raw) == plain
+        assert list(forwarded(team).raw) == [*plain, (b"x-team", b"red")]
+        assert list(forwarded(passed, direct).raw) == [(b"own", b"1"), (b"gateway-hops", b"2")]
+
+
 @pytest.mark.parametrize("received", [b"%d" % MOST_HOPS, b"9", b"999999999999", b"", b"-1", b"x", b"\xb2"])
 def test_a_request_that_goes_round_is_refused(received: bytes) -> None:
     with pytest.raises(GatewayError) as refused:

@@ -65,3 +65,31 @@ async def test_an_abandoned_task_that_is_cancelled_is_no_news(caplog: pytest.Log
     await asyncio.wait([task])
     await asyncio.sleep(0)
     assert not caplog.records
+
+
+@pytest.mark.usefixtures("own_log_limit")
+async def test_an_error_just_before_the_caller_leaves_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    go = asyncio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        raise invalid_output("no numbers")
+
+    task = asyncio.ensure_future(work())
+    task.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(waiting.cancel))
+    waiting = asyncio.ensure_future(outlived_by(task))
+    await asyncio.sleep(0)
+    go.set()
+    with caplog.at_level(logging.INFO):
+        await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert [record.getMessage() for record in caplog.records] == ["a call that nobody waits for failed: no numbers"]
+
+
+async def test_a_task_that_is_cancelled_cancels_those_who_wait() -> None:
+    task = asyncio.ensure_future(asyncio.Event().wait())
+    waiting = asyncio.ensure_future(outlived_by(task))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
