@@ -26,15 +26,40 @@ import uvloop
 from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
-from tests.benchmarks.contest.forms import UMBRIDGE, V2_GRPC_DOUBLES, V2_REST_DOUBLES, Form, numbers
+from gateway.core.datatypes import Datatype
+from gateway.core.operations import Operation
+from gateway.core.types import Request, Response, Tensor
+from tests.benchmarks.contest.forms import UMBRIDGE, V2_GRPC_DOUBLES, V2_REST_DOUBLES, Form, Numbers, http, numbers
 from tests.benchmarks.servers import own_address, reference_server
+from tests.protocols.graphpipe.test_flatbuffers import request_of_the_package
+from tests.protocols.graphpipe.wire import GRAPHPIPE as PROTOCOL
+from tests.protocols.graphpipe.wire import TARGET, reply
 
 RECORD = Path(__file__).with_name("calls.json")
 SIZE = 10
 WARM_UP, REQUESTS = 50, 50
 
-FORMS = {"v2-rest": V2_REST_DOUBLES, "v2-grpc": V2_GRPC_DOUBLES, "umbridge": UMBRIDGE}
-PAIRS = tuple((facing, behind) for facing in FORMS for behind in FORMS)
+
+def _graphpipe(address: str, model: str, given: Numbers) -> bytes:
+    """In the order of the `flatbuffers` package, with which the real client writes it."""
+    tensor = Tensor("", Datatype.FP64, (1, len(given)), given.tobytes())
+    body = request_of_the_package((tensor,), [], "")
+    return http(f"/graphpipe/{model}", address, body, content_type="application/octet-stream")
+
+
+def _read_graphpipe(body: bytes) -> Numbers:
+    response = PROTOCOL.decode_response(reply(body), Request(Operation.INFER), TARGET)
+    assert isinstance(response, Response)
+    [output] = response.outputs
+    found: Numbers = output.array.reshape(-1)
+    return found
+
+
+GRAPHPIPE = Form("GraphPipe", _graphpipe, _read_graphpipe, doubles=True)
+FORMS = {"v2-rest": V2_REST_DOUBLES, "v2-grpc": V2_GRPC_DOUBLES, "umbridge": UMBRIDGE, "graphpipe": GRAPHPIPE}
+RECORDED = ("v2-rest", "v2-grpc", "umbridge")
+PAIRS = (*((facing, behind) for facing in RECORDED for behind in RECORDED), ("graphpipe", "graphpipe"))
+"""Those whose counts are recorded."""
 
 CONFIG = """
 listeners: [{{name: in, bind: "{address}", protocols: [{facing}]}}]
@@ -65,7 +90,7 @@ def measure() -> dict[str, dict[str, int]]:
         AssertionError: a reply has other numbers than were sent.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        servers = {name: reference_server(name, Path(folder), stack).address for name in FORMS}
+        servers = {name: reference_server(name, Path(folder), stack).address for name in (*RECORDED, "graphpipe")}
         return {f"{facing} to {behind}": _pair(facing, behind, servers[behind]) for facing, behind in PAIRS}
 
 

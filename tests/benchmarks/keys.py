@@ -82,7 +82,7 @@ def measure(folder: Path, rounds: int, load: Generator, *, together: bool = Fals
             turns = [Turn(row, form, each[row.way.name]) for each in gateways]
             for turn in turns:
                 turn.warm_up(load)
-            found = [[turn.take(load).cpu for turn in turns] for _ in range(2 * rounds)]
+            found = [[turn.take(load).cpu for turn in turns] for _ in range(rounds)]
             bare, with_keys = map(median, zip(*found, strict=True))
             yield Protection(row.name, bare, with_keys, median(ours / base for base, ours in found))
 

@@ -32,8 +32,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import Message, Request, tensor
 from gateway.http2 import hpack as own_hpack
-from gateway.http2.connection import DataReceived
-from gateway.http2.server import RequestStarted, ServerConnection
+from gateway.http2.server import RequestReceived, ServerConnection
 from gateway.json import ArrayForm, read, write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
@@ -238,11 +237,9 @@ def _unary() -> Call:
         stream += 2
         while connection.events:
             event = connection.events.popleft()
-            if isinstance(event, RequestStarted):
-                begun = event.stream
-            elif isinstance(event, DataReceived) and event.ends:
+            if isinstance(event, RequestReceived):
                 connection.respond(
-                    begun, own_hpack.write([http2.OK, http2.CONTENT_TYPE]), (bytes(5) + MESSAGE,), trailers
+                    event.stream, own_hpack.write([http2.OK, http2.CONTENT_TYPE]), (bytes(5) + MESSAGE,), trailers
                 )
         return connection.data_to_send()
 

@@ -1,10 +1,13 @@
 """Calls of two lengths on four servers that the gateway starts, and what a call costs if each has a server of its own.
 
-The mixed load is 248 calls of UM-Bridge, 24 of 1 s and 224 of 20 ms in a random order, from 16 or 64 clients at once:
-four servers need 7.12 s at least. Nobody knows in advance how long a call takes. If all are calls of one model, servers
-that are never idle while a call waits need the time `in order`: some of them wait for the last long call. If the long
-calls are those of a model of their own, the fair queue gives both models their turns, so that the last long call starts
-earlier: the more calls wait, the earlier.
+The mixed load is 248 calls of UM-Bridge, 24 of 1 s and 224 of 20 ms in a random order, from 16 or 64 clients, or all
+at once: four servers need 7.12 s at least. Nobody tells the gateway how long a call takes. In the order `fair` calls of
+one model go as they come. In the order `longest_first` the gateway learns the time of each model, and of each `config`
+of one model, and begins the long calls first.
+
+The column `ideal` is the time of ideal servers that take the waiting calls in the same order, know how long each takes,
+and need no time between two calls. A client sends its next call when it has the answer to its last one: with 16
+clients the queue never knows more than 12 calls, and cannot begin a long one before it comes.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import json
 import random
 import sys
 import urllib.request
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -38,13 +42,6 @@ LEAST = (LONG[0] * LONG[1] + SHORT[0] * SHORT[1]) / SERVERS
 ROUNDS = 3
 CALLS = 20
 """One after the other, for each figure of the overhead."""
-ONE, TWO = ("fast", "fast"), ("slow", "fast")
-WAYS = {
-    "one model, 16 clients": (ONE, 16),
-    "two models, 16 clients": (TWO, 16),
-    "two models, 64 clients": (TWO, 64),
-}
-"""The models of the long calls and of the short ones, and how many clients there are."""
 SERVER = Path(__file__).with_name("sleeping_server.py")
 
 CONFIG = """
@@ -54,20 +51,68 @@ backends:
   lab:
     protocol: umbridge
     servers: {{{engine}, command: ["{python}", "{server}", "{{port}}"], state: "{state}", max: {most}, {keys}}}
+    queue: {{order: {order}}}
 routes: [{{match: {{model: "*"}}, backend: lab}}]
 """
 
 
 @dataclass(frozen=True)
+class Kinds:
+    """What the long and the short calls are: their models, and their `config`."""
+
+    name: str
+    models: tuple[str, str]
+    configs: tuple[object, object]
+
+    def body(self, seconds: float) -> bytes:
+        """The body of an Evaluate that takes so long."""
+        at = 0 if seconds == LONG[1] else 1
+        return json.dumps({"name": self.models[at], "input": [[seconds]], "config": self.configs[at]}).encode()
+
+
+MODELS = Kinds("two models", ("slow", "fast"), ({}, {}))
+LEVELS = Kinds("config: {level: n}", ("fast", "fast"), ({"level": 1}, {"level": 0}))
+FAIR, LONGEST_FIRST = "fair", "longest_first"
+ALL = LONG[0] + SHORT[0]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row: an order of the queue, the kinds of calls, and how many clients there are."""
+
+    order: str
+    kinds: Kinds
+    clients: int
+
+    def __str__(self) -> str:
+        return f"{self.order}, {self.kinds.name}, {self.clients} clients"
+
+
+WAYS = {
+    "process": [
+        Way(FAIR, LEVELS, 64),
+        Way(LONGEST_FIRST, LEVELS, 16),
+        Way(LONGEST_FIRST, MODELS, 16),
+        Way(LONGEST_FIRST, LEVELS, 64),
+        Way(LONGEST_FIRST, MODELS, 64),
+        Way(LONGEST_FIRST, LEVELS, ALL),
+    ],
+    "hyperqueue": [Way(LONGEST_FIRST, LEVELS, 64)],
+}
+"""The rows of each engine."""
+
+
+@dataclass(frozen=True)
 class Mixed:
-    """Medians of some rounds, in seconds: of the load, and of ideal servers that take its calls in their order."""
+    """The seconds of the load in some rounds, and the median of ideal servers."""
 
     way: str
-    seconds: float
-    in_order: float
+    seconds: tuple[float, ...]
+    ideal: float
 
     def shown(self) -> str:
-        return f"{self.way:44}{self.seconds:12.2f}{self.in_order:12.2f}{LEAST:12.2f}"
+        figures = f"{median(self.seconds):10.2f}{max(self.seconds):10.2f}{self.ideal:10.2f}{LEAST:10.2f}"
+        return f"{self.way:60}{figures}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +127,7 @@ class Overhead:
 
 
 def heading() -> str:
-    return f"{TITLE}, s; aim {AIM}\n{'':44}{'seconds':>12}{'in order':>12}{'at least':>12}"
+    return f"{TITLE}, s; aim {AIM}\n{'':60}{'median':>10}{'longest':>10}{'ideal':>10}{'at least':>10}"
 
 
 def overhead_heading() -> str:
@@ -90,13 +135,15 @@ def overhead_heading() -> str:
 
 
 def measure(folder: Path, rounds: int) -> Iterator[Mixed]:
-    """Each of WAYS on each engine."""
+    """Each of WAYS on its engine, with one order of calls after the other."""
     for name, engine in _engines():
-        with engine as keys, _gateway(folder / name, keys, SERVERS, f"min: {SERVERS}") as address:
-            for way, (models, clients) in WAYS.items():
-                orders = [_order(seed) for seed in range(min(rounds, ROUNDS))]
-                seconds = [_run(address, order, models, clients) for order in orders]
-                yield Mixed(f"{name}, {way}", median(seconds), median(map(in_order, orders)))
+        with engine as keys:
+            for way in WAYS[name]:
+                state = folder / name / str(WAYS[name].index(way))
+                with _gateway(state, keys, SERVERS, f"min: {SERVERS}", way.order) as address:
+                    loads = [_load(seed) for seed in range(min(rounds, ROUNDS))]
+                    seconds = tuple(_run(address, load, way) for load in loads)
+                    yield Mixed(f"{name}, {way}", seconds, median(ideal(load, way) for load in loads))
 
 
 def overheads(folder: Path) -> Iterator[Overhead]:
@@ -117,19 +164,36 @@ def overheads(folder: Path) -> Iterator[Overhead]:
 
 def _overhead(way: str, address: str) -> Overhead:
     clients = _Clients(address)
-    clients.evaluate("fast", 0.0)
-    return Overhead(way, 1e3 * median(clients.evaluate("fast", 0.0) for _ in range(CALLS)))
+    body = MODELS.body(0.0)
+    clients.evaluate(body)
+    return Overhead(way, 1e3 * median(clients.evaluate(body) for _ in range(CALLS)))
 
 
-def in_order(seconds: Sequence[float]) -> float:
-    """How long servers take that start each call, in this order, as soon as one of them is free."""
-    free = [0.0] * SERVERS
-    for each in seconds:
-        heapq.heappush(free, heapq.heappop(free) + each)
-    return max(free)
+def ideal(load: Sequence[float], way: Way) -> float:
+    """How long ideal servers take for the calls of `load`, by their seconds."""
+    coming, waiting = deque(load), list[float]()
+    free, answered, last, end = SERVERS, [0.0] * way.clients, 0.0, 0.0
+    while answered:
+        now = heapq.heappop(answered)
+        # In the beginning each client sends its first call; later an answer makes a server free.
+        free += end > 0 and now > 0
+        if coming:
+            waiting.append(coming.popleft())
+        while free and waiting:
+            if way.order == LONGEST_FIRST:
+                last = max(waiting)
+            elif way.kinds is MODELS:  # both have their turns
+                last = next((each for each in waiting if each != last), last)
+            else:
+                last = waiting[0]
+            waiting.remove(last)
+            free -= 1
+            end = max(end, now + last)
+            heapq.heappush(answered, now + last)
+    return end
 
 
-def _order(seed: int) -> list[float]:
+def _load(seed: int) -> list[float]:
     calls = [LONG[1]] * LONG[0] + [SHORT[1]] * SHORT[0]
     random.Random(seed).shuffle(calls)
     return calls
@@ -152,12 +216,12 @@ def _hyperqueue() -> Iterator[str]:
 
 
 @contextmanager
-def _gateway(folder: Path, engine: str, most: int, keys: str) -> Iterator[str]:
+def _gateway(folder: Path, engine: str, most: int, keys: str, order: str = FAIR) -> Iterator[str]:
     """The address of a gateway whose servers are there, as many as are kept."""
     address, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     text = CONFIG.format(
         address=address, admin=admin, engine=engine, python=sys.executable, server=SERVER, state=folder / "state",
-        most=most, keys=keys,
+        most=most, keys=keys, order=order,
     )  # fmt: skip
     kept = most if "min" in keys else 0
 
@@ -179,12 +243,11 @@ class _Clients:
         self._address = address
         self._own = local()
 
-    def evaluate(self, model: str, seconds: float) -> float:
+    def evaluate(self, body: bytes) -> float:
         """How long one Evaluate took."""
         if not hasattr(self._own, "connection"):
             self._own.connection = http.client.HTTPConnection(self._address, timeout=60)
         connection = self._own.connection
-        body = json.dumps({"name": model, "input": [[seconds]], "config": {}})
         began = perf_counter()
         connection.request("POST", "/Evaluate", body, {"Content-Type": "application/json"})
         reply = connection.getresponse()
@@ -194,10 +257,10 @@ class _Clients:
         return took
 
 
-def _run(address: str, order: Sequence[float], models: tuple[str, str], threads: int) -> float:
+def _run(address: str, load: Sequence[float], way: Way) -> float:
     """How long the load took."""
     clients = _Clients(address)
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(way.clients) as pool:
         began = perf_counter()
-        list(pool.map(lambda each: clients.evaluate(models[each < LONG[1]], each), order))
+        list(pool.map(clients.evaluate, map(way.kinds.body, load)))
         return perf_counter() - began

@@ -1,6 +1,6 @@
 """The gateway against other programs that do the same work, side by side in one run.
 
-python -m tests.benchmarks.contest                       everything; about an hour
+python -m tests.benchmarks.contest                       everything; about ten minutes
 python -m tests.benchmarks.contest --quick               the targets alone, under two minutes
 python -m tests.benchmarks.contest --rows "V2 REST to V2 REST" --sizes 10 --in-flight 16 --rounds 7
 ... --no-latencies                                       CPU, requests per second and memory alone
@@ -66,8 +66,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose name has TEXT")
     parser.add_argument("--sizes", type=int, nargs="*", default=[], help="numbers of a vector")
     parser.add_argument("--in-flight", type=int, nargs="*", default=[])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=0.4, help="of each turn")
     parser.add_argument("--no-latencies", action="store_true", help="no latencies at a rate, and no stalls")
     parser.add_argument("--no-wrk", action="store_true", help="the generator in Python for everything")
     parser.add_argument("--to", type=Path, metavar="FOLDER", help="write the results there")

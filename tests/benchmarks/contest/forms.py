@@ -48,7 +48,7 @@ def numbers(size: int, seed: int, *, doubles: bool = False) -> Numbers:
     return source.standard_normal(size).astype(np.float64 if doubles else np.float32)
 
 
-def _http(path: str, address: str, body: bytes, more: str = "", content_type: str = "application/json") -> bytes:
+def http(path: str, address: str, body: bytes, more: str = "", content_type: str = "application/json") -> bytes:
     head = HEAD.format(path=path, address=address, length=len(body), more=more, content_type=content_type)
     return head.encode("ascii") + body
 
@@ -59,7 +59,7 @@ def _json(document: object) -> bytes:
 
 def _v2_rest(address: str, model: str, given: Numbers) -> bytes:
     tensor = {"name": "input0", "datatype": _datatype(given), "shape": [1, len(given)], "data": given}
-    return _http(f"/v2/models/{model}/infer", address, _json({"inputs": [tensor]}))
+    return http(f"/v2/models/{model}/infer", address, _json({"inputs": [tensor]}))
 
 
 def _read_v2_rest(body: bytes) -> Numbers:
@@ -75,7 +75,7 @@ def _transcoded(address: str, model: str, given: Numbers) -> bytes:
         "shape": [1, len(given)],
         "contents": {"fp32_contents": given},
     }
-    return _http(schema.MODEL_INFER, address, _json({"model_name": model, "inputs": [tensor]}))
+    return http(schema.MODEL_INFER, address, _json({"model_name": model, "inputs": [tensor]}))
 
 
 def _read_transcoded(body: bytes) -> Numbers:
@@ -113,7 +113,7 @@ def _v2_binary(address: str, model: str, given: Numbers) -> bytes:
     tensor = {"name": "input0", "datatype": _datatype(given), "shape": [1, len(given)], "parameters": size}
     head = _json({"inputs": [tensor], "parameters": {"binary_data_output": True}})
     more = f"Inference-Header-Content-Length: {len(head)}\r\n"
-    return _http(f"/v2/models/{model}/infer", address, head + data, more, "application/octet-stream")
+    return http(f"/v2/models/{model}/infer", address, head + data, more, "application/octet-stream")
 
 
 def _read_v2_binary(body: bytes) -> Numbers:
