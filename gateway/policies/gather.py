@@ -45,7 +45,10 @@ SECONDS_KNOWN = 60.0
 SECONDS_APART = 60.0
 """How long a client is gathered apart from others after one of its requests made a batch fail."""
 SECONDS_PAUSED = 10.0
-"""How long the requests for a model are sent one by one after a failed batch that may not be tried in parts."""
+"""How long the requests for a model are sent one by one after a failed batch that may not be tried in parts, or after
+its server did not answer a question about it."""
+SECONDS_ASKED = 10.0
+"""How long a server has for the answers about a model."""
 MOST_KNOWN = 1000
 """Models, and clients, that are remembered."""
 MOST_QUESTIONS = 16
@@ -66,6 +69,9 @@ _OF_ROWS = frozenset(
 )  # fmt: skip
 """Errors that may be the fault of some rows of a batch. With others a server would fail all the same."""
 
+_HAS_NO_CONFIG = frozenset({Status.UNIMPLEMENTED, Status.NOT_FOUND, Status.INVALID_ARGUMENT})
+"""How servers without model configurations refuse to tell one. Other errors, as of a busy server, say nothing."""
+
 
 class Settings(BaseModel):
     """Gathers requests that come while others are computed into one batch, for models that take batches."""
@@ -83,9 +89,10 @@ class Settings(BaseModel):
     """Whose requests are joined: those of all (`none`), only those of one `client` (its IP address), or only those of
     one `principal` (clients without one by their address)."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Names, or globs, of the backend's models that are gathered, whatever their servers tell: the first dimension of
-    all their tensors counts rows that do not depend on each other. Without it: the models of which that is known, since
-    the server tells a `max_batch_size` above 0 and a first dimension of -1 for all tensors, or the protocol is MIP."""
+    """The models that are gathered: their names in the backend, or globs. To name a model here is to say that the first
+    dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`, those
+    are gathered of which this is known: the protocol is MIP, or the server tells a `max_batch_size` above 0 and, for
+    each tensor, a first dimension of -1."""
 
 
 class GatherCounts:
@@ -337,20 +344,16 @@ class Gathering:
 
     async def _found(self, model: str, version: str) -> tuple[int, tuple[str, ...], float]:
         """The most rows of a batch, the names of the outputs, and for how many seconds this is remembered."""
-        known, signature, seconds = self._context.models, Signature(), SECONDS_KNOWN
-        try:
-            signature = await known.signature(model, version)
-        except GatewayError:
-            seconds = SECONDS_PAUSED
-        outputs = tuple(each.name for each in signature.outputs)
-        names = self._settings.models
+        known, names = self._context.models, self._settings.models
         if known.rows is Rows.ONE or (names and not any(fnmatchcase(model, each) for each in names)):
-            return 0, (), seconds
-        most = None
+            return 0, (), SECONDS_KNOWN
         try:
-            most = await self._most_rows(model, version) if known.have_config else None
-        except TransportError:
-            seconds = SECONDS_PAUSED
+            async with asyncio.timeout(SECONDS_ASKED):
+                most = await self._most_rows(model, version) if known.have_config else None
+                signature, seconds = await self._signature(model, version)
+        except (GatewayError, TimeoutError):
+            return 0, (), SECONDS_PAUSED
+        outputs = tuple(each.name for each in signature.outputs)
         takes = bool(names) or known.rows is Rows.FIRST or are_rows_apart(signature, most)
         rows = min(self._settings.rows, most or self._settings.rows) if takes else 0
         return rows if rows > 1 else 0, outputs if all(outputs) else (), seconds
@@ -359,15 +362,22 @@ class Gathering:
         """The `max_batch_size` that the server tells; None if it tells none.
 
         Raises:
-            TransportError: the server could not be asked.
+            GatewayError: the server cannot be asked, or does not answer now.
         """
         try:
             config = await self._handler(Request(Operation.CONFIG, model, version))
-        except TransportError:
-            raise
-        except GatewayError:
+        except GatewayError as error:
+            if isinstance(error, TransportError) or error.status not in _HAS_NO_CONFIG:
+                raise
             return None
         return max_batch_size(config) if isinstance(config, Mapping) else None
+
+    async def _signature(self, model: str, version: str) -> tuple[Signature, float]:
+        """The signature, without tensors if the server tells none, and for how many seconds this is remembered."""
+        try:
+            return await self._context.models.signature(model, version), SECONDS_KNOWN
+        except GatewayError:
+            return Signature(), SECONDS_PAUSED
 
     # Who waits
 

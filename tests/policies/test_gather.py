@@ -309,6 +309,92 @@ async def test_the_batch_size_that_the_server_tells_bounds_the_batch() -> None:
     assert model.rows == [1, 2, 2, 2]
 
 
+class Asked:
+    """A Model whose server is asked for configurations: it raises `error`, never answers, or tells 1000 rows."""
+
+    def __init__(self, model: Model, error: GatewayError | None = None, *, hangs: bool = False) -> None:
+        self.model = model
+        self.error = error
+        self.hangs = hangs
+        self.given_up = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Answer:
+        if request.operation is not Operation.CONFIG:
+            return await self.model(request)
+        if self.hangs:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.given_up.set()
+        if self.error is not None:
+            raise self.error
+        return {"max_batch_size": 1000}
+
+    async def place(self, **keys: Any) -> Place:
+        place = Place(self, **keys)
+        place.handler = wrap(self, place.settings, place.context)
+        return await place.known(self.model)
+
+    async def calls(self, place: Place) -> int:
+        """How many calls become of three requests at once."""
+        self.model.calls.clear()
+        self.model.open.clear()
+        replies = await sent(place, point(1), point(2), point(3))
+        self.model.open.set()
+        assert [numbers(await each) for each in replies] == [[2], [4], [6]]
+        return len(self.model.calls)
+
+
+NO_ANSWER = [
+    refusal(Reason.OVERLOADED, "busy"),
+    refusal(Reason.NOT_READY, "loading"),
+    refusal(Reason.TIMEOUT, "too slow"),
+    refusal(Reason.MODEL_ERROR, "out of memory"),
+    TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "no connection", sent=False),
+]
+
+
+@pytest.mark.parametrize("keys", [{}, {"models": ["m"]}])
+@pytest.mark.parametrize("error", NO_ANSWER, ids=str)
+async def test_a_server_that_fails_to_tell_its_batch_size_is_asked_again_before_anything_is_joined(
+    error: GatewayError, keys: dict[str, Any]
+) -> None:
+    asked = Asked(Model(), error)
+    place = await asked.place(**keys)
+    asked.error = None
+    place.clock.now = gather.SECONDS_PAUSED - 1
+    assert await asked.calls(place) == 3
+    place.clock.now = gather.SECONDS_PAUSED
+    await asked.calls(place)
+    assert await asked.calls(place) == 2
+
+
+@pytest.mark.parametrize("reason", [Reason.UNSUPPORTED, Reason.MODEL_NOT_FOUND, Reason.INVALID_INPUT])
+@pytest.mark.parametrize(("keys", "calls"), [({}, 3), ({"models": ["m"]}, 2)])
+async def test_a_server_without_configurations_tells_no_batch_size(
+    reason: Reason, keys: dict[str, Any], calls: int
+) -> None:
+    asked = Asked(Model(), refusal(reason, "no such thing"))
+    assert await asked.calls(await asked.place(**keys)) == calls
+
+
+@pytest.mark.parametrize("keys", [{}, {"models": ["m"]}])
+async def test_a_server_that_does_not_answer_about_a_model_is_given_up_and_asked_again(
+    keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "SECONDS_ASKED", 0.001)
+    asked = Asked(Model(), hangs=True)
+    place = await asked.place(**keys)
+    async with asyncio.timeout(LONG):
+        await asked.given_up.wait()
+    await settle()
+    asked.hangs = False
+    assert await asked.calls(place) == 3
+    place.clock.now = gather.SECONDS_PAUSED
+    await asked.calls(place)
+    assert await asked.calls(place) == 2
+
+
 # Failures of batches, as MLServer's users know them.
 
 
