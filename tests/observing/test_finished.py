@@ -57,6 +57,47 @@ async def test_readers_of_a_full_batch_read_in_different_turns_of_the_loop() -> 
     assert turns == [["first"], ["first", "second"], ["first", "second"]]
 
 
+async def test_one_reader_reads_in_a_turn_of_the_loop_however_many_batches_were_full_before() -> None:
+    finished, read = FinishedRecords(), list[str]()
+    finished.readers += [lambda batch: read.append("first"), lambda batch: read.append("second")]
+    for _ in range(3 * BATCH):
+        ended(finished)
+    assert read == ["first", "second"] * 2  # the last batch is left
+    turns = []
+    for _ in range(2):
+        await asyncio.sleep(0)
+        turns.append(read[4:])
+    assert turns == [["first"], ["first", "second"]]
+
+
+async def test_records_that_end_while_a_full_batch_is_read_are_in_later_batches() -> None:
+    finished, read = FinishedRecords(), list[int]()
+    later = iter(range(BATCH + 7))
+
+    def reader(batch: Batch) -> None:
+        read.append(len(batch))
+        for _ in later:
+            ended(finished)
+
+    finished.readers.append(reader)
+    for _ in range(2 * BATCH):
+        ended(finished)
+    finished.flush()
+    assert read == [BATCH, BATCH, BATCH, 7]
+
+
+async def test_an_error_in_making_a_batch_is_logged_and_reaches_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    finished, read = FinishedRecords(), list[Record]()
+    finished.readers.append(lambda batch: read.extend(batch.records))
+    ended(finished).retries = "several"  # type: ignore[assignment]
+    for _ in range(BATCH - 1):
+        ended(finished)
+    assert f"{BATCH} requests that have ended are not counted and not logged" in caplog.text
+    record = ended(finished)
+    finished.flush()
+    assert read == [record]
+
+
 async def test_what_was_not_read_yet_is_read_before_what_comes_after_it() -> None:
     finished, first, second = FinishedRecords(), list[Record](), list[Record]()
     finished.readers += [lambda batch: first.extend(batch.records), lambda batch: second.extend(batch.records)]
