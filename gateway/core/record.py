@@ -125,7 +125,8 @@ class Record:
     How it came:
 
     - `id`: the request id, accepted from the client or made.
-    - `received`: when its message had arrived, on the clock `time.monotonic`, in seconds.
+    - `received`: when the listener began with it, on the clock `time.monotonic`, in seconds: its whole message had
+      arrived, and it was its turn among the messages of its connection; over gRPC, it was decompressed too.
     - `listener`, `in_protocol`: names. `client`: `host:port`, empty over unix sockets. `principal`: who the client is.
     - `bytes_in`: bytes of its message as the exchange got it.
 

@@ -45,7 +45,7 @@ class Recording:
     def _start(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
         record = Record(*self._of_listener)
-        # The loop's clock, which `message.received` is of, has milliseconds only (uvloop).
+        # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
         record.received = monotonic()
         # Clients that send the same head again share its Headers, in which most have no ids.
         record.id = new_id() if message.headers.ids is NO_IDS else self._id(record, message.headers)

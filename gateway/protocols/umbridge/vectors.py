@@ -52,7 +52,7 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> tuple[bytes, ...]:
 
 
 _FEW = 256
-"""Bytes of doubles up to which they cost less as Python's than as numpy's."""
+"""Vectors of at most so many bytes are written faster from floats of Python than from an array of numpy."""
 _FP64 = Datatype.FP64
 
 
