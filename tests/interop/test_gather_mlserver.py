@@ -7,14 +7,15 @@ empty data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import gateway, post
-from tests.interop.processes import free_port
+from tests.interop.exchanges import SECONDS, gateway, post
+from tests.interop.processes import eventually, free_port
 from tests.interop.test_gather import counted
 from tests.interop.v2_servers import V2Server
 
@@ -73,20 +74,44 @@ def ask(url: str, number: int) -> Any:
     return post(url, f"/v2/models/{model}/infer", **body)
 
 
+def ask_together(url: str, numbers: Sequence[int]) -> list[Any]:
+    """The replies to the requests of these numbers, which begin at the same time."""
+    everyone = Barrier(len(numbers))
+
+    def ask_with_others(number: int) -> Any:
+        everyone.wait(SECONDS)
+        return ask(url, number)
+
+    with ThreadPoolExecutor(len(numbers)) as clients:
+        return list(clients.map(ask_with_others, numbers))
+
+
+def without_gather(plain: str, number: int) -> Any:
+    """The reply to the request of this number, as the backend `gathered` would name itself in it."""
+    status, body = ask(plain, number)
+    if number % 8 == 3:
+        assert status != 200
+        body["error"] = body["error"].replace("backend 'plain'", "backend 'gathered'")
+    else:
+        assert status == 200
+    return status, body
+
+
 def test_each_reply_is_that_without_gather(urls: list[str]) -> None:
     gathered, plain, health = urls
-    for number in range(3):
-        ask(gathered, number)  # a model is gathered once it has answered
-    with ThreadPoolExecutor(CLIENTS) as clients:
-        replies = list(clients.map(lambda number: ask(gathered, number), range(CALLS)))
-    for number, reply in enumerate(replies):
-        status, body = ask(plain, number)
-        if status != 200:
-            body["error"] = body["error"].replace("backend 'plain'", "backend 'gathered'")
-            assert number % 8 == 3
-        assert reply == (status, body), number
-    status, one = replies[4]
-    assert (status, one["outputs"][0]["data"]) == (200, [8.0, 1.0, -8.0] * 2)
+    expected = [without_gather(plain, number) for number in range(CALLS)]
+    assert expected[4][1]["outputs"][0]["data"] == [8.0, 1.0, -8.0] * 2
+
+    def some_are_joined() -> bool:
+        for first in range(0, CALLS, CLIENTS):
+            numbers = range(first, first + CLIENTS)
+            assert ask_together(gathered, numbers) == [expected[number] for number in numbers]
+        return counted(health)['gateway_gather_batches_total{backend="gathered"}'] > 0
+
+    assert eventually(some_are_joined, SECONDS)  # a model is gathered once it has answered, and its server was asked
     counts = counted(health)
-    assert counts['gateway_gather_requests_total{backend="gathered",outcome="joined"}'] > CALLS / 8
+    assert (
+        counts['gateway_gather_rows_total{backend="gathered"}']
+        > counts['gateway_gather_batches_total{backend="gathered"}']
+    )
     assert counts['gateway_gather_failed_batches_total{backend="gathered",cause="shape"}'] == 0
