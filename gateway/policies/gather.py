@@ -69,8 +69,10 @@ _OF_ROWS = frozenset(
 )  # fmt: skip
 """Errors that may be the fault of some rows of a batch. With others a server would fail all the same."""
 
-_HAS_NO_CONFIG = frozenset({Status.UNIMPLEMENTED, Status.NOT_FOUND, Status.INVALID_ARGUMENT})
-"""How servers without model configurations refuse to tell one. Other errors, as of a busy server, say nothing."""
+_NOT_NOW = frozenset(
+    {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}
+)
+"""What a server answers that may tell a model's configuration later. Other errors are those of servers that have none."""
 
 
 class Settings(BaseModel):
@@ -367,7 +369,7 @@ class Gathering:
         try:
             config = await self._handler(Request(Operation.CONFIG, model, version))
         except GatewayError as error:
-            if isinstance(error, TransportError) or error.status not in _HAS_NO_CONFIG:
+            if isinstance(error, TransportError) or error.status in _NOT_NOW:
                 raise
             return None
         return max_batch_size(config) if isinstance(config, Mapping) else None

@@ -349,7 +349,6 @@ NO_ANSWER = [
     refusal(Reason.OVERLOADED, "busy"),
     refusal(Reason.NOT_READY, "loading"),
     refusal(Reason.TIMEOUT, "too slow"),
-    refusal(Reason.MODEL_ERROR, "out of memory"),
     TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "no connection", sent=False),
 ]
 
@@ -369,7 +368,16 @@ async def test_a_server_that_fails_to_tell_its_batch_size_is_asked_again_before_
     assert await asked.calls(place) == 2
 
 
-@pytest.mark.parametrize("reason", [Reason.UNSUPPORTED, Reason.MODEL_NOT_FOUND, Reason.INVALID_INPUT])
+REFUSED = [
+    Reason.UNSUPPORTED,
+    Reason.MODEL_NOT_FOUND,
+    Reason.INVALID_INPUT,
+    Reason.PERMISSION_DENIED,
+    Reason.MODEL_ERROR,
+]
+
+
+@pytest.mark.parametrize("reason", REFUSED)
 @pytest.mark.parametrize(("keys", "calls"), [({}, 3), ({"models": ["m"]}, 2)])
 async def test_a_server_without_configurations_tells_no_batch_size(
     reason: Reason, keys: dict[str, Any], calls: int
