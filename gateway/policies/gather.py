@@ -72,7 +72,7 @@ _OF_ROWS = frozenset(
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}
 )
-"""What a server answers that may tell a model's configuration later. Other errors are those of servers that have none."""
+"""What servers answer that may tell a model's configuration later. Other errors are those of servers without one."""
 
 
 class Settings(BaseModel):
