@@ -8,7 +8,11 @@ Clients choose what is remembered, so there are bounds for all: MOST keys in eac
 several share a key, and of each layout LONGEST bytes of a body. The oldest is forgotten first.
 """
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
+
+from gateway.core.datatypes import Datatype
+from gateway.core.types import Buffer, Shape, Tensor
 
 Key = TypeVar("Key")
 Layout = TypeVar("Layout")
@@ -19,6 +23,14 @@ MOST = 4096
 """Keys in a store."""
 ALIKE = 4
 """Layouts of one key."""
+
+BEGINNING = 16
+"""Bytes at the beginning of a binary message that, with its size, are a key of its layout."""
+LARGEST = 2**17
+"""Bytes of a binary message up to which copies of the contents cost less than views of them."""
+
+PlacedTensor: TypeAlias = tuple[str, Datatype, Shape, int, int]
+"""Name, datatype and shape of a tensor, and where its contents begin and end in a message."""
 
 
 class LayoutStore(dict[Key, Layout]):
@@ -37,3 +49,22 @@ class AlikeLayoutStore(LayoutStore[Key, tuple[Layout, ...]]):
     def remember_alike(self, key: Key, layout: Layout) -> None:
         """Keep `layout` as the first of its key, and forget the oldest of that key if there are too many."""
         self.remember(key, (layout, *self.get(key, ())[: ALIKE - 1]))
+
+
+def cut_at_contents(
+    tensors: Sequence[Tensor], parts: Sequence[Buffer]
+) -> tuple[bytes, tuple[tuple[int, bytes], ...], tuple[PlacedTensor, ...]]:
+    """Cut a message at the contents of its tensors. `parts` are for each tensor the bytes before its contents, and
+    these.
+
+    Returns:
+        The bytes before the first contents; those before each further one, with their places; and the tensors.
+    """
+    between, placed, at = [], [], 0
+    for tensor, before, data in zip(tensors, parts[::2], parts[1::2], strict=True):
+        if placed:
+            between.append((at, bytes(before)))
+        begin = at + len(before)
+        at = begin + len(data)
+        placed.append((tensor.name, tensor.datatype, tensor.shape, begin, at))
+    return bytes(parts[0]), tuple(between), tuple(placed)

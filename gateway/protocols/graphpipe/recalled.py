@@ -13,15 +13,12 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.layouts import LONGEST, AlikeLayoutStore, LayoutStore
+from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, LayoutStore, PlacedTensor
 from gateway.core.original import Original
-from gateway.core.types import Buffer, Message, Parameters, RequestedOutput, Shape, Tensor
+from gateway.core.types import Buffer, Message, Parameters, RequestedOutput, Tensor
 from gateway.protocols.graphpipe.strings import NO_PARAMETERS
 from gateway.protocols.graphpipe.tensors import contents
 from gateway.protocols.graphpipe.verbatim import BufferForm, contents_if_proven
-
-_BEGINNING = 16
-"""Bytes at the beginning of a message that tell where messages of the same size have their contents."""
 
 Pieces: TypeAlias = tuple[bytes, ...]
 """The bytes before, between and behind the contents of the tensors of a message."""
@@ -31,12 +28,11 @@ Pieces: TypeAlias = tuple[bytes, ...]
 class BufferLayout:
     """What messages with the same pieces say.
 
-    - `tensors`: name, datatype, shape, and where the contents begin and end.
     - `outputs`, `parameters`: those of a request; `config_size`: the bytes of the `config` in them.
     """
 
     form: BufferForm
-    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+    tensors: tuple[PlacedTensor, ...]
     outputs: tuple[RequestedOutput, ...]
     parameters: Parameters
     config_size: int
@@ -68,7 +64,7 @@ def recall(body: Buffer, form: BufferForm) -> BufferLayout | None:
     """The layout of `body`, if it is known."""
     if type(body) is not bytes:
         return None
-    for _, cut in _cuts.get((form, len(body), body[:_BEGINNING]), ()):
+    for _, cut in _cuts.get((form, len(body), body[:BEGINNING]), ()):
         layout = _layouts.get((form, cut(body)))
         if layout is not None:
             return layout
@@ -107,7 +103,7 @@ def remember(
     )
     cut = _cut_at(places)
     _layouts.remember((form, cut(body)), layout)
-    key = form, len(body), body[:_BEGINNING]
+    key = form, len(body), body[:BEGINNING]
     if all(known != places for known, _ in _cuts.get(key, ())):
         _cuts.remember_alike(key, (places, cut))
     return layout

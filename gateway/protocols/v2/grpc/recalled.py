@@ -16,16 +16,11 @@ from collections.abc import Sequence
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
-from gateway.core.layouts import LONGEST, AlikeLayoutStore
+from gateway.core.layouts import BEGINNING, LARGEST, LONGEST, AlikeLayoutStore, PlacedTensor, cut_at_contents
 from gateway.core.original import Original
-from gateway.core.types import Buffer, Message, Parameters, Request, Response, Shape, Tensor
+from gateway.core.types import Buffer, Message, Parameters, Request, Response, Tensor
 from gateway.protobuf.wire import key
 from gateway.protocols.v2.grpc.tensors import InferenceHead, MessageKind, write_inference
-
-_LARGEST = 2**17
-"""Bytes of a message up to which copies of the contents cost less than views of them."""
-_BEGINNING = 16
-"""Bytes at the beginning of a message, most of them the model's name, that tell layouts of the same size apart."""
 
 
 @frozen
@@ -33,14 +28,13 @@ class MessageLayout:
     """What messages of one size say and where, all but their contents.
 
     - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
-    - `tensors`: name, datatype, shape, and where the contents begin and end.
     """
 
     kind: MessageKind
     start: bytes
     between: tuple[tuple[int, bytes], ...]
     head: InferenceHead
-    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+    tensors: tuple[PlacedTensor, ...]
 
     def read(
         self, body: Buffer, message: Message, parameters: Parameters, id: str | None
@@ -64,7 +58,7 @@ def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     """The layout of `body`, if it is known."""
     if type(body) is not bytes:
         return None
-    for layout in _layouts.get((kind.role, len(body), body[:_BEGINNING]), ()):
+    for layout in _layouts.get((kind.role, len(body), body[:BEGINNING]), ()):
         if not body.startswith(layout.start):
             continue
         for place, text in layout.between:
@@ -91,7 +85,7 @@ _ONE_BYTE = 127
 
 def _without_id(body: Buffer) -> tuple[bytes, str] | None:
     """A message without its id, and the id; None if there is none behind model and version, or any of them is long."""
-    if type(body) is not bytes or len(body) > _LARGEST:
+    if type(body) is not bytes or len(body) > LARGEST:
         return None
     at = 0
     try:
@@ -111,7 +105,7 @@ def _without_id(body: Buffer) -> tuple[bytes, str] | None:
 
 def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequence[Tensor]) -> None:
     """Remember the layout of `body`, from which `head` and `tensors` were read, if it is as the gateway writes it."""
-    if type(body) is not bytes or len(body) > _LARGEST or head.parameters or not tensors:
+    if type(body) is not bytes or len(body) > LARGEST or head.parameters or not tensors:
         return
     if head.id:
         parted = _without_id(body)
@@ -124,18 +118,12 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
     if any(each.parameters for each in head.outputs):
         return
     parts = write_inference(head, kind, tensors)
-    # for each tensor the bytes before its contents, and these
-    if not _BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
+    if not BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
         return
-    found, between, place = [], [], 0
-    for tensor, before, data in zip(tensors, parts[::2], parts[1::2], strict=True):
-        if place:
-            between.append((place, bytes(before)))
-        start, place = place + len(before), place + len(before) + len(data)
-        found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
-    layout = MessageLayout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
+    start, between, placed = cut_at_contents(tensors, parts)
+    layout = MessageLayout(kind, start, between, head, placed)
     # It is none of those that are known: `recall` has not found it.
-    _layouts.remember_alike((kind.role, len(body), body[:_BEGINNING]), layout)
+    _layouts.remember_alike((kind.role, len(body), body[:BEGINNING]), layout)
 
 
 def request_as_it_came(request: Request, kind: MessageKind, lacking: frozenset[Datatype] | None) -> Original | None:

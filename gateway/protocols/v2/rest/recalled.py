@@ -22,7 +22,7 @@ import orjson
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.layouts import LONGEST, LayoutStore
+from gateway.core.layouts import LARGEST, LONGEST, LayoutStore
 from gateway.core.original import Original
 from gateway.core.protocol import Limits
 from gateway.core.types import (
@@ -46,8 +46,6 @@ _LARGE = 2**14
 """Bytes of a body from which on its text is searched at both ends alone, where all of a layout is, and never copied."""
 _BULK = 2**11
 """Bytes of a list of numbers from which on reading it in bulk costs less than Python's numbers."""
-_LARGEST_BINARY = 2**17
-"""Bytes of a body with binary data up to which copies of the contents cost less than views of them."""
 
 _DATA = b'"data"'
 # Python 3.11 takes ten times as long to find a member in its class.
@@ -302,7 +300,7 @@ def _recall_binary(
     tensors."""
     parts = message.parts
     body = parts[0] if len(parts) == 1 else message.body
-    if type(body) is not bytes or len(body) > _LARGEST_BINARY or len(body) > limits.message:
+    if type(body) is not bytes or len(body) > LARGEST or len(body) > limits.message:
         return None
     end = _length(length)
     layout = layouts.get(body[:end])
