@@ -37,16 +37,21 @@ class MessageLayout:
     tensors: tuple[PlacedTensor, ...]
 
     def read(
-        self, body: Buffer, message: Message, parameters: Parameters, id: str | None
+        self, body: Buffer, message: Message, parameters: Parameters, id: str | None, skipped: int
     ) -> tuple[tuple[Tensor, ...], Original]:
-        """The tensors in `body`, which is of this layout, and the Original of them and `parameters`. `message` is the
-        body as it came, with its `id`."""
+        """The tensors in `body`, which came in `message` and is of this layout but for the field of its `id`, and the
+        Original of them and `parameters`. That field has `skipped` bytes."""
         head = self.head
         if len(self.tensors) == 1:  # as most messages have it
             name, datatype, shape, at, end = self.tensors[0]
-            tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at:end]),)
+            tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at + skipped : end + skipped]),)
         else:
-            tensors = tuple([Tensor(name, kind, shape, body[at:end]) for name, kind, shape, at, end in self.tensors])
+            tensors = tuple(
+                [
+                    Tensor(name, datatype, shape, body[at + skipped : end + skipped])
+                    for name, datatype, shape, at, end in self.tensors
+                ]
+            )
         parts, outputs = message.parts, head.outputs
         return tensors, Original(self.kind, parts, tensors, outputs, parameters, id, head.model, head.version)
 
@@ -69,23 +74,41 @@ def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     return None
 
 
-def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, bytes, str] | None:
-    """The layout of `body` without its id, if it has one and the layout is known; that message, and the id."""
-    if (parted := _without_id(body)) is None:
+def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, str, int] | None:
+    """The layout of `body` without its id, if it has one and the layout is known; the id, and the bytes of its
+    field."""
+    if type(body) is not bytes or (field := _id_field(body)) is None:
         return None
-    plain, id = parted
-    layout = recall(plain, kind)
-    return None if layout is None else (layout, plain, id)
+    begin, end = field
+    size = end - begin
+    beginning = body[:begin] + body[end : end + BEGINNING] if begin < BEGINNING else body
+    for layout in _layouts.get((kind.role, len(body) - size, beginning[:BEGINNING]), ()):
+        start = layout.start
+        # A `start` has all fields before the contents, so it does not end before the place of the id.
+        if not (body.startswith(start[:begin]) and body.startswith(start[begin:], end)):
+            continue
+        for place, text in layout.between:
+            if not body.startswith(text, place + size):
+                break
+        else:
+            try:
+                return layout, body[begin + _PREFIX : end].decode(), size
+            except UnicodeDecodeError:
+                return None
+    return None
 
 
 _MODEL_KEY, _VERSION_KEY, _ID_KEY = (key(number)[0] for number in (1, 2, 3))
 _ONE_BYTE = 127
 """The largest length that is written in one byte."""
+_PREFIX = 2
+"""The bytes of the key and the length of such a field."""
 
 
-def _without_id(body: Buffer) -> tuple[bytes, str] | None:
-    """A message without its id, and the id; None if there is none behind model and version, or any of them is long."""
-    if type(body) is not bytes or len(body) > LARGEST:
+def _id_field(body: bytes) -> tuple[int, int] | None:
+    """Where the field of a message's id begins and ends; None if there is none behind model and version, or any of them
+    is long."""
+    if len(body) > LARGEST:
         return None
     at = 0
     try:
@@ -93,13 +116,12 @@ def _without_id(body: Buffer) -> tuple[bytes, str] | None:
             if body[at] == each:
                 if body[at + 1] > _ONE_BYTE:
                     return None
-                at += 2 + body[at + 1]
+                at += _PREFIX + body[at + 1]
         size = body[at + 1]
         if body[at] != _ID_KEY or not 0 < size <= _ONE_BYTE:
             return None
-        end = at + 2 + size
-        return body[:at] + body[end:], body[at + 2 : end].decode()
-    except (IndexError, UnicodeDecodeError):
+        return at, at + _PREFIX + size
+    except IndexError:
         return None
 
 
@@ -107,16 +129,16 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
     """Remember the layout of `body`, from which `head` and `tensors` were read, if it is as the gateway writes it."""
     if type(body) is not bytes or len(body) > LARGEST or head.parameters or not tensors:
         return
-    if head.id:
-        parted = _without_id(body)
-        if parted is None or parted[1] != head.id:
-            return
-        body, head = parted[0], replace(head, id=None)
     for each in tensors:
         if each.parameters or not each.data or each.datatype is Datatype.BYTES or each.datatype is Datatype.BOOL:
             return
     if any(each.parameters for each in head.outputs):
         return
+    if head.id:
+        field = _id_field(body)
+        if field is None or body[field[0] + _PREFIX : field[1]] != head.id.encode():
+            return
+        body, head = body[: field[0]] + body[field[1] :], replace(head, id=None)
     parts = write_inference(head, kind, tensors)
     if not BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
         return

@@ -99,6 +99,26 @@ def test_messages_that_differ_in_their_id_have_one_layout(first: str | None) -> 
     assert len(recalled._layouts) == 1
 
 
+@pytest.mark.parametrize("name", ["m", "fourteen-bytes", "the-model-of-the-laboratory"])
+@pytest.mark.parametrize("version", ["", "1"])
+def test_ids_are_cut_out_behind_names_of_any_length_and_before_several_tensors(name: str, version: str) -> None:
+    def body(id: str, *numbers: float) -> bytes:
+        message = schema.ModelInferRequest(model_name=name, model_version=version, id=id)
+        for at, number in enumerate(numbers):
+            message.inputs.add(name=f"x{at}", datatype="FP64", shape=[1])
+            message.raw_input_contents.append(struct.pack("<d", number))
+        written: bytes = message.SerializeToString()
+        return written
+
+    read(body("first", 1.5, 2.5, 3.5))
+    for id in ("a", "of another length"):
+        came = body(id, 4.5, 5.5, 6.5)
+        request = read(came)
+        assert (request.model, request.version, request.id) == (name, version, id)
+        assert [each.array.tolist() for each in request.inputs] == [[4.5], [5.5], [6.5]]
+        assert V2_GRPC.encode_request(request, TARGET).parts[0] is came
+
+
 def test_a_reply_goes_back_as_it_came_to_the_request_with_its_id() -> None:
     request = read(request_body(id="a"))
     answer(reply_body(id="a", model_version="1"), request)
@@ -130,6 +150,7 @@ def test_the_id_of_another_request_is_refused_in_a_known_reply() -> None:
         b"\x1a\x81\x00i",  # a length in two bytes
         b"\x1a\x01i\x1a\x01j",
         b"\x1a\x7fi",
+        b"\x1a\x7f",
         b"\x1a",
     ],
 )
@@ -215,6 +236,17 @@ def test_what_differs_in_one_byte_outside_the_contents_is_parsed() -> None:
         changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
         layout = recalled.recall(changed, REQUEST)
         assert layout is None
+
+
+@pytest.mark.parametrize("model", ["model", "the-model-of-the-laboratory"])
+def test_what_differs_in_one_byte_around_an_id_is_parsed(model: str) -> None:
+    body = request_body(model=model, id="id")
+    read(body)
+    assert recalled.recall_with_id(body, REQUEST) is not None
+    id = body.index(b"id")
+    for place in {*range(len(body) - len(RAW))} - {id, id + 1}:
+        changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+        assert recalled.recall_with_id(changed, REQUEST) is None
 
 
 def test_models_whose_long_names_begin_alike_are_told_apart_and_remembered() -> None:
