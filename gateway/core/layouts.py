@@ -51,6 +51,24 @@ class AlikeLayoutStore(LayoutStore[Key, tuple[Layout, ...]]):
         self.remember(key, (layout, *self.get(key, ())[: ALIKE - 1]))
 
 
+class ProofAttempts(LayoutStore[Key, int]):
+    """When to try to prove that bodies with one key have a layout: how many were not proven since one was.
+
+    Some writers' bodies never are, and proving takes as long as reading. So it is tried ever more rarely: for the first
+    of them, and after 1, 2, 4, 8, ... of them.
+    """
+
+    def is_due(self, key: Key) -> bool:
+        """Whether to try the proof of a body with this key. The body counts as not proven until `succeeded`."""
+        failed = self.get(key, 0)
+        self.remember(key, failed + 1)
+        return failed & (failed - 1) == 0
+
+    def succeeded(self, key: Key) -> None:
+        """The body was proven."""
+        self.pop(key, None)
+
+
 def cut_at_contents(
     tensors: Sequence[Tensor], parts: Sequence[Buffer]
 ) -> tuple[bytes, tuple[tuple[int, bytes], ...], tuple[PlacedTensor, ...]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.core import layouts
-from gateway.core.layouts import AlikeLayoutStore, LayoutStore
+from gateway.core.layouts import AlikeLayoutStore, LayoutStore, ProofAttempts
 
 
 def test_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +21,11 @@ def test_the_oldest_of_those_with_one_key_is_forgotten(monkeypatch: pytest.Monke
         store.remember_alike("a", number)
     store.remember_alike("b", 7)
     assert store == {"a": (4, 3, 2), "b": (7,)}
+
+
+def test_what_is_never_proven_is_tried_ever_more_rarely() -> None:
+    attempts: ProofAttempts[str] = ProofAttempts()
+    assert [at for at in range(100) if attempts.is_due("a")] == [0, 1, 2, 4, 8, 16, 32, 64]
+    assert attempts.is_due("b")
+    attempts.succeeded("a")
+    assert [at for at in range(10) if attempts.is_due("a")] == [0, 1, 2, 4, 8]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, LayoutStore, PlacedTensor
+from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, LayoutStore, PlacedTensor, ProofAttempts
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Message, Parameters, RequestedOutput, Tensor
 from gateway.protocols.graphpipe.strings import NO_PARAMETERS
@@ -53,11 +53,15 @@ class BufferLayout:
         )
 
 
-_cuts: AlikeLayoutStore[tuple[BufferForm, int, bytes], tuple[object, Callable[[bytes], Pieces]]] = AlikeLayoutStore()
-"""Where messages have their contents, and what cuts them into pieces, by their form, size and beginning."""
+_Key: TypeAlias = tuple[BufferForm, int, bytes]
+"""The form, the size and the beginning of a message."""
+
+_cuts: AlikeLayoutStore[_Key, tuple[object, Callable[[bytes], Pieces]]] = AlikeLayoutStore()
+"""Where messages have their contents, and what cuts them into pieces."""
 _layouts: LayoutStore[tuple[BufferForm, Pieces], BufferLayout] = LayoutStore()
 _configs: LayoutStore[bytes, bool] = LayoutStore()
 """Each `config` that requests had: those with the same one again have layouts."""
+_attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
 def recall(body: Buffer, form: BufferForm) -> BufferLayout | None:
@@ -91,9 +95,11 @@ def remember(
         return None
     if type(body) is not bytes or not tensors or any(each.datatype is Datatype.BYTES for each in tensors):
         return None
-    places = contents_if_proven(body, form)
+    key = form, len(body), body[:BEGINNING]
+    places = contents_if_proven(body, form) if _attempts.is_due(key) else None
     if places is None:
         return None
+    _attempts.succeeded(key)
     layout = BufferLayout(
         form,
         tuple([(each.name, each.datatype, each.shape, *place) for each, place in zip(tensors, places, strict=True)]),
@@ -103,7 +109,6 @@ def remember(
     )
     cut = _cut_at(places)
     _layouts.remember((form, cut(body)), layout)
-    key = form, len(body), body[:BEGINNING]
     if all(known != places for known, _ in _cuts.get(key, ())):
         _cuts.remember_alike(key, (places, cut))
     return layout

@@ -46,7 +46,7 @@ RECORDED = [*KINDS, "scalar", "empty"]
 
 
 def forget() -> None:
-    for each in (recalled._layouts, recalled._cuts, recalled._configs):
+    for each in (recalled._layouts, recalled._cuts, recalled._configs, recalled._attempts):
         each.clear()
 
 
@@ -340,6 +340,18 @@ def test_what_is_not_proven_is_written_anew(what: str) -> None:
         assert request.original is None
         assert sent_on(request) != body
     assert not recalled._layouts
+
+
+def test_a_proof_that_always_fails_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs = mock.Mock(wraps=contents_if_proven)
+    monkeypatch.setattr(recalled, "contents_if_proven", proofs)
+    for _ in range(100):
+        assert asked(NOT_PROVEN["many zeros behind"]).original is None
+    assert proofs.call_count == 8
+    body = request_of_the_package((X,), [], "")
+    assert asked(body).original is not None
+    assert asked(body).original is not None
+    assert proofs.call_count == 9
 
 
 def test_all_that_is_not_proven_but_for_what_is_no_message_is_read() -> None:

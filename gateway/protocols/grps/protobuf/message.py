@@ -66,7 +66,7 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
     if known is not None:
         return known
     grps = _read_anew(body, limit)
-    return remember(body, grps, write_message(grps)) if may_be_remembered(grps) else grps
+    return remember(body, grps, write_message(grps)) if may_be_remembered(body, grps) else grps
 
 
 def _read_anew(body: Buffer, limit: int) -> GrpsMessage:

@@ -10,9 +10,11 @@ Only raw contents are left out of the comparison, of which any bytes are valid. 
 be looked at, so messages with them have no layout; nor have those with strings.
 """
 
+from typing import TypeAlias
+
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
-from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, PlacedTensor, cut_at_contents
+from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, PlacedTensor, ProofAttempts, cut_at_contents
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps.errors import OK
@@ -36,7 +38,11 @@ class GtensorsLayout:
     tensors: tuple[PlacedTensor, ...]
 
 
-_layouts: AlikeLayoutStore[tuple[int, bytes], GtensorsLayout] = AlikeLayoutStore()
+_Key: TypeAlias = tuple[int, bytes]
+"""The size and the beginning of a message."""
+
+_layouts: AlikeLayoutStore[_Key, GtensorsLayout] = AlikeLayoutStore()
+_attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
 def recall(body: bytes) -> GrpsMessage | None:
@@ -57,11 +63,14 @@ def recall(body: bytes) -> GrpsMessage | None:
     return None
 
 
-def may_be_remembered(grps: GrpsMessage) -> bool:
-    """Whether a message is of a kind that has layouts."""
+def may_be_remembered(body: bytes, grps: GrpsMessage) -> bool:
+    """Whether `body`, from which `grps` was read, is of a kind that has layouts, and is to be compared with what the
+    gateway writes."""
     if grps.payload is not Payload.GTENSORS or not grps.tensors or (grps.status is not None and grps.status is not OK):
         return False
-    return all(each.datatype in _RAW and len(each.data) for each in grps.tensors)
+    if not all(each.datatype in _RAW and len(each.data) for each in grps.tensors):
+        return False
+    return _attempts.is_due((len(body), body[:BEGINNING]))
 
 
 def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsMessage:
@@ -72,10 +81,12 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
     """
     if len(parts[0]) < BEGINNING or sum(map(len, parts[::2])) > LONGEST or b"".join(parts) != body:
         return grps
+    key = len(body), body[:BEGINNING]
+    _attempts.succeeded(key)
     start, between, tensors = cut_at_contents(grps.tensors, parts)
     layout = GtensorsLayout(start, between, grps.model, grps.status, tensors)
     # It is none of those that are known: `recall` has not found it.
-    _layouts.remember_alike((len(body), body[:BEGINNING]), layout)
+    _layouts.remember_alike(key, layout)
     return replace(grps, original=of_message(MessageForm.PROTOBUF, body, grps))
 
 

@@ -13,13 +13,22 @@ behind the names of the model and the version, as protobuf writes it; a message 
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
-from gateway.core.layouts import BEGINNING, LARGEST, LONGEST, AlikeLayoutStore, PlacedTensor, cut_at_contents
+from gateway.core.layouts import (
+    BEGINNING,
+    LARGEST,
+    LONGEST,
+    AlikeLayoutStore,
+    PlacedTensor,
+    ProofAttempts,
+    cut_at_contents,
+)
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Message, Parameters, Request, Response, Tensor
-from gateway.protobuf.wire import key
+from gateway.protobuf.wire import key as field_key
 from gateway.protocols.v2.grpc.tensors import InferenceHead, MessageKind, write_inference
 
 
@@ -56,7 +65,11 @@ class MessageLayout:
         return tensors, Original(self.kind, parts, tensors, outputs, parameters, id, head.model, head.version)
 
 
-_layouts: AlikeLayoutStore[tuple[str, int, bytes], MessageLayout] = AlikeLayoutStore()
+_Key: TypeAlias = tuple[str, int, bytes]
+"""The role of a message without an id, its size and its beginning."""
+
+_layouts: AlikeLayoutStore[_Key, MessageLayout] = AlikeLayoutStore()
+_attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
 def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
@@ -98,7 +111,7 @@ def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, str,
     return None
 
 
-_MODEL_KEY, _VERSION_KEY, _ID_KEY = (key(number)[0] for number in (1, 2, 3))
+_MODEL_KEY, _VERSION_KEY, _ID_KEY = (field_key(number)[0] for number in (1, 2, 3))
 _ONE_BYTE = 127
 """The largest length that is written in one byte."""
 _PREFIX = 2
@@ -139,13 +152,17 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
         if field is None or body[field[0] + _PREFIX : field[1]] != head.id.encode():
             return
         body, head = body[: field[0]] + body[field[1] :], replace(head, id=None)
+    key = kind.role, len(body), body[:BEGINNING]
+    if not _attempts.is_due(key):
+        return
     parts = write_inference(head, kind, tensors)
     if not BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
         return
+    _attempts.succeeded(key)
     start, between, placed = cut_at_contents(tensors, parts)
     layout = MessageLayout(kind, start, between, head, placed)
     # It is none of those that are known: `recall` has not found it.
-    _layouts.remember_alike((kind.role, len(body), body[:BEGINNING]), layout)
+    _layouts.remember_alike(key, layout)
 
 
 def request_as_it_came(request: Request, kind: MessageKind, lacking: frozenset[Datatype] | None) -> Original | None:

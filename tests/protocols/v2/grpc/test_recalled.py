@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -26,9 +27,14 @@ RAW = struct.pack("<2f", 1.5, -2)
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> Iterator[None]:
-    recalled._layouts.clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
     recalled._layouts.clear()
+    recalled._attempts.clear()
 
 
 def request_body(raw: bytes = RAW, model: str = "model", datatype: str = "FP32", **more: object) -> bytes:
@@ -167,7 +173,7 @@ def test_an_id_in_another_form_is_parsed(head: bytes) -> None:
         return said(found)
 
     known = outcome()
-    recalled._layouts.clear()
+    forget()
     assert outcome() == known
 
 
@@ -223,6 +229,17 @@ def test_what_says_more_or_must_be_looked_at_is_parsed_each_time(body: bytes) ->
     assert not recalled._layouts
 
 
+def test_a_proof_that_always_fails_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = mock.Mock(wraps=recalled.write_inference)
+    monkeypatch.setattr(recalled, "write_inference", writes)
+    for at in range(100):
+        read(request_body(struct.pack("<2f", at, 0)) + UNKNOWN)
+    assert writes.call_count == 8
+    read(request_body())
+    assert read(request_body()).original is not None
+    assert writes.call_count == 9
+
+
 def test_contents_that_must_be_looked_at_are() -> None:
     read(request_body(b"\x00\x01", datatype="BOOL"))
     with pytest.raises(DecodeError, match="byte 2"):
@@ -270,7 +287,7 @@ def test_only_so_many_that_begin_alike_are_remembered() -> None:
 
 def test_only_so_many_are_remembered_and_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "MOST", 100)
-    recalled._layouts.clear()
+    forget()
     for number in range(300):
         read(request_body(model=f"model {number}"))
     models = [layout.head.model for kind in recalled._layouts.values() for layout in kind]
@@ -298,7 +315,7 @@ DATATYPES = st.sampled_from(["FP32", "INT8", "BF16", "BOOL"])
 def test_it_says_what_parsing_says(
     tensors: list[tuple[str, str, int]], outputs: list[str], version: str, ids: tuple[str, str], data: st.DataObject
 ) -> None:
-    recalled._layouts.clear()
+    forget()
     bodies = []
     for id in ids:
         message = schema.ModelInferRequest(model_name="m", model_version=version, id=id)
@@ -312,7 +329,7 @@ def test_it_says_what_parsing_says(
         bodies.append(message.SerializeToString())
     read(bodies[0])
     found = read(bodies[1])
-    recalled._layouts.clear()
+    forget()
     parsed = read(bodies[1])
     assert parsed.original is None
     assert said(found) == said(parsed)
