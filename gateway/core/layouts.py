@@ -9,6 +9,7 @@ several share a key, and of each layout LONGEST bytes of a body. The oldest is f
 """
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import TypeAlias, TypeVar
 
 from gateway.core.datatypes import Datatype
@@ -33,14 +34,19 @@ PlacedTensor: TypeAlias = tuple[str, Datatype, Shape, int, int]
 """Name, datatype and shape of a tensor, and where its contents begin and end in a message."""
 
 
+_one_at_a_time = Lock()
+"""For changes of a store: large bodies are read in threads."""
+
+
 class LayoutStore(dict[Key, Layout]):
     """The layouts of one kind of body. `get`, that of a dict, finds one."""
 
     def remember(self, key: Key, layout: Layout) -> None:
         """Keep `layout`, and forget the oldest key if there are too many."""
-        if len(self) >= MOST and key not in self:
-            del self[next(iter(self))]
-        self[key] = layout
+        with _one_at_a_time:
+            if len(self) >= MOST and key not in self:
+                del self[next(iter(self))]
+            self[key] = layout
 
 
 class AlikeLayoutStore(LayoutStore[Key, tuple[Layout, ...]]):
@@ -66,7 +72,7 @@ class ProofAttempts(LayoutStore[Key, int]):
 
     def succeeded(self, key: Key) -> None:
         """The body was proven."""
-        self.pop(key, None)
+        self.remember(key, 0)
 
 
 def cut_at_contents(

@@ -1,5 +1,8 @@
 """What is remembered of bodies is bounded, and the oldest is forgotten first."""
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from gateway.core import layouts
@@ -12,6 +15,24 @@ def test_the_oldest_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     for at, key in enumerate("abcad"):
         store.remember(key, at)
     assert store == {"b": 1, "c": 2, "d": 4}
+
+
+def test_threads_may_remember_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "MOST", 50)
+    store: LayoutStore[tuple[int, int], int] = LayoutStore()
+
+    def remember_many(thread: int) -> None:
+        for at in range(20_000):
+            store.remember((thread, at), at)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(remember_many, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(store) == 50
 
 
 def test_the_oldest_of_those_with_one_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
