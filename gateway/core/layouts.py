@@ -84,7 +84,9 @@ def cut_at_contents(
     Returns:
         The bytes before the first contents; those before each further one, with their places; and the tensors.
     """
-    between, placed, at = [], [], 0
+    between: list[tuple[int, bytes]] = []
+    placed: list[PlacedTensor] = []
+    at = 0
     for tensor, before, data in zip(tensors, parts[::2], parts[1::2], strict=True):
         if placed:
             between.append((at, bytes(before)))
