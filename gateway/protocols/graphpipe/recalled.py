@@ -56,9 +56,13 @@ class BufferLayout:
 _Key: TypeAlias = tuple[BufferForm, int, bytes]
 """The form, the size and the beginning of a message."""
 
-_cuts: AlikeLayoutStore[_Key, tuple[object, Callable[[bytes], Pieces]]] = AlikeLayoutStore()
-"""Where messages have their contents, and what cuts them into pieces."""
-_layouts: LayoutStore[tuple[BufferForm, Pieces], BufferLayout] = LayoutStore()
+Cut: TypeAlias = Callable[[bytes], Pieces]
+"""What takes the pieces of a message with its contents at certain places."""
+
+_cuts: AlikeLayoutStore[_Key, tuple[list[tuple[int, int]], Cut]] = AlikeLayoutStore()
+"""Where messages have their contents, and what cuts them there."""
+_layouts: LayoutStore[tuple[Cut, Pieces], BufferLayout] = LayoutStore()
+"""By what cut the message as well: the same pieces may be those of contents at other places."""
 _configs: LayoutStore[bytes, bool] = LayoutStore()
 """Each `config` that requests had: those with the same one again have layouts."""
 _attempts: ProofAttempts[_Key] = ProofAttempts()
@@ -69,7 +73,7 @@ def recall(body: Buffer, form: BufferForm) -> BufferLayout | None:
     if type(body) is not bytes:
         return None
     for _, cut in _cuts.get((form, len(body), body[:BEGINNING]), ()):
-        layout = _layouts.get((form, cut(body)))
+        layout = _layouts.get((cut, cut(body)))
         if layout is not None:
             return layout
     return None
@@ -107,14 +111,15 @@ def remember(
         parameters,
         len(config),
     )
-    cut = _cut_at(places)
-    _layouts.remember((form, cut(body)), layout)
-    if all(known != places for known, _ in _cuts.get(key, ())):
+    cut = next((cut for known, cut in _cuts.get(key, ()) if known == places), None)
+    if cut is None:
+        cut = _cut_at(places)
         _cuts.remember_alike(key, (places, cut))
+    _layouts.remember((cut, cut(body)), layout)
     return layout
 
 
-def _cut_at(places: list[tuple[int, int]]) -> Callable[[bytes], Pieces]:
+def _cut_at(places: list[tuple[int, int]]) -> Cut:
     """What takes the pieces around these places from a message."""
     at, pieces = 0, []
     for begin, end in sorted(places):

@@ -520,6 +520,26 @@ def test_whatever_goes_on_as_it_came_says_what_would_be_written(inputs: tuple[Te
     assert said(asked(sent_on(request))) == said(asked(written))
 
 
+@pytest.mark.parametrize(("known", "other"), [([64], [128]), ([64, 128], [128, 64])])
+def test_the_structure_of_one_message_around_places_of_another_is_malformed(known: list[int], other: list[int]) -> None:
+    body, body_of_other = (
+        request_of_the_package(
+            tuple(Tensor(f"x{at}", Datatype.UINT8, (size,), bytes(size)) for at, size in enumerate(sizes)), [], ""
+        )
+        for sizes in (known, other)
+    )
+    asked(body)
+    asked(body_of_other)
+    mixed, end = b"", 0
+    places, places_of_other = (contents_if_proven(each, BufferForm.REQUEST) for each in (body, body_of_other))
+    for (begin, stop), (at, to) in zip(sorted(places or ()), sorted(places_of_other or ()), strict=True):
+        mixed, end = mixed + body[end:begin] + b"\7" * (to - at), stop
+    mixed += body[end:]
+    assert len(mixed) == len(body_of_other)
+    with pytest.raises(DecodeError, match="the flatbuffer"):
+        asked(mixed)
+
+
 # --- bounds ---
 
 
