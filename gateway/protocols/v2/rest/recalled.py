@@ -331,6 +331,8 @@ def _remember_binary(
             return
         places.append((each.name, each.datatype, each.shape, at, at + len(each.data), each.parameters))
         at += len(each.data)
+    if at != sum(map(len, original.parts)):  # a tensor is not behind the document, but in it
+        return
     layout = BinaryLayout(
         tuple(places), at, original.outputs, original.parameters, *_texts(original),
         (None, document) if says_no_more else None, origin,
