@@ -4,8 +4,8 @@ Clients and servers send the same names, datatypes and shapes again and again. A
 such body, and remembers its layout by a key of its own: the bytes that must be the same in the next one. How it finds
 them, and what a layout says, is up to the protocol.
 
-Clients choose what is remembered, so there are bounds for all: MOST keys in each store, with ALIKE layouts each where
-several share a key, and of each layout LONGEST bytes of a body. The oldest is forgotten first.
+Clients choose what is remembered, so there are bounds for all: MOST layouts in each store, ALIKE of them where several
+share a key, and of each layout LONGEST bytes of a body. The oldest is forgotten first.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ Layout = TypeVar("Layout")
 LONGEST = 1024
 """Bytes around the contents of a body that are remembered."""
 MOST = 4096
-"""Keys in a store."""
+"""Layouts in a store."""
 ALIKE = 4
 """Layouts of one key."""
 
@@ -53,8 +53,12 @@ class AlikeLayoutStore(LayoutStore[Key, tuple[Layout, ...]]):
     """The same where bodies of several layouts have one key, and each has to be tried."""
 
     def remember_alike(self, key: Key, layout: Layout) -> None:
-        """Keep `layout` as the first of its key, and forget the oldest of that key if there are too many."""
-        self.remember(key, (layout, *self.get(key, ())[: ALIKE - 1]))
+        """Keep `layout` as the first of its key, and forget the oldest of that key, or the oldest key, if there are too
+        many."""
+        with _one_at_a_time:
+            self[key] = layout, *self.pop(key, ())[: ALIKE - 1]
+            if len(self) > MOST // ALIKE and sum(map(len, self.values())) > MOST:
+                del self[next(iter(self))]
 
 
 class ProofAttempts(LayoutStore[Key, int]):

@@ -44,6 +44,14 @@ def test_the_oldest_of_those_with_one_key_is_forgotten(monkeypatch: pytest.Monke
     assert store == {"a": (4, 3, 2), "b": (7,)}
 
 
+def test_layouts_with_one_key_count_as_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "MOST", 5)
+    store: AlikeLayoutStore[str, int] = AlikeLayoutStore()
+    for number, key in enumerate("aabbcad"):
+        store.remember_alike(key, number)
+    assert store == {"c": (4,), "a": (5, 1, 0), "d": (6,)}
+
+
 def test_what_is_never_proven_is_tried_ever_more_rarely() -> None:
     attempts: ProofAttempts[str] = ProofAttempts()
     assert [at for at in range(100) if attempts.is_due("a")] == [0, 1, 2, 4, 8, 16, 32, 64]
