@@ -18,7 +18,7 @@ from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Message, Request, Response, Translate
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import recalled, schema
-from gateway.protocols.v2.grpc.tensors import REQUEST
+from gateway.protocols.v2.grpc.tensors import REQUEST, write_inference
 
 TARGET = Target("models", "127.0.0.1:8001", "triton")
 LISTENER = ListenerSettings("grpc")
@@ -230,7 +230,7 @@ def test_what_says_more_or_must_be_looked_at_is_parsed_each_time(body: bytes) ->
 
 
 def test_a_proof_that_always_fails_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
-    writes = mock.Mock(wraps=recalled.write_inference)
+    writes = mock.Mock(wraps=write_inference)
     monkeypatch.setattr(recalled, "write_inference", writes)
     for at in range(100):
         read(request_body(struct.pack("<2f", at, 0)) + UNKNOWN)
