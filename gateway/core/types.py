@@ -129,6 +129,11 @@ def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Messa
     return Message("", "", headers, parts, status)
 
 
+def post(path: str, headers: Headers, parts: tuple[Buffer, ...], deadline: float | None) -> Message:
+    """The message of an HTTP request with a body."""
+    return Message("POST", path, headers, parts, 0, "", "", {}, "", 0.0, deadline)
+
+
 def call(method: str, parts: tuple[Buffer, ...]) -> Message:
     """The message of a call of a gRPC method."""
     return Message("", method, NO_HEADERS, parts, 0, "", method)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, Tensor
+from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor
 from gateway.protocols.graphpipe import errors, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
 from gateway.protocols.graphpipe.flatbuffer_writer import StructureCache, Writer
@@ -117,7 +117,7 @@ def _infer_response(reply: Message, request: Request) -> Response:
     if layout is not None:
         outputs = layout.read(body)
     else:
-        outputs = _outputs(reply)
+        outputs = _outputs(body, reply)
         layout = remember(body, RESPONSE, outputs)
     # Go's `Serve` returns all its outputs whatever is requested: named by position, they would get wrong names.
     if request.outputs and len(outputs) != len(request.outputs):
@@ -126,9 +126,9 @@ def _infer_response(reply: Message, request: Request) -> Response:
     return Response(outputs, origin=reply, original=original)
 
 
-def _outputs(reply: Message) -> tuple[Tensor, ...]:
-    """The tensors of a reply. Raises GatewayError if it holds errors instead."""
-    table = Flatbuffer(reply.body).root()
+def _outputs(body: Buffer, reply: Message) -> tuple[Tensor, ...]:
+    """The tensors in the body of a reply. Raises GatewayError if it holds errors instead."""
+    table = Flatbuffer(body).root()
     reported = errors.decode_errors(table)
     if reported:
         raise errors.error_of_success(reported, reply)

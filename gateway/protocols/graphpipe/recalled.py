@@ -13,15 +13,12 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.layouts import LONGEST, AlikeLayoutStore, LayoutStore
+from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, LayoutStore, PlacedTensor, ProofAttempts
 from gateway.core.original import Original
-from gateway.core.types import Buffer, Message, Parameters, RequestedOutput, Shape, Tensor
+from gateway.core.types import Buffer, Message, Parameters, RequestedOutput, Tensor
 from gateway.protocols.graphpipe.strings import NO_PARAMETERS
 from gateway.protocols.graphpipe.tensors import contents
 from gateway.protocols.graphpipe.verbatim import BufferForm, contents_if_proven
-
-_BEGINNING = 16
-"""Bytes at the beginning of a message that tell where messages of the same size have their contents."""
 
 Pieces: TypeAlias = tuple[bytes, ...]
 """The bytes before, between and behind the contents of the tensors of a message."""
@@ -31,12 +28,11 @@ Pieces: TypeAlias = tuple[bytes, ...]
 class BufferLayout:
     """What messages with the same pieces say.
 
-    - `tensors`: name, datatype, shape, and where the contents begin and end.
     - `outputs`, `parameters`: those of a request; `config_size`: the bytes of the `config` in them.
     """
 
     form: BufferForm
-    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+    tensors: tuple[PlacedTensor, ...]
     outputs: tuple[RequestedOutput, ...]
     parameters: Parameters
     config_size: int
@@ -57,19 +53,27 @@ class BufferLayout:
         )
 
 
-_cuts: AlikeLayoutStore[tuple[BufferForm, int, bytes], tuple[object, Callable[[bytes], Pieces]]] = AlikeLayoutStore()
-"""Where messages have their contents, and what cuts them into pieces, by their form, size and beginning."""
-_layouts: LayoutStore[tuple[BufferForm, Pieces], BufferLayout] = LayoutStore()
+_Key: TypeAlias = tuple[BufferForm, int, bytes]
+"""The form, the size and the beginning of a message."""
+
+Cut: TypeAlias = Callable[[bytes], Pieces]
+"""What takes the pieces of a message with its contents at certain places."""
+
+_cuts: AlikeLayoutStore[_Key, tuple[list[tuple[int, int]], Cut]] = AlikeLayoutStore()
+"""Where messages have their contents, and what cuts them there."""
+_layouts: LayoutStore[tuple[Cut, Pieces], BufferLayout] = LayoutStore()
+"""By what cut the message as well: the same pieces may be those of contents at other places."""
 _configs: LayoutStore[bytes, bool] = LayoutStore()
 """Each `config` that requests had: those with the same one again have layouts."""
+_attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
 def recall(body: Buffer, form: BufferForm) -> BufferLayout | None:
     """The layout of `body`, if it is known."""
     if type(body) is not bytes:
         return None
-    for _, cut in _cuts.get((form, len(body), body[:_BEGINNING]), ()):
-        layout = _layouts.get((form, cut(body)))
+    for _, cut in _cuts.get((form, len(body), body[:BEGINNING]), ()):
+        layout = _layouts.get((cut, cut(body)))
         if layout is not None:
             return layout
     return None
@@ -95,9 +99,11 @@ def remember(
         return None
     if type(body) is not bytes or not tensors or any(each.datatype is Datatype.BYTES for each in tensors):
         return None
-    places = contents_if_proven(body, form)
+    key = form, len(body), body[:BEGINNING]
+    places = contents_if_proven(body, form) if _attempts.is_due(key) else None
     if places is None:
         return None
+    _attempts.succeeded(key)
     layout = BufferLayout(
         form,
         tuple([(each.name, each.datatype, each.shape, *place) for each, place in zip(tensors, places, strict=True)]),
@@ -105,15 +111,15 @@ def remember(
         parameters,
         len(config),
     )
-    cut = _cut_at(places)
-    _layouts.remember((form, cut(body)), layout)
-    key = form, len(body), body[:_BEGINNING]
-    if all(known != places for known, _ in _cuts.get(key, ())):
+    cut = next((cut for known, cut in _cuts.get(key, ()) if known == places), None)
+    if cut is None:
+        cut = _cut_at(places)
         _cuts.remember_alike(key, (places, cut))
+    _layouts.remember((cut, cut(body)), layout)
     return layout
 
 
-def _cut_at(places: list[tuple[int, int]]) -> Callable[[bytes], Pieces]:
+def _cut_at(places: list[tuple[int, int]]) -> Cut:
     """What takes the pieces around these places from a message."""
     at, pieces = 0, []
     for begin, end in sorted(places):

@@ -5,6 +5,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import (
     Answer,
+    Buffer,
     Headers,
     Message,
     Request,
@@ -41,13 +42,14 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         # real servers obey these without credentials: /control/shutdown
         raise refusal(Reason.PATH_NOT_FOUND, "/control/ is not served and not forwarded")
     model = message.captures.get("model") or listener.model
+    if message.method != "POST":
+        return Request(Operation.METADATA, model, origin=message)
     body = message.body
-    if message.method == "POST":
-        layout = recall(body, REQUEST)
-        # Another listener may have a smaller limit than the one that the layout was remembered for.
-        if layout is not None and layout.config_size <= listener.limits.config:
-            return _recalled(message, model, layout, layout.read(body))
-    infer = _infer_request(message)
+    layout = recall(body, REQUEST)
+    # Another listener may have a smaller limit than the one that the layout was remembered for.
+    if layout is not None and layout.config_size <= listener.limits.config:
+        return _recalled(message, model, layout, layout.read(body))
+    infer = _infer_request(body)
     if infer is None:
         return Request(Operation.METADATA, model, origin=message)
     inputs, outputs = _inputs(infer), _requested_outputs(infer)
@@ -68,11 +70,9 @@ def _recalled(message: Message, model: str, layout: BufferLayout, inputs: tuple[
     )  # fmt: skip
 
 
-def _infer_request(message: Message) -> Table | None:
-    """The InferRequest in a message; None if the message asks for metadata."""
-    if message.method != "POST":
-        return None
-    root = Flatbuffer(message.body).root()
+def _infer_request(body: Buffer) -> Table | None:
+    """The InferRequest in a body; None if it asks for metadata."""
+    root = Flatbuffer(body).root()
     type_ = root.byte(schema.Request.REQ_TYPE)
     if type_ == schema.METADATA_REQUEST:
         return None

@@ -7,7 +7,7 @@ from gateway.core.errors import invalid_input, unsupported
 from gateway.core.frozen import set_field
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor
+from gateway.core.types import Answer, Message, Request, Response, Tensor, post
 from gateway.json import ArrayForm, Json, read, write
 from gateway.protocols.umbridge import errors, metadata, verbatim
 from gateway.protocols.umbridge.config import encode_config
@@ -42,7 +42,8 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation in PATHS:
         return _call(request, target)
     if request.operation is Operation.METADATA and request.part in PARTS:
-        return _post(f"/{request.part}", request, encode_object(_metadata_members(request, target)))
+        members = _metadata_members(request, target)
+        return post(f"/{request.part}", JSON_HEADERS, encode_object(members), request.deadline)
     if request.operation in INFO_OPERATIONS:
         return Message("GET", "/Info", deadline=request.deadline)
     raise unsupported(f"operation {request.operation.value!r} is not supported by UM-Bridge")
@@ -54,15 +55,12 @@ def _call(request: Request, target: Target) -> Message:
         original = verbatim.request_as_it_came(request)
         if original is not None:
             encode_config(request, target)  # for its checks
-            return _post(path, request, original.parts)
+            return post(path, JSON_HEADERS, original.parts, request.deadline)
     if request.operation is INFER and not request.parameters and (vector := few_doubles(request.inputs)) is not None:
         # As `_call_members` says it, in one step.
-        return _post(path, request, (b'{"name":%b,"input":[%b],"config":{}}' % (write(request.model), vector),))
-    return _post(path, request, encode_object(_call_members(request, target)))
-
-
-def _post(path: str, request: Request, parts: tuple[Buffer, ...]) -> Message:
-    return Message("POST", path, JSON_HEADERS, parts, 0, "", "", {}, "", 0.0, request.deadline)
+        body = b'{"name":%b,"input":[%b],"config":{}}' % (write(request.model), vector)
+        return post(path, JSON_HEADERS, (body,), request.deadline)
+    return post(path, JSON_HEADERS, encode_object(_call_members(request, target)), request.deadline)
 
 
 def _metadata_members(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:

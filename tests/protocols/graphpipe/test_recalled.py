@@ -46,7 +46,7 @@ RECORDED = [*KINDS, "scalar", "empty"]
 
 
 def forget() -> None:
-    for each in (recalled._layouts, recalled._cuts, recalled._configs):
+    for each in (recalled._layouts, recalled._cuts, recalled._configs, recalled._attempts):
         each.clear()
 
 
@@ -342,6 +342,18 @@ def test_what_is_not_proven_is_written_anew(what: str) -> None:
     assert not recalled._layouts
 
 
+def test_a_proof_that_always_fails_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs = mock.Mock(wraps=contents_if_proven)
+    monkeypatch.setattr(recalled, "contents_if_proven", proofs)
+    for _ in range(100):
+        assert asked(NOT_PROVEN["many zeros behind"]).original is None
+    assert proofs.call_count == 8
+    body = request_of_the_package((X,), [], "")
+    assert asked(body).original is not None
+    assert asked(body).original is not None
+    assert proofs.call_count == 9
+
+
 def test_all_that_is_not_proven_but_for_what_is_no_message_is_read() -> None:
     refused = []
     for what, body in NOT_PROVEN.items():
@@ -508,6 +520,26 @@ def test_whatever_goes_on_as_it_came_says_what_would_be_written(inputs: tuple[Te
     assert said(asked(sent_on(request))) == said(asked(written))
 
 
+@pytest.mark.parametrize(("known", "other"), [([64], [128]), ([64, 128], [128, 64])])
+def test_the_structure_of_one_message_around_places_of_another_is_malformed(known: list[int], other: list[int]) -> None:
+    body, body_of_other = (
+        request_of_the_package(
+            tuple(Tensor(f"x{at}", Datatype.UINT8, (size,), bytes(size)) for at, size in enumerate(sizes)), [], ""
+        )
+        for sizes in (known, other)
+    )
+    asked(body)
+    asked(body_of_other)
+    mixed, end = b"", 0
+    places, places_of_other = (contents_if_proven(each, BufferForm.REQUEST) for each in (body, body_of_other))
+    for (begin, stop), (at, to) in zip(sorted(places or ()), sorted(places_of_other or ()), strict=True):
+        mixed, end = mixed + body[end:begin] + b"\7" * (to - at), stop
+    mixed += body[end:]
+    assert len(mixed) == len(body_of_other)
+    with pytest.raises(DecodeError, match="the flatbuffer"):
+        asked(mixed)
+
+
 # --- bounds ---
 
 
@@ -517,7 +549,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         asked(request_of_the_package((replace(X, name=f"input {at:4}"),), [], ""))
         asked(request_of_the_package((replace(X, shape=(at,), data=bytes(4 * at)),), [], ""))
         asked(request_of_the_package((X,), [], f"config {at}"))
-    assert len(recalled._layouts) == len(recalled._cuts) == len(recalled._configs) == 20
+    assert len(recalled._layouts) == len(recalled._configs) == 20
+    assert sum(map(len, recalled._cuts.values())) <= 20
     assert all(len(each) <= layouts.ALIKE for each in recalled._cuts.values())
     assert asked(request_of_the_package((replace(X, name="input   99"),), [], "")).original is not None
 

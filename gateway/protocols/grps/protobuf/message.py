@@ -7,6 +7,7 @@ from struct import Struct
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
+from gateway.core.layouts import LARGEST
 from gateway.core.offload import COPIED, LARGE
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
@@ -22,13 +23,7 @@ from gateway.protocols.grps.protobuf.fields import (
 )
 from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, Parts, read_tensor, write_tensors
 from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
-from gateway.protocols.grps.protobuf.recalled import (
-    LARGEST,
-    may_be_remembered,
-    message_as_it_came,
-    recall,
-    remember,
-)
+from gateway.protocols.grps.protobuf.recalled import may_be_remembered, message_as_it_came, recall, remember
 from gateway.protocols.grps.protobuf.small_messages import MAX_SIZE, read_small
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
@@ -71,7 +66,7 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
     if known is not None:
         return known
     grps = _read_anew(body, limit)
-    return remember(body, grps, write_message(grps)) if may_be_remembered(grps) else grps
+    return remember(body, grps, write_message(grps)) if may_be_remembered(body, grps) else grps
 
 
 def _read_anew(body: Buffer, limit: int) -> GrpsMessage:

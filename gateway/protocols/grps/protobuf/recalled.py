@@ -10,19 +10,16 @@ Only raw contents are left out of the comparison, of which any bytes are valid. 
 be looked at, so messages with them have no layout; nor have those with strings.
 """
 
+from typing import TypeAlias
+
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
-from gateway.core.layouts import LONGEST, AlikeLayoutStore
+from gateway.core.layouts import BEGINNING, LONGEST, AlikeLayoutStore, PlacedTensor, ProofAttempts, cut_at_contents
 from gateway.core.original import Original
-from gateway.core.types import Buffer, Shape, Tensor
+from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
 from gateway.protocols.grps.verbatim import MessageForm, as_it_came, of_message
-
-LARGEST = 2**17
-"""Bytes of a message up to which copies of the contents cost less than views of them."""
-_BEGINNING = 16
-"""Bytes at the beginning of a message that tell layouts of the same size apart."""
 
 _RAW = frozenset({Datatype.FP32, Datatype.FP64})
 
@@ -32,22 +29,25 @@ class GtensorsLayout:
     """What messages of one size say and where, all but their contents.
 
     - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
-    - `tensors`: name, datatype, shape, and where the contents begin and end.
     """
 
     start: bytes
     between: tuple[tuple[int, bytes], ...]
     model: str
     status: GrpsStatus | None
-    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+    tensors: tuple[PlacedTensor, ...]
 
 
-_layouts: AlikeLayoutStore[tuple[int, bytes], GtensorsLayout] = AlikeLayoutStore()
+_Key: TypeAlias = tuple[int, bytes]
+"""The size and the beginning of a message."""
+
+_layouts: AlikeLayoutStore[_Key, GtensorsLayout] = AlikeLayoutStore()
+_attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
 def recall(body: bytes) -> GrpsMessage | None:
     """The message in `body`, if its layout is known."""
-    for layout in _layouts.get((len(body), body[:_BEGINNING]), ()):
+    for layout in _layouts.get((len(body), body[:BEGINNING]), ()):
         if not body.startswith(layout.start):
             continue
         for place, text in layout.between:
@@ -63,11 +63,14 @@ def recall(body: bytes) -> GrpsMessage | None:
     return None
 
 
-def may_be_remembered(grps: GrpsMessage) -> bool:
-    """Whether a message is of a kind that has layouts."""
+def may_be_remembered(body: bytes, grps: GrpsMessage) -> bool:
+    """Whether `body`, from which `grps` was read, is of a kind that has layouts, and is to be compared with what the
+    gateway writes."""
     if grps.payload is not Payload.GTENSORS or not grps.tensors or (grps.status is not None and grps.status is not OK):
         return False
-    return all(each.datatype in _RAW and len(each.data) for each in grps.tensors)
+    if not all(each.datatype in _RAW and len(each.data) for each in grps.tensors):
+        return False
+    return _attempts.is_due((len(body), body[:BEGINNING]))
 
 
 def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsMessage:
@@ -76,17 +79,14 @@ def remember(body: bytes, grps: GrpsMessage, parts: tuple[Buffer, ...]) -> GrpsM
     Returns:
         `grps`, with its Original if that is so.
     """
-    if len(parts[0]) < _BEGINNING or sum(map(len, parts[::2])) > LONGEST or b"".join(parts) != body:
+    if len(parts[0]) < BEGINNING or sum(map(len, parts[::2])) > LONGEST or b"".join(parts) != body:
         return grps
-    found, between, place = [], [], 0
-    for tensor, before, data in zip(grps.tensors, parts[::2], parts[1::2], strict=True):
-        if place:
-            between.append((place, bytes(before)))
-        start, place = place + len(before), place + len(before) + len(data)
-        found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
-    layout = GtensorsLayout(bytes(parts[0]), tuple(between), grps.model, grps.status, tuple(found))
+    key = len(body), body[:BEGINNING]
+    _attempts.succeeded(key)
+    start, between, tensors = cut_at_contents(grps.tensors, parts)
+    layout = GtensorsLayout(start, between, grps.model, grps.status, tensors)
     # It is none of those that are known: `recall` has not found it.
-    _layouts.remember_alike((len(body), body[:_BEGINNING]), layout)
+    _layouts.remember_alike(key, layout)
     return replace(grps, original=of_message(MessageForm.PROTOBUF, body, grps))
 
 

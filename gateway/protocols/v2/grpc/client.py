@@ -136,12 +136,12 @@ def _read_wrapped(reply: Message, target: Target) -> Response:
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
     """The ModelInferResponse in `body`, raw or typed, which came with `reply`."""
-    layout, plain, id = recall(body, RESPONSE), body, None
+    layout, id, skipped = recall(body, RESPONSE), None, 0
     if layout is None and (found := recall_with_id(body, RESPONSE)) is not None:
-        layout, plain, id = found
+        layout, id, skipped = found
     if layout is not None:
         known, none = layout.head, dict[str, ParameterValue]()
-        outputs, original = layout.read(plain, reply, none, id)
+        outputs, original = layout.read(body, reply, none, id, skipped)
         return Response(outputs, known.model, known.version, id, none, reply, original=original)
     inference = read_inference(body, RESPONSE)
     head = inference.message

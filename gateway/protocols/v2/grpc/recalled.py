@@ -13,19 +13,23 @@ behind the names of the model and the version, as protobuf writes it; a message 
 """
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
-from gateway.core.layouts import LONGEST, AlikeLayoutStore
+from gateway.core.layouts import (
+    BEGINNING,
+    LARGEST,
+    LONGEST,
+    AlikeLayoutStore,
+    PlacedTensor,
+    ProofAttempts,
+    cut_at_contents,
+)
 from gateway.core.original import Original
-from gateway.core.types import Buffer, Message, Parameters, Request, Response, Shape, Tensor
-from gateway.protobuf.wire import key
+from gateway.core.types import Buffer, Message, Parameters, Request, Response, Tensor
+from gateway.protobuf.wire import key as field_key
 from gateway.protocols.v2.grpc.tensors import InferenceHead, MessageKind, write_inference
-
-_LARGEST = 2**17
-"""Bytes of a message up to which copies of the contents cost less than views of them."""
-_BEGINNING = 16
-"""Bytes at the beginning of a message, most of them the model's name, that tell layouts of the same size apart."""
 
 
 @frozen
@@ -33,38 +37,46 @@ class MessageLayout:
     """What messages of one size say and where, all but their contents.
 
     - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
-    - `tensors`: name, datatype, shape, and where the contents begin and end.
     """
 
     kind: MessageKind
     start: bytes
     between: tuple[tuple[int, bytes], ...]
     head: InferenceHead
-    tensors: tuple[tuple[str, Datatype, Shape, int, int], ...]
+    tensors: tuple[PlacedTensor, ...]
 
     def read(
-        self, body: Buffer, message: Message, parameters: Parameters, id: str | None
+        self, body: Buffer, message: Message, parameters: Parameters, id: str | None, skipped: int
     ) -> tuple[tuple[Tensor, ...], Original]:
-        """The tensors in `body`, which is of this layout, and the Original of them and `parameters`. `message` is the
-        body as it came, with its `id`."""
+        """The tensors in `body`, which came in `message` and is of this layout but for the field of its `id`, and the
+        Original of them and `parameters`. That field has `skipped` bytes."""
         head = self.head
         if len(self.tensors) == 1:  # as most messages have it
             name, datatype, shape, at, end = self.tensors[0]
-            tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at:end]),)
+            tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at + skipped : end + skipped]),)
         else:
-            tensors = tuple([Tensor(name, kind, shape, body[at:end]) for name, kind, shape, at, end in self.tensors])
+            tensors = tuple(
+                [
+                    Tensor(name, datatype, shape, body[at + skipped : end + skipped])
+                    for name, datatype, shape, at, end in self.tensors
+                ]
+            )
         parts, outputs = message.parts, head.outputs
         return tensors, Original(self.kind, parts, tensors, outputs, parameters, id, head.model, head.version)
 
 
-_layouts: AlikeLayoutStore[tuple[str, int, bytes], MessageLayout] = AlikeLayoutStore()
+_Key: TypeAlias = tuple[str, int, bytes]
+"""The role of a message without an id, its size and its beginning."""
+
+_layouts: AlikeLayoutStore[_Key, MessageLayout] = AlikeLayoutStore()
+_attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
 def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     """The layout of `body`, if it is known."""
     if type(body) is not bytes:
         return None
-    for layout in _layouts.get((kind.role, len(body), body[:_BEGINNING]), ()):
+    for layout in _layouts.get((kind.role, len(body), body[:BEGINNING]), ()):
         if not body.startswith(layout.start):
             continue
         for place, text in layout.between:
@@ -75,23 +87,41 @@ def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
     return None
 
 
-def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, bytes, str] | None:
-    """The layout of `body` without its id, if it has one and the layout is known; that message, and the id."""
-    if (parted := _without_id(body)) is None:
+def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, str, int] | None:
+    """The layout of `body` without its id, if it has one and the layout is known; the id, and the bytes of its
+    field."""
+    if type(body) is not bytes or (field := _id_field(body)) is None:
         return None
-    plain, id = parted
-    layout = recall(plain, kind)
-    return None if layout is None else (layout, plain, id)
+    begin, end = field
+    size = end - begin
+    beginning = body[:begin] + body[end : end + BEGINNING] if begin < BEGINNING else body
+    for layout in _layouts.get((kind.role, len(body) - size, beginning[:BEGINNING]), ()):
+        start = layout.start
+        # A `start` has all fields before the contents, so it does not end before the place of the id.
+        if not (body.startswith(start[:begin]) and body.startswith(start[begin:], end)):
+            continue
+        for place, text in layout.between:
+            if not body.startswith(text, place + size):
+                break
+        else:
+            try:
+                return layout, body[begin + _PREFIX : end].decode(), size
+            except UnicodeDecodeError:
+                return None
+    return None
 
 
-_MODEL_KEY, _VERSION_KEY, _ID_KEY = (key(number)[0] for number in (1, 2, 3))
+_MODEL_KEY, _VERSION_KEY, _ID_KEY = (field_key(number)[0] for number in (1, 2, 3))
 _ONE_BYTE = 127
 """The largest length that is written in one byte."""
+_PREFIX = 2
+"""The bytes of the key and the length of such a field."""
 
 
-def _without_id(body: Buffer) -> tuple[bytes, str] | None:
-    """A message without its id, and the id; None if there is none behind model and version, or any of them is long."""
-    if type(body) is not bytes or len(body) > _LARGEST:
+def _id_field(body: bytes) -> tuple[int, int] | None:
+    """Where the field of a message's id begins and ends; None if there is none behind model and version, or any of them
+    is long."""
+    if len(body) > LARGEST:
         return None
     at = 0
     try:
@@ -99,43 +129,40 @@ def _without_id(body: Buffer) -> tuple[bytes, str] | None:
             if body[at] == each:
                 if body[at + 1] > _ONE_BYTE:
                     return None
-                at += 2 + body[at + 1]
+                at += _PREFIX + body[at + 1]
         size = body[at + 1]
         if body[at] != _ID_KEY or not 0 < size <= _ONE_BYTE:
             return None
-        end = at + 2 + size
-        return body[:at] + body[end:], body[at + 2 : end].decode()
-    except (IndexError, UnicodeDecodeError):
+        return at, at + _PREFIX + size
+    except IndexError:
         return None
 
 
 def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequence[Tensor]) -> None:
     """Remember the layout of `body`, from which `head` and `tensors` were read, if it is as the gateway writes it."""
-    if type(body) is not bytes or len(body) > _LARGEST or head.parameters or not tensors:
+    if type(body) is not bytes or len(body) > LARGEST or head.parameters or not tensors:
         return
-    if head.id:
-        parted = _without_id(body)
-        if parted is None or parted[1] != head.id:
-            return
-        body, head = parted[0], replace(head, id=None)
     for each in tensors:
         if each.parameters or not each.data or each.datatype is Datatype.BYTES or each.datatype is Datatype.BOOL:
             return
     if any(each.parameters for each in head.outputs):
         return
-    parts = write_inference(head, kind, tensors)
-    # for each tensor the bytes before its contents, and these
-    if not _BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
+    if head.id:
+        field = _id_field(body)
+        if field is None or body[field[0] + _PREFIX : field[1]] != head.id.encode():
+            return
+        body, head = body[: field[0]] + body[field[1] :], replace(head, id=None)
+    key = kind.role, len(body), body[:BEGINNING]
+    if not _attempts.is_due(key):
         return
-    found, between, place = [], [], 0
-    for tensor, before, data in zip(tensors, parts[::2], parts[1::2], strict=True):
-        if place:
-            between.append((place, bytes(before)))
-        start, place = place + len(before), place + len(before) + len(data)
-        found.append((tensor.name, tensor.datatype, tensor.shape, start, place))
-    layout = MessageLayout(kind, bytes(parts[0]), tuple(between), head, tuple(found))
+    parts = write_inference(head, kind, tensors)
+    if not BEGINNING <= len(parts[0]) <= LONGEST or b"".join(parts) != body:
+        return
+    _attempts.succeeded(key)
+    start, between, placed = cut_at_contents(tensors, parts)
+    layout = MessageLayout(kind, start, between, head, placed)
     # It is none of those that are known: `recall` has not found it.
-    _layouts.remember_alike((kind.role, len(body), body[:_BEGINNING]), layout)
+    _layouts.remember_alike(key, layout)
 
 
 def request_as_it_came(request: Request, kind: MessageKind, lacking: frozenset[Datatype] | None) -> Original | None:

@@ -54,9 +54,9 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
     body = message.body
     if (layout := recall(body, REQUEST)) is not None:
-        return _recalled(operation, message, layout, body, None)
+        return _recalled(operation, message, body, layout, None, 0)
     if (found := recall_with_id(body, REQUEST)) is not None:
-        return _recalled(operation, message, *found)
+        return _recalled(operation, message, body, *found)
     inference = read_inference(body, REQUEST)
     head = inference.message
     inputs = read_tensors(inference, REQUEST, listener.limits.message)
@@ -82,10 +82,12 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     return request
 
 
-def _recalled(operation: Operation, message: Message, layout: MessageLayout, plain: Buffer, id: str | None) -> Request:
-    """The request in a message that is, but for its id, `plain`, of a known layout."""
+def _recalled(
+    operation: Operation, message: Message, body: Buffer, layout: MessageLayout, id: str | None, skipped: int
+) -> Request:
+    """The request in a message with this `body`, of a known layout but for the `skipped` bytes of its `id`."""
     head, none = layout.head, dict[str, ParameterValue]()
-    inputs, original = layout.read(plain, message, none, id)
+    inputs, original = layout.read(body, message, none, id, skipped)
     return Request(
         operation, head.model, head.version, id, inputs, head.outputs, none, origin=message, original=original
     )

@@ -7,7 +7,7 @@ Content-Type says: tritonclient sends none, and its asyncio client labels plain 
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.types import Headers, Message
 
 HEADER_LENGTH = "inference-header-content-length"
 HEADER_LENGTH_FIELD = HEADER_LENGTH.encode()
@@ -47,9 +47,8 @@ class BinaryTensors:
             raise DecodeError(f"{left} bytes follow the last tensor; each must be counted in a binary_data_size")
 
 
-def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
-    """The JSON header of a message's body, and the binary tensors behind it. A body that is all JSON comes as bytes, in
-    which text can be searched.
+def split_body(message: Message) -> tuple[bytes, BinaryTensors]:
+    """The JSON header of a message's body, as bytes, in which text can be searched, and the binary tensors behind it.
 
     Raises:
         DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
@@ -60,7 +59,7 @@ def split_body(message: Message) -> tuple[Buffer, BinaryTensors]:
         return bytes(body), BinaryTensors(memoryview(b""))
     end = _header_length(length, len(body))
     view = memoryview(body)
-    return view[:end], BinaryTensors(view[end:])
+    return bytes(view[:end]), BinaryTensors(view[end:])
 
 
 _LONGEST_SEARCHED = 2**20

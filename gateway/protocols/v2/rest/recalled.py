@@ -22,7 +22,7 @@ import orjson
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
-from gateway.core.layouts import LONGEST, LayoutStore
+from gateway.core.layouts import LARGEST, LONGEST, LayoutStore
 from gateway.core.original import Original
 from gateway.core.protocol import Limits
 from gateway.core.types import (
@@ -46,8 +46,6 @@ _LARGE = 2**14
 """Bytes of a body from which on its text is searched at both ends alone, where all of a layout is, and never copied."""
 _BULK = 2**11
 """Bytes of a list of numbers from which on reading it in bulk costs less than Python's numbers."""
-_LARGEST_BINARY = 2**17
-"""Bytes of a body with binary data up to which copies of the contents cost less than views of them."""
 
 _DATA = b'"data"'
 # Python 3.11 takes ten times as long to find a member in its class.
@@ -198,13 +196,14 @@ def _id_before(body: bytes, end: int) -> tuple[str, int, int] | None:
 
 
 def _remember(
-    layouts: _Layouts, body: Buffer, entries: list[JsonObject], original: Original, says_no_more: bool
+    layouts: _Layouts, body: bytes, entries: list[JsonObject], original: Original, says_no_more: bool
 ) -> None:  # fmt: skip
     if len(entries) != 1:
         return
-    body = bytes(body)
     data, (tensor,) = entries[0].get("data"), original.tensors
     known = NUMBERS.get(tensor.datatype.value)
+    if known is None:
+        return
     # Without escapes, and with one text `"data"` that a list follows, that list is the tensor's.
     key = body.find(_DATA)
     begin = body.find(b"[", key)
@@ -215,7 +214,7 @@ def _remember(
     if b"\\" in before or b"\\" in behind:
         return
     between = body[key + len(_DATA) : begin].split()
-    if known is None or not _is_flat(data, known[2]) or (before + behind).count(_DATA) != 1 or between != [b":"]:
+    if not _is_flat(data, known[2]) or (before + behind).count(_DATA) != 1 or between != [b":"]:
         return
     id, model, version = _texts(original)
     if id != original.id:  # one that is no string
@@ -302,7 +301,7 @@ def _recall_binary(
     tensors."""
     parts = message.parts
     body = parts[0] if len(parts) == 1 else message.body
-    if type(body) is not bytes or len(body) > _LARGEST_BINARY or len(body) > limits.message:
+    if type(body) is not bytes or len(body) > LARGEST or len(body) > limits.message:
         return None
     end = _length(length)
     layout = layouts.get(body[:end])
@@ -322,17 +321,18 @@ def _length(text: bytes) -> int:
 
 
 def _remember_binary(
-    layouts: _BinaryLayouts, header: Buffer, original: Original, says_no_more: bool, origin: MakeOrigin
+    layouts: _BinaryLayouts, document: bytes, original: Original, says_no_more: bool, origin: MakeOrigin
 ) -> None:  # fmt: skip
-    places, at = [], len(header)
+    if original.id or len(document) > LONGEST:
+        return
+    places, at = [], len(document)
     for each in original.tensors:
         if each.parameters or not each.data or each.datatype.value not in NUMBERS:
             return
         places.append((each.name, each.datatype, each.shape, at, at + len(each.data), each.parameters))
         at += len(each.data)
-    if original.id or len(header) > LONGEST:
+    if at != sum(map(len, original.parts)):  # a tensor is not behind the document, but in it
         return
-    document = bytes(header)
     layout = BinaryLayout(
         tuple(places), at, original.outputs, original.parameters, *_texts(original),
         (None, document) if says_no_more else None, origin,
@@ -403,7 +403,7 @@ _OF_REQUEST = frozenset({"id", "inputs"})
 _OF_RESPONSE = frozenset({"id", "model_name", "model_version", "parameters", "outputs"})
 
 
-def remember_request(document: JsonObject, header: Buffer, request: Request, origin: MakeOrigin) -> None:
+def remember_request(document: JsonObject, header: bytes, request: Request, origin: MakeOrigin) -> None:
     """Remember the layout of a body that begins with `header`, where `document` stands, from which `request` was read.
     `origin` makes its `origin` from the message."""
     original = request.original
@@ -418,7 +418,7 @@ def remember_request(document: JsonObject, header: Buffer, request: Request, ori
         _remember(_requests, header, document["inputs"], original, says_no_more)
 
 
-def remember_response(document: JsonObject, header: Buffer, response: Response) -> None:
+def remember_response(document: JsonObject, header: bytes, response: Response) -> None:
     """As `remember_request`."""
     original = response.original
     if original is None:

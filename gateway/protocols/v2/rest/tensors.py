@@ -37,7 +37,7 @@ _SMALL = 64 * 2**10
 
 
 def read_document(
-    header: Buffer, role: str, binary: BinaryTensors, values: int, limit: int
+    header: bytes, role: str, binary: BinaryTensors, values: int, limit: int
 ) -> tuple[JsonObject, tuple[Tensor, ...]]:
     """The JSON object of an inference request or response, and its tensors: `read_inference`, then `read_tensors`."""
     usual = read_usual(header, f"{role}s", binary, values, limit)
@@ -47,7 +47,7 @@ def read_document(
     return document, read_tensors(document, role, binary, limit)
 
 
-def read_inference(header: Buffer, values: int) -> JsonObject:
+def read_inference(header: bytes, values: int) -> JsonObject:
     """The JSON object of an inference request or response. Each tensor's `data` is parsed straight into an Array.
 
     `values` limits how many JSON values may be outside these arrays. NaN and Infinity are accepted as numbers, since

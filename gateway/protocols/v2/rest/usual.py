@@ -45,11 +45,10 @@ _INT, _FLOAT, _BOTH = {int}, {float}, {int, float}
 
 
 def read_usual(
-    header: Buffer, role: str, binary: BinaryTensors, values: int, limit: int
+    text: bytes, role: str, binary: BinaryTensors, values: int, limit: int
 ) -> tuple[JsonObject, tuple[Tensor, ...]] | None:
-    """The document in `header` and its tensors, as `read_inference` and `read_tensors` of `tensors` return them, but
+    """The document in `text` and its tensors, as `read_inference` and `read_tensors` of `tensors` return them, but
     with the tensors' `data` still in the document. None if it is not usual; then nothing is taken from `binary`."""
-    text = header if type(header) is bytes else bytes(header)
     if len(text) > _LARGEST or b"\\" in text:
         return None
     try:

@@ -13,7 +13,6 @@ from typing import TypeAlias
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.original import Original
 from gateway.core.types import (
-    Buffer,
     Headers,
     Message,
     Parameters,
@@ -39,7 +38,7 @@ class BodyForm(Enum):
 # Python 3.11 takes ten times as long to find a member in its class.
 _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
-Evidence: TypeAlias = tuple[JsonObject | None, Buffer]
+Evidence: TypeAlias = tuple[JsonObject | None, bytes]
 """The document and its text. Without the document it is known already that the body says nothing else; its text is then
 empty where no binary data follows it."""
 
@@ -53,7 +52,7 @@ the time that reading it took; a smaller one is looked at when it is to be sent.
 
 def of_request(
     document: JsonObject,
-    header: Buffer,
+    header: bytes,
     message: Message,
     inputs: tuple[Tensor, ...],
     outputs: tuple[RequestedOutput, ...],
@@ -72,7 +71,7 @@ def of_request(
 
 
 def of_response(
-    document: JsonObject, header: Buffer, reply: Message, outputs: tuple[Tensor, ...], parameters: Parameters
+    document: JsonObject, header: bytes, reply: Message, outputs: tuple[Tensor, ...], parameters: Parameters
 ) -> Original | None:
     """The Original of a backend's response that was read from `document`, the JSON in `header`."""
     if not outputs:
@@ -212,13 +211,13 @@ def _is_binary(entry: JsonObject, tensor: Tensor) -> bool:
     return len(entry) == 4 and "data" not in entry and len(entry["parameters"]) == len(tensor.parameters) + 1
 
 
-def _is_json(entry: JsonObject, tensor: Tensor, header: Buffer) -> bool:
+def _is_json(entry: JsonObject, tensor: Tensor, header: bytes) -> bool:
     """Whether the entry of a tensor has name, datatype, shape, flat data as the datatype's is written, and perhaps
     parameters, of which every one is the tensor's."""
     array = entry.get("data")
     if not isinstance(array, Array) or len(array.shape) != 1:
         return False
-    if not isinstance(header, bytes | bytearray) or b"\\" in header:
+    if b"\\" in header:
         return False
     if len(entry) != 4:
         parameters = entry.get("parameters")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from struct import pack
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from gateway.core.types import Message, Request, Response, Tensor, Translate
 from gateway.protobuf.schema import Schema
 from gateway.protocols.grps import GRPS_BRPC, GRPS_GRPC, GRPS_REST
 from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
-from gateway.protocols.grps.protobuf import recalled
+from gateway.protocols.grps.protobuf import message, recalled
 from gateway.protocols.grps.protobuf.message import read_message
 
 GrpsMessage = Schema(GRPC_DESCRIPTORS).message("grps.protos.v1.GrpsMessage")
@@ -30,17 +31,22 @@ LIMIT = 2**20
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> Iterator[None]:
-    recalled._layouts.clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
     recalled._layouts.clear()
+    recalled._attempts.clear()
 
 
 def written(*values: float, model: str = "some-model-1.0.0", **more: Any) -> bytes:
     """As protobuf's own library writes it."""
-    message = GrpsMessage(model=model, **more)
-    message.gtensors.tensors.add(name="x", dtype=7, shape=[len(values)], flat_float32=values)
-    message.gtensors.tensors.add(name="y", dtype=8, shape=[1, 1], flat_float64=[values[0]])
-    raw: bytes = message.SerializeToString()
+    given = GrpsMessage(model=model, **more)
+    given.gtensors.tensors.add(name="x", dtype=7, shape=[len(values)], flat_float32=values)
+    given.gtensors.tensors.add(name="y", dtype=8, shape=[1, 1], flat_float64=[values[0]])
+    raw: bytes = given.SerializeToString()
     return raw
 
 
@@ -163,6 +169,18 @@ def test_what_says_more_or_otherwise_is_written_anew(body: bytes) -> None:
     assert sent(request) == anew(request) != body
 
 
+def test_a_message_that_is_never_as_the_gateway_writes_it_is_compared_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writes = mock.Mock(wraps=message.write_message)
+    monkeypatch.setattr(message, "write_message", writes)
+    for at in range(100):
+        read_message(written(at, 2) + UNKNOWN, LIMIT)
+    assert writes.call_count == 8
+    assert read_message(BODY, LIMIT).original is not None
+    assert writes.call_count == 9
+
+
 def test_an_own_message_is_as_the_library_writes_it() -> None:
     assert sent(twice(gtensors(X))) == gtensors(X)
 
@@ -201,9 +219,9 @@ def test_the_latest_layouts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_long_texts_are_not_kept() -> None:
-    message = GrpsMessage.FromString(BODY)
-    message.gtensors.tensors[1].name = "y" * 2000
-    asked(message.SerializeToString())
+    long = GrpsMessage.FromString(BODY)
+    long.gtensors.tensors[1].name = "y" * 2000
+    asked(long.SerializeToString())
     assert not recalled._layouts
 
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Message, Request, Response, Translate
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc import recalled, schema
-from gateway.protocols.v2.grpc.tensors import REQUEST
+from gateway.protocols.v2.grpc.tensors import REQUEST, write_inference
 
 TARGET = Target("models", "127.0.0.1:8001", "triton")
 LISTENER = ListenerSettings("grpc")
@@ -26,9 +27,14 @@ RAW = struct.pack("<2f", 1.5, -2)
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> Iterator[None]:
-    recalled._layouts.clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
     recalled._layouts.clear()
+    recalled._attempts.clear()
 
 
 def request_body(raw: bytes = RAW, model: str = "model", datatype: str = "FP32", **more: object) -> bytes:
@@ -99,6 +105,26 @@ def test_messages_that_differ_in_their_id_have_one_layout(first: str | None) -> 
     assert len(recalled._layouts) == 1
 
 
+@pytest.mark.parametrize("name", ["m", "fourteen-bytes", "the-model-of-the-laboratory"])
+@pytest.mark.parametrize("version", ["", "1"])
+def test_ids_are_cut_out_behind_names_of_any_length_and_before_several_tensors(name: str, version: str) -> None:
+    def body(id: str, *numbers: float) -> bytes:
+        message = schema.ModelInferRequest(model_name=name, model_version=version, id=id)
+        for at, number in enumerate(numbers):
+            message.inputs.add(name=f"x{at}", datatype="FP64", shape=[1])
+            message.raw_input_contents.append(struct.pack("<d", number))
+        written: bytes = message.SerializeToString()
+        return written
+
+    read(body("first", 1.5, 2.5, 3.5))
+    for id in ("a", "of another length"):
+        came = body(id, 4.5, 5.5, 6.5)
+        request = read(came)
+        assert (request.model, request.version, request.id) == (name, version, id)
+        assert [each.array.tolist() for each in request.inputs] == [[4.5], [5.5], [6.5]]
+        assert V2_GRPC.encode_request(request, TARGET).parts[0] is came
+
+
 def test_a_reply_goes_back_as_it_came_to_the_request_with_its_id() -> None:
     request = read(request_body(id="a"))
     answer(reply_body(id="a", model_version="1"), request)
@@ -130,6 +156,7 @@ def test_the_id_of_another_request_is_refused_in_a_known_reply() -> None:
         b"\x1a\x81\x00i",  # a length in two bytes
         b"\x1a\x01i\x1a\x01j",
         b"\x1a\x7fi",
+        b"\x1a\x7f",
         b"\x1a",
     ],
 )
@@ -146,7 +173,7 @@ def test_an_id_in_another_form_is_parsed(head: bytes) -> None:
         return said(found)
 
     known = outcome()
-    recalled._layouts.clear()
+    forget()
     assert outcome() == known
 
 
@@ -202,6 +229,17 @@ def test_what_says_more_or_must_be_looked_at_is_parsed_each_time(body: bytes) ->
     assert not recalled._layouts
 
 
+def test_a_proof_that_always_fails_is_tried_ever_more_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes = mock.Mock(wraps=write_inference)
+    monkeypatch.setattr(recalled, "write_inference", writes)
+    for at in range(100):
+        read(request_body(struct.pack("<2f", at, 0)) + UNKNOWN)
+    assert writes.call_count == 8
+    read(request_body())
+    assert read(request_body()).original is not None
+    assert writes.call_count == 9
+
+
 def test_contents_that_must_be_looked_at_are() -> None:
     read(request_body(b"\x00\x01", datatype="BOOL"))
     with pytest.raises(DecodeError, match="byte 2"):
@@ -215,6 +253,17 @@ def test_what_differs_in_one_byte_outside_the_contents_is_parsed() -> None:
         changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
         layout = recalled.recall(changed, REQUEST)
         assert layout is None
+
+
+@pytest.mark.parametrize("model", ["model", "the-model-of-the-laboratory"])
+def test_what_differs_in_one_byte_around_an_id_is_parsed(model: str) -> None:
+    body = request_body(model=model, id="id")
+    read(body)
+    assert recalled.recall_with_id(body, REQUEST) is not None
+    id = body.index(b"id")
+    for place in {*range(len(body) - len(RAW))} - {id, id + 1}:
+        changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+        assert recalled.recall_with_id(changed, REQUEST) is None
 
 
 def test_models_whose_long_names_begin_alike_are_told_apart_and_remembered() -> None:
@@ -238,7 +287,7 @@ def test_only_so_many_that_begin_alike_are_remembered() -> None:
 
 def test_only_so_many_are_remembered_and_the_oldest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "MOST", 100)
-    recalled._layouts.clear()
+    forget()
     for number in range(300):
         read(request_body(model=f"model {number}"))
     models = [layout.head.model for kind in recalled._layouts.values() for layout in kind]
@@ -266,7 +315,7 @@ DATATYPES = st.sampled_from(["FP32", "INT8", "BF16", "BOOL"])
 def test_it_says_what_parsing_says(
     tensors: list[tuple[str, str, int]], outputs: list[str], version: str, ids: tuple[str, str], data: st.DataObject
 ) -> None:
-    recalled._layouts.clear()
+    forget()
     bodies = []
     for id in ids:
         message = schema.ModelInferRequest(model_name="m", model_version=version, id=id)
@@ -280,7 +329,7 @@ def test_it_says_what_parsing_says(
         bodies.append(message.SerializeToString())
     read(bodies[0])
     found = read(bodies[1])
-    recalled._layouts.clear()
+    forget()
     parsed = read(bodies[1])
     assert parsed.original is None
     assert said(found) == said(parsed)

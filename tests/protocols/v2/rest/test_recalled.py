@@ -229,6 +229,14 @@ BINARY_TEXTS = [
 CONTENTS = [RAW, RAW[::-1], RAW[:8], RAW + b"\0", b"", b"\0\0\0\0" + RAW]
 
 
+def test_a_tensor_in_the_document_is_not_sought_behind_it() -> None:
+    for read, role in ((as_request, "inputs"), (as_reply, "outputs")):
+        text = with_document(f"{binary_entry()},{entry(name='y')}", role=role)
+        for _ in range(2):
+            assert not isinstance(read(text + RAW, len(text)), Exception)
+        assert isinstance(read(text + RAW + RAW, len(text)), DecodeError)
+
+
 @pytest.mark.parametrize("before", range(len(BINARY_TEXTS)))
 @pytest.mark.parametrize("contents", CONTENTS, ids=lambda each: f"{len(each)} bytes")
 def test_no_binary_body_changes_how_another_one_is_read(before: int, contents: bytes) -> None:
