@@ -33,7 +33,8 @@ WRK_SIZE, WRK_IN_FLIGHT = 1_000, 16
 """Of larger loads the requests that wrk leaves without a reply at its end, whose CPU is spent, are not few."""
 SHARE = 0.5
 """The rate of the latencies, by what the slowest side of the contest can answer."""
-LATENCIES = ("p50", "p99", "p99.9")
+LATENCIES = {"p50": 1, "p99": 100, "p99.9": 1000}
+"""The percentiles that are shown, and of how many requests at least: one of 100 is slower than the p99."""
 
 
 class WrongReplyError(Exception):
@@ -54,6 +55,9 @@ class Plan:
     """Whether to measure latencies at a rate, and stalls, too."""
     use_wrk: bool = True
 
+    def __str__(self) -> str:
+        return f"{self.rounds} of {self.seconds:g} s"
+
 
 @dataclass
 class Figures:
@@ -65,7 +69,7 @@ class Figures:
     rate: float = 0.0
     """Of the latencies: requests that are due per second; the same for all sides."""
     latencies: dict[str, float] = field(default_factory=dict)
-    """Microseconds since a request was due."""
+    """Microseconds since a request was due; without those of LATENCIES for which a turn had too few requests."""
     peak: int = 0
     """Bytes of resident memory, the most in any round."""
     waiting: float = 0.0
@@ -169,7 +173,8 @@ class Turn:
         """A turn in which requests are due at random times of that rate."""
         generator.prepare(replace(self._load, rate=rate))
         result = generator.go()
-        self.latencies.append(result.latencies)
+        enough = (name for name, requests in LATENCIES.items() if result.answered >= requests)
+        self.latencies.append({name: result.latencies[name] for name in enough})
         self.busy = max(self.busy, result.busy)
 
 
@@ -242,13 +247,19 @@ def _figures(turn: Turn, first: Turn | None, rate: float) -> Figures:
         cpu=median(turn.cpu),
         per_second=median(turn.per_second),
         rate=rate,
-        latencies={name: median(each[name] for each in turn.latencies) for name in LATENCIES if turn.latencies},
+        latencies=_medians(turn.latencies),
         peak=turn.peak,
         waiting=median(turn.waiting),
         ratio=_ratio(first.cpu, turn.cpu) if first else None,
         waiting_ratio=_ratio(first.waiting, turn.waiting) if first else None,
         generator_busy=turn.busy,
     )
+
+
+def _medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of what all rounds have."""
+    names = [name for name in LATENCIES if rounds and all(name in each for each in rounds)]
+    return {name: median(each[name] for each in rounds) for name in names}
 
 
 def _ratio(first: Sequence[float], other: Sequence[float]) -> float:

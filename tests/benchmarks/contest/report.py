@@ -43,7 +43,7 @@ def _cells(figures: Figures) -> list[str]:
         INK if figures.ratio is None else f"{figures.ratio:.2f}",
         f"{figures.per_second:,.0f}",
         f"{figures.waiting:,.0f}",
-        *(f"{figures.latencies[name]:,.0f}" if figures.latencies else INK for name in LATENCIES),
+        *(f"{figures.latencies[name]:,.0f}" if name in figures.latencies else INK for name in LATENCIES),
         f"{figures.peak / 2**20:,.0f}",
         INK if figures.stall is None else f"{1e3 * figures.stall:,.1f}",
     ]
@@ -62,8 +62,8 @@ class Aim:
     def verdict(self) -> str:
         if self.ratio is None:
             return "not measured"
-        missed = self.ratio / self.target.at_most
-        return "met" if missed <= 1 else f"missed by {missed:.2f} times"
+        percent = 100 * (self.ratio / self.target.at_most - 1)
+        return "met" if percent <= 0 else f"missed by {percent:.{0 if percent >= 10 else 1}f} %"
 
     def cells(self) -> list[str]:
         figure = "CPU" if self.target.figure == CPU else "median wall time"
@@ -150,14 +150,16 @@ the first program of a table by that of the program in its line: below 1 the fir
 
 - The programs take turns, round after round, so that what else the machine does meets all alike. Figures are medians of
   the rounds, ratios are medians of the rounds' ratios. Trust the ratios: the microseconds are this machine's.
+  Tables with a target have more rounds, and longer turns.
 - **CPU us** is the CPU per request of the program's processes with all threads and children, user and system, while
   each connection (of gRPC each stream) sends the next request as soon as it has the reply. **req/s** and
-  **waiting us**, the median latency, are of the same turns. The load comes from `wrk` where it speaks the protocol and
-  is installed, up to 16 requests in flight and 1,000 numbers: at its end it leaves requests unanswered, whose CPU would
-  count for nothing. All else comes from a generator in a process of its own, which waits for all replies.
+  **waiting us**, the median latency, are of the same turns. In turns of at least a second
+  the load comes from `wrk` where it speaks the protocol and is installed, up to 16 requests in flight and 1,000
+  numbers: at its end it leaves requests unanswered, whose CPU would count for nothing. All else comes from a generator
+  in a process of its own, which waits for all replies.
 - **p50, p99 and p99.9** are of turns in which requests are due at random times, at half the rate that the slowest
   program of the table can answer. They count from the time when a request was due, so that a program that stands still
-  is charged for all that wait.
+  is charged for all that wait. A percentile is left out where turns had too few requests to know it.
 - **peak MiB** is the most resident memory. **stall ms** is the longest that the gateway's event loop was kept from its
   turn, the shortest of the rounds.
 - Payloads are random and numbers have all their digits. Before each table one reply of each program is compared with

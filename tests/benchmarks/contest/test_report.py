@@ -22,7 +22,7 @@ RESULTS = Results({"processor": "some"}, [(CONTEST, FIGURES)], [EMPTIED] * 3)
 
 def test_a_target_is_met_or_missed_by_its_own_figure() -> None:
     _, missed, missing, met = targets(RESULTS.found).splitlines()
-    assert missed.endswith("3.00  missed by 3.00 times")
+    assert missed.endswith("3.00  missed by 200 %")
     assert missing.endswith("-  not measured")
     assert met.endswith("1.25  met")
 
@@ -36,7 +36,18 @@ def test_the_document_has_every_figure_and_verdict() -> None:
     found = json.loads(document(RESULTS))
     (row,) = found["rows"]
     assert row["sides"][ENVOY]["cpu"] == 50.0
-    assert [each["verdict"] for each in found["targets"]] == ["missed by 3.00 times", "not measured", "met"]
+    assert [each["verdict"] for each in found["targets"]] == ["missed by 200 %", "not measured", "met"]
+
+
+def test_a_miss_by_little_is_no_miss_by_nothing() -> None:
+    close = FIGURES | {ENVOY: Figures(cpu=149.7, ratio=1.0023)}
+    assert targets([(CONTEST, close)]).splitlines()[1].endswith("1.00  missed by 0.2 %")
+
+
+def test_a_percentile_of_too_few_requests_is_left_out() -> None:
+    few = FIGURES | {ENVOY: Figures(cpu=50.0, ratio=3.0, latencies={"p50": 120.0, "p99": 900.0})}
+    line = next(line for line in block(CONTEST, few).splitlines() if line.startswith(ENVOY))
+    assert line.split()[-5:] == ["120", "900", "-", "0", "-"]
 
 
 def test_the_page_shows_that_the_transcoder_dropped_the_numbers() -> None:
