@@ -26,6 +26,8 @@ from gateway.servers.state_file import SavedJob, StateFile, name_for
 
 CLOSE_SECONDS = 30.0
 """How long the jobs may take to end when the gateway ends."""
+CLOSE_ATTEMPTS = 3
+"""How often the engine is told then to end them, if it cannot be reached."""
 KEEP_SECONDS = 5.0
 """How long submissions may take to be answered when the gateway ends and its jobs go on."""
 
@@ -301,12 +303,18 @@ class Jobs:
         await self.engine.close()
 
     async def _end_all(self) -> None:
+        failures = 0
         while (self.servers or self._busy) and self.engine.is_open:
             for each in self.servers.values():  # one that is being submitted is cancelled after that
                 each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
             ids = [each.id for each in self.servers.values() if each.id]
-            await self.engine.ask(self.engine.engine.cancel(ids))
-            await self.ask()
+            try:
+                await self.engine.ask(self.engine.engine.cancel(ids))
+                await self.ask()
+            except EngineError:
+                failures += 1
+                if failures == CLOSE_ATTEMPTS:
+                    raise
             if self._busy:
                 await asyncio.wait(self._busy, timeout=self.engine.poll)
             elif self.servers:

@@ -13,9 +13,11 @@ from gateway.servers import jobs as jobs_module
 from gateway.servers import state_file
 from gateway.servers.consumer import Use
 from gateway.servers.engine import EngineError, Job, JobReport, JobState
+from gateway.servers.failed_starts import FailedStarts
 from gateway.servers.fleet import Fleet
 from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
+from gateway.servers.started_server import JobFailure
 from gateway.servers.state_file import SavedJob, StateFile
 
 
@@ -168,6 +170,23 @@ async def test_a_job_is_ended_in_the_end_although_the_engine_fails_in_an_unexpec
         assert failed == 2
 
 
+async def test_jobs_are_ended_with_the_gateway_although_the_engine_cannot_be_reached_for_a_moment(
+    tmp_path: Path,
+) -> None:
+    failed = 0
+
+    def fails(what: str) -> None:
+        nonlocal failed
+        failed += 1
+        if failed < jobs_module.CLOSE_ATTEMPTS:
+            raise EngineError("socket timed out")
+
+    async with lab(tmp_path) as found:
+        (await found.backend.asked.get()).set_result(True)
+        found.engine.fails = fails
+    assert found.engine.reported["1"].state is JobState.CANCELLED
+
+
 async def test_jobs_that_cannot_be_ended_are_left_to_the_next_gateway(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +260,20 @@ async def test_an_engine_before_is_left_when_the_gateway_ends(tmp_path: Path) ->
     found.state.close()
     assert other.is_closed
     assert [each.id for each in state_file.read((tmp_path / "jobs.json").read_bytes())] == ["7"]
+
+
+def test_servers_that_fail_together_count_as_one_failed_start() -> None:
+    now = 0.0
+    failed = FailedStarts(lambda: now)
+    for _ in range(8):
+        failed.add(JobFailure("no licence"))
+    assert (failed.in_a_row, failed.next_at) == (1, 0.5)
+    assert failed.waits_in_vain(is_starting=False, limit=600.0, reason=lambda: "") is None
+    for _ in range(2):
+        now = failed.next_at
+        failed.add(JobFailure("no licence"))
+    assert failed.in_a_row == 3
+    assert failed.waits_in_vain(is_starting=False, limit=600.0, reason=lambda: "") is not None
 
 
 # The state file
