@@ -239,23 +239,27 @@ class Fleet:
         if server.phase is not ServerPhase.STARTING or server.over.is_set():  # meanwhile
             return
         if located.address:
-            self._serve(server, located.address)
+            self._has_started(server, located.address)
             return
         if located.fault and located.fault != server.fault:
             text = "backend %r: the announcement of %s: %s"
             tell(self.settings.backend, logging.WARNING, text, server.label, located.fault)
         server.fault = located.fault
 
-    def _serve(self, server: StartedServer, address: str) -> None:
-        assert self._consumer is not None
-        server.address, server.phase, server.fault = address, ServerPhase.SERVING, ""
+    def _has_started(self, server: StartedServer, address: str) -> None:
+        """A server is there that was started: learn how long that takes, and send it calls."""
         took = self._clock() - server.began
         self._start_seconds = took if self._start_seconds is None else (self._start_seconds + took) / 2
+        self._serve(server, address)
+        text = "backend %r: %s serves at %s after %.3g s"
+        tell(self.settings.backend, logging.INFO, text, server.label, address, took)
+
+    def _serve(self, server: StartedServer, address: str) -> None:
+        """Send calls to the server."""
+        assert self._consumer is not None
+        server.address, server.phase, server.fault = address, ServerPhase.SERVING, ""
         server.use = self._consumer.add(address)
         self._jobs.remember(server)
-        tell(
-            self.settings.backend, logging.INFO, "backend %r: %s serves at %s after %.3g s", server.label, address, took
-        )
 
     # Ending
 

@@ -66,8 +66,8 @@ class Backend:
     def __init__(self) -> None:
         self.waiting = 1
         self.addresses: list[str] = []
+        self.added: asyncio.Queue[str] = asyncio.Queue()
         self.asked: asyncio.Queue[asyncio.Future[bool]] = asyncio.Queue()
-        self.errors: asyncio.Queue[str] = asyncio.Queue()
 
     def why_not(self, address: str) -> str:
         return ""
@@ -79,13 +79,14 @@ class Backend:
 
     def add(self, address: str, use: Use | None = None) -> Use:
         self.addresses.append(address)
+        self.added.put_nowait(address)
         return ServerUse()
 
     def remove(self, address: str) -> None:
         self.addresses.remove(address)
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        self.errors.put_nowait(text)
+        self.waiting = 0
 
 
 def settings(folder: Path, **keys: object) -> ServersSettings:
@@ -260,6 +261,26 @@ async def test_an_engine_before_is_left_when_the_gateway_ends(tmp_path: Path) ->
     found.state.close()
     assert other.is_closed
     assert [each.id for each in state_file.read((tmp_path / "jobs.json").read_bytes())] == ["7"]
+
+
+async def test_a_server_that_is_adopted_does_not_count_as_one_that_was_started_in_no_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    before = StateFile(tmp_path)
+    before.open()
+    before.change(SavedJob("lab-00000001", "7", "lab", "fake", "", "fits", 4242, "127.0.0.1:4242", 1.0))
+    before.close()
+    found = Lab(tmp_path, max=2)
+    found.engine.reported["7"] = JobReport(JobState.RUNNING, host="127.0.0.1")
+    found.fleet.attach(found.backend)
+    found.fleet.start()
+    (await found.backend.asked.get()).set_result(True)  # the second one
+    assert await found.backend.added.get() == "127.0.0.1:4242"
+    assert await found.backend.added.get() != "127.0.0.1:4242"
+    assert caplog.text.count("is adopted") == caplog.text.count("serves at") == 1
+    await found.fleet.close()
+    found.state.close()
 
 
 def test_servers_that_fail_together_count_as_one_failed_start() -> None:
