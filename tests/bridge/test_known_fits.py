@@ -223,13 +223,13 @@ async def test_models_in_turns_are_fitted_once_each_where_the_route_has_inputs_o
         return fit(self, signature)
 
     monkeypatch.setattr(Fitting, "to", noted)
-    route = bridge(
-        TENSORS, COUNTERS, Backend(MODELS, computed), RouteSettings(signature=Signature(MODELS["one"].inputs))
-    )
+    models = {"one": MODELS["one"], "other": replace(MODELS["one"], platform="other")}
+    backend = Backend(models, lambda request: computed(replace(request, model="one")))
+    route = bridge(TENSORS, COUNTERS, backend, RouteSettings(signature=Signature(MODELS["one"].inputs)))
     x = made("x", FP64, (1, 2), 1, untyped=False, marked=False)
-    for model in ("one", "row") * 3:
+    for model in ("one", "other") * 3:
         await route(infer(x, model=model))
-    assert [each.outputs for each in fitted] == [MODELS["one"].outputs, MODELS["row"].outputs]
+    assert [each.platform for each in fitted] == [each.platform for each in models.values()]
 
 
 def test_of_signatures_that_were_made_the_first_are_forgotten() -> None:
