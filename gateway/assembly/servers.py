@@ -17,6 +17,7 @@ from gateway.routing.readiness import is_ready
 from gateway.servers.consumer import Use
 from gateway.servers.engine import Engine, EngineError, Resources
 from gateway.servers.fleet import Fleet, fitting
+from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
 from gateway.servers.started_server import ServerReport
 from gateway.servers.state_file import StateFile
@@ -197,7 +198,8 @@ class Fleets:
                 fleet.resize(settings)
                 consumer = ServedBackend(backend, fleet, wiring, target, previous)
             else:
-                fleet = Fleet(settings, fits, self._states[settings.state], open_engine, self._clock)
+                jobs = Jobs(settings, fits, self._states[settings.state], open_engine, self._clock)
+                fleet = Fleet(jobs, self._clock)
                 consumer = ServedBackend(backend, fleet, wiring, target)
             self._current[name] = fits, fleet, consumer
             backend.starter = FleetStarter(fleet)
@@ -223,8 +225,7 @@ class Fleets:
         self._current.clear()
         self._retired.clear()
         await asyncio.gather(*(each.close() for each in fleets))
-        for state in self._states.values():
-            state.close()
+        await asyncio.gather(*(asyncio.to_thread(each.close) for each in self._states.values()))
         self._states.clear()
 
 

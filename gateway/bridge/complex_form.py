@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.derived_signatures import DerivedSignatures
 from gateway.bridge.signature_cache import Key, SignatureCache
 from gateway.core.datatypes import Kind
 from gateway.core.frozen import replace
@@ -62,7 +63,7 @@ class _PlainSignatures(SignatureCache):
         self._full = full
         self._suffix = suffix
         self._is_form = is_form
-        self._last = Signature(), Signature()
+        self._plain = DerivedSignatures(self._without_imaginary).of
 
     def kept(self, key: Key) -> Signature | None:
         found = self._full.kept(key)
@@ -77,13 +78,9 @@ class _PlainSignatures(SignatureCache):
     def drop_all(self) -> None:
         self._full.drop_all()
 
-    def _plain(self, full: Signature) -> Signature:
-        if full is not self._last[0]:
-            plain = plain_signature(full, self._suffix)
-            if self._is_form:
-                plain = replace(plain, operations=plain.operations - {*DERIVATIVES})
-            self._last = full, plain
-        return self._last[1]
+    def _without_imaginary(self, full: Signature) -> Signature:
+        plain = plain_signature(full, self._suffix)
+        return replace(plain, operations=plain.operations - {*DERIVATIVES}) if self._is_form else plain
 
 
 class _PlainModels:

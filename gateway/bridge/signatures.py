@@ -14,6 +14,7 @@ from collections import OrderedDict
 from time import monotonic
 
 from gateway.bridge.derivatives import companion_signature
+from gateway.bridge.derived_signatures import DerivedSignatures
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
 from gateway.core.datatypes import Kind
@@ -36,9 +37,11 @@ class RouteSignatures:
         self._companions = rewrite.settings.operations
         self._estimated = rewrite.settings.derivatives
         self._known_companions: OrderedDict[tuple[Key, Operation], tuple[float, bool]] = OrderedDict()
+        self._with_own = DerivedSignatures(self._override)
+        """Those that were fetched, with the route's own tensors."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The signature that was fetched last, with the route's own tensors."""
+        """The last of them: most routes have one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -54,8 +57,8 @@ class RouteSignatures:
         fetched = self._backend.signatures.kept(key) or await self._backend.signatures.get(key)
         if own is None:
             return fetched
-        if fetched is not self._last_fetched:  # what is known of a signature's fits is found by its identity
-            self._last_fetched, self._last = fetched, _override(fetched, own)
+        if fetched is not self._last_fetched:
+            self._last_fetched, self._last = fetched, self._with_own.of(fetched)
         return self._last
 
     async def described(self, key: Key) -> Signature:
@@ -68,7 +71,14 @@ class RouteSignatures:
             fetched = await self._backend.signatures.get(key)
         else:
             fetched = replace(await self._untrusted(key), inputs=(), outputs=())
-        return fetched if self._own is None else _override(fetched, self._own)
+        return self._override(fetched)
+
+    def _override(self, fetched: Signature) -> Signature:
+        """The signature with the route's own tensors."""
+        own = self._own
+        if own is None:
+            return fetched
+        return replace(fetched, inputs=own.inputs or fetched.inputs, outputs=own.outputs or fetched.outputs)
 
     async def check(self, key: Key) -> None:
         """Check that the backend has the model.
@@ -218,7 +228,3 @@ def _is_smooth(signature: Signature) -> bool:
     return all(
         any(spec.datatype.kind is Kind.FLOAT for spec in specs) for specs in (signature.inputs, signature.outputs)
     )
-
-
-def _override(fetched: Signature, own: Signature) -> Signature:
-    return replace(fetched, inputs=own.inputs or fetched.inputs, outputs=own.outputs or fetched.outputs)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gateway.config.keys import BackendConfig, Config
-from gateway.config.servers import job_scripts
+from gateway.config.servers import job_scripts, state_folder
 
 
 def backend_of_model(backend: str, model: str) -> str:
@@ -28,7 +28,8 @@ def _of_each_model(backend: str, config: BackendConfig) -> Iterator[tuple[str, B
     servers = config.servers
     if servers is None or servers.per != "model" or servers.script is None:
         return
+    # One folder for all: jobs of a model whose script is gone are then found, and ended.
+    state = servers.state or str(state_folder(backend))
     for model, script in job_scripts(servers.script).items():
-        state = None if servers.state is None else f"{servers.state}/{model}"
         own = servers.model_copy(update={"per": "backend", "script": script, "state": state})
         yield backend_of_model(backend, model), config.model_copy(update={"servers": own, "policies": ()})

@@ -41,10 +41,25 @@ NEWEST_SHARE_OF_KIND = 0.25
 or compiles something are not remembered for long."""
 
 
+LONGEST_TEXT = 4096
+"""Characters of a parameter that count as a whole. Of a longer one its length and its ends do: a large `config` is not
+read again for each call that waits or ends."""
+_END = LONGEST_TEXT // 2
+
+
 def kind_of(request: Request) -> CallKind:
     """The kind of a call. It is the same in all processes of a gateway."""
     parameters = request.parameters
-    checksum = crc32(repr(sorted(parameters.items())).encode()) if parameters else 0
+    checksum = 0
+    if parameters:
+        told = [
+            (
+                name,
+                each if type(each) is not str or len(each) <= LONGEST_TEXT else (len(each), each[:_END], each[-_END:]),
+            )
+            for name, each in sorted(parameters.items())
+        ]
+        checksum = crc32(repr(told).encode())
     return (request.model, request.version, request.operation.value), checksum
 
 

@@ -58,31 +58,27 @@ def is_here(job: SavedJob, settings: ServersSettings) -> bool:
 
 
 async def end_elsewhere(
-    asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[SavedJob], None]
+    asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[str], None]
 ) -> None:
     """End jobs at the engine `asked`, which is not that of the backend any more, however long it cannot be asked. Calls
-    `over` for each job that is over."""
+    `over` with the name of each job that is over."""
     left = {each.name: each for each in jobs}
     tries = 0
-    while left:
-        try:
-            await asked.open()
-            for each in await _ended(asked, list(left.values())):
-                over(left.pop(each.name))
-        except EngineError as error:
-            names = ", ".join(left)
-            if not tries:
-                tell(
-                    backend,
-                    logging.ERROR,
-                    "backend %r: jobs of an earlier gateway cannot be ended yet: %s (%s)",
-                    names,
-                    error,
-                )
-        tries += 1
-        if left:
-            await asyncio.sleep(back_off(tries))
-    await asked.close()
+    try:
+        while left:
+            try:
+                await asked.open()
+                for each in await _ended(asked, list(left.values())):
+                    over(left.pop(each.name).name)
+            except EngineError as error:
+                if not tries:
+                    text = "backend %r: jobs of an earlier gateway cannot be ended yet: %s (%s)"
+                    tell(backend, logging.ERROR, text, ", ".join(left), error)
+            tries += 1
+            if left:
+                await asyncio.sleep(back_off(tries))
+    finally:
+        await asked.close()
 
 
 async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJob]:

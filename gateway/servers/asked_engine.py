@@ -66,13 +66,17 @@ class AskedEngine:
         """The engine's answer.
 
         Raises:
-            EngineError: that of the engine; it does not answer in time.
+            EngineError: that of the engine; it does not answer in time, or in an unexpected way.
         """
         try:
             async with asyncio.timeout(SECONDS):
                 return await asked
+        except EngineError:
+            raise
         except TimeoutError as error:
             raise EngineError(f"{self._settings.engine}: no answer within {SECONDS:g} s") from error
+        except Exception as error:  # such as too many open files, or an answer of another version: it is asked again
+            raise EngineError(f"{self._settings.engine}: unexpected error: {error!r}") from error
 
     def answered(self) -> None:
         """It works."""

@@ -22,10 +22,12 @@ class FailedStarts:
         """Since when calls wait and no server is there."""
 
     def add(self, failure: JobFailure) -> None:
-        """A server could not be started."""
-        self.in_a_row += 1
+        """A server could not be started. Several that fail before the next one may be started count as one: they were
+        started together, and mostly fail for one reason."""
         self.last = failure
-        self.next_at = self._clock() + back_off(self.in_a_row)
+        if self._clock() >= self.next_at:
+            self.in_a_row += 1
+            self.next_at = self._clock() + back_off(self.in_a_row)
 
     def served(self) -> None:
         """A server was of use."""

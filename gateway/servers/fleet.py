@@ -13,7 +13,6 @@ from contextlib import suppress
 from time import time
 
 from gateway.core.tasks import spawn
-from gateway.servers.asked_engine import OpenEngine
 from gateway.servers.consumer import Consumer
 from gateway.servers.engine import EngineError, RefusedError
 from gateway.servers.failed_starts import FailedStarts
@@ -24,31 +23,21 @@ from gateway.servers.log_lines import log, tell
 from gateway.servers.settings import ServersSettings
 from gateway.servers.sizing import Demand, surplus, wanted_starts
 from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport, StartedServer
-from gateway.servers.state_file import StateFile
 
 FAST, SLOW = 0.1, 1.0
 """Seconds between two looks: while something is expected to change, and otherwise."""
 
 
 class Fleet:
-    """The servers of one backend. Call `start`, then `attach` it to each backend that takes over, then `close`.
+    """The servers of one backend, whose jobs nobody else uses. Call `start`, then `attach` it to each backend that
+    takes over, then `close`."""
 
-    `open_engine` starts the engine and returns it with the seconds between two questions for reports.
-    """
-
-    def __init__(
-        self,
-        settings: ServersSettings,
-        fits: str,
-        state: StateFile,
-        open_engine: OpenEngine,
-        clock: Callable[[], float],
-    ) -> None:
-        self.settings = settings
+    def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
+        self._jobs = jobs
+        jobs.observer = self
         self._clock = clock
         self._consumer: Consumer | None = None
-        self._jobs = Jobs(settings, fits, state, open_engine, self, clock)
-        self._wake = self._jobs.changed
+        self._wake = jobs.changed
         self._task: asyncio.Task[None] | None = None
         self._is_adopted = False
         self._is_retired = False
@@ -58,6 +47,11 @@ class Fleet:
         self._start_seconds: float | None = None
         self.starts = 0
         self.failures = 0
+
+    @property
+    def settings(self) -> ServersSettings:
+        """What the configuration says of the servers now."""
+        return self._jobs.settings
 
     # What the gateway does with it
 
@@ -75,7 +69,7 @@ class Fleet:
 
     def resize(self, settings: ServersSettings) -> None:
         """Use other settings, which say nothing else of a job than before."""
-        self.settings = self._jobs.settings = settings
+        self._jobs.settings = settings
         self._wake.set()
 
     def retire(self) -> None:
@@ -242,26 +236,30 @@ class Fleet:
         if self._consumer is None:
             return
         located = await locate(server, self._jobs.servers.values(), self._consumer)
-        if server.phase is not ServerPhase.STARTING:
+        if server.phase is not ServerPhase.STARTING or server.over.is_set():  # meanwhile
             return
         if located.address:
-            self._serve(server, located.address)
+            self._has_started(server, located.address)
             return
         if located.fault and located.fault != server.fault:
             text = "backend %r: the announcement of %s: %s"
             tell(self.settings.backend, logging.WARNING, text, server.label, located.fault)
         server.fault = located.fault
 
-    def _serve(self, server: StartedServer, address: str) -> None:
-        assert self._consumer is not None
-        server.address, server.phase, server.fault = address, ServerPhase.SERVING, ""
+    def _has_started(self, server: StartedServer, address: str) -> None:
+        """A server is there that was started: learn how long that takes, and send it calls."""
         took = self._clock() - server.began
         self._start_seconds = took if self._start_seconds is None else (self._start_seconds + took) / 2
+        self._serve(server, address)
+        text = "backend %r: %s serves at %s after %.3g s"
+        tell(self.settings.backend, logging.INFO, text, server.label, address, took)
+
+    def _serve(self, server: StartedServer, address: str) -> None:
+        """Send calls to the server."""
+        assert self._consumer is not None
+        server.address, server.phase, server.fault = address, ServerPhase.SERVING, ""
         server.use = self._consumer.add(address)
         self._jobs.remember(server)
-        tell(
-            self.settings.backend, logging.INFO, "backend %r: %s serves at %s after %.3g s", server.label, address, took
-        )
 
     # Ending
 

@@ -6,7 +6,6 @@ A job is in the state file from before its submission until the engine says that
 import asyncio
 import logging
 import secrets
-import shutil
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -27,6 +26,8 @@ from gateway.servers.state_file import SavedJob, StateFile, name_for
 
 CLOSE_SECONDS = 30.0
 """How long the jobs may take to end when the gateway ends."""
+CLOSE_ATTEMPTS = 3
+"""How often the engine is told then to end them, if it cannot be reached."""
 KEEP_SECONDS = 5.0
 """How long submissions may take to be answered when the gateway ends and its jobs go on."""
 
@@ -45,7 +46,10 @@ class JobObserver(Protocol):
 
 
 class Jobs:
-    """The jobs of the servers of one backend. `fits` says what they are started from."""
+    """The jobs of the servers of one backend. `fits` says what they are started from; `open_engine` starts the engine
+    and returns it with the seconds between two questions for reports. `observer` has to be set before any other use."""
+
+    observer: JobObserver
 
     def __init__(
         self,
@@ -53,7 +57,6 @@ class Jobs:
         fits: str,
         state: StateFile,
         open_engine: OpenEngine,
-        observer: JobObserver,
         clock: Callable[[], float],
     ) -> None:
         self.settings = settings
@@ -65,7 +68,6 @@ class Jobs:
         self._fits = fits
         self._state = state
         self._open_engine = open_engine
-        self._observer = observer
         self._clock = clock
         self._gone: deque[StartedServer] = deque(maxlen=32)
         self._busy: set[asyncio.Task[None]] = set()
@@ -108,15 +110,16 @@ class Jobs:
         ids = await adoption.ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
-        self._state.take(left)
-        self._end_elsewhere([each for each in left if not adoption.is_here(each, self.settings)])
+        taken = {each.name for each in self._state.take(left)}  # another backend with this folder may have been sooner
+        self._end_elsewhere([each for each in left if each.name in taken and not adoption.is_here(each, self.settings)])
+        here = [each for each in here if each.name in taken]
         decided = adoption.decide(here, reports, self.settings, self._fits, most)
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: LeftJob) -> bool:
         """Whether the job is of use. One that is not is ended or forgotten."""
         if job.fate is Fate.FORGOTTEN:
-            self._forget(job.saved)
+            self._state.remove(job.saved.name)
         elif job.fate is Fate.ENDED:
             self.end(self._taken(job), "it does not fit the configuration any more")
         return job.fate is Fate.USED
@@ -135,12 +138,8 @@ class Jobs:
             settings = replace(self.settings, engine=engine, directory=Path(directory) if directory else None)
             asked = AskedEngine(settings, self._open_engine, self._clock)
             there = [each for each in jobs if (each.engine, each.directory) == (engine, directory)]
-            ending = adoption.end_elsewhere(asked, there, self.settings.backend, self._forget)
+            ending = adoption.end_elsewhere(asked, there, self.settings.backend, self._state.remove)
             self._elsewhere.append(spawn(ending))
-
-    def _forget(self, job: SavedJob) -> None:
-        self._state.remove(job.name)
-        shutil.rmtree(self._state.job_folder(job.name), ignore_errors=True)
 
     # Submitting
 
@@ -153,8 +152,7 @@ class Jobs:
 
     async def _submitted(self, server: StartedServer) -> None:
         try:
-            server.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._state.add(self._saved(server))
+            await self._state.add(self._saved(server))
             server.id = await self.engine.ask(self.engine.engine.submit(self._job(server)))
         except (EngineError, OSError) as error:
             self._not_submitted(server, error)
@@ -182,7 +180,7 @@ class Jobs:
             self.engine.failed(error)
         else:
             why = str(error) if isinstance(error, EngineError) else str(error.strerror)
-            self._observer.job_is_refused(server, why)
+            self.observer.job_is_refused(server, why)
 
     def remember(self, server: StartedServer) -> None:
         """Write what is known of the server now."""
@@ -230,10 +228,10 @@ class Jobs:
             server.note(reports.get(job, adoption.LOST))
             if server.report.state.is_over and server.name in self.servers:
                 self._log_output(server)
-                self._observer.job_is_over(server)
+                self.observer.job_is_over(server)
                 self._remove(server)
             elif server.report.state is JobState.ENDING and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
-                self._observer.job_is_being_ended(server)
+                self.observer.job_is_being_ended(server)
 
     def _log_output(self, server: StartedServer) -> None:
         if log.isEnabledFor(logging.DEBUG):
@@ -244,7 +242,6 @@ class Jobs:
         self.servers.pop(server.name, None)
         self._gone.append(server)
         self._state.remove(server.name)
-        shutil.rmtree(server.folder, ignore_errors=True)
         server.over.set()
         self.changed.set()
 
@@ -279,9 +276,11 @@ class Jobs:
         task.add_done_callback(self._busy.discard)
 
     async def all_over(self) -> None:
-        """Return when no job is left."""
+        """Return when no job is left, nor one of an earlier gateway that is being ended."""
         while self.servers or self._busy:
             await asyncio.gather(*(each.over.wait() for each in list(self.servers.values())), *self._busy)
+        if self._elsewhere:
+            await asyncio.wait(self._elsewhere)
 
     async def close(self, *, keep: bool) -> None:
         """End all jobs, or leave them if they are kept. Returns when they have ended; if that takes too long, the next
@@ -296,7 +295,7 @@ class Jobs:
                 log.error(text, self.settings.backend, left, error or "no time left")
         elif self._busy:  # what is being submitted now is kept, too
             await asyncio.wait(self._busy, timeout=KEEP_SECONDS)
-        tasks = {*self._busy, *self._elsewhere}
+        tasks = {*self._busy, *self._elsewhere, *([] if self._asking is None else [self._asking])}
         for task in tasks:
             task.cancel()
         if tasks:
@@ -304,11 +303,18 @@ class Jobs:
         await self.engine.close()
 
     async def _end_all(self) -> None:
+        failures = 0
         while (self.servers or self._busy) and self.engine.is_open:
             for each in self.servers.values():  # one that is being submitted is cancelled after that
                 each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
-            await self.engine.engine.cancel([each.id for each in self.servers.values() if each.id])
-            await self.ask()
+            ids = [each.id for each in self.servers.values() if each.id]
+            try:
+                await self.engine.ask(self.engine.engine.cancel(ids))
+                await self.ask()
+            except EngineError:
+                failures += 1
+                if failures == CLOSE_ATTEMPTS:
+                    raise
             if self._busy:
                 await asyncio.wait(self._busy, timeout=self.engine.poll)
             elif self.servers:

@@ -2,14 +2,20 @@
 
 No job is forgotten because the file is damaged, or lacks something: each job has a folder, whose name is the job's. A
 job that is known by its folder alone is one that nobody knows the id of, and is ended.
+
+A thread of its own writes the file and removes folders, one thing after the other: that may take long, since nodes of a
+cluster must see them.
 """
 
+import asyncio
 import fcntl
 import json
 import logging
 import os
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from pathlib import Path
@@ -60,11 +66,16 @@ class StateFile:
         self.folder = folder
         self._users: set[str] = set()
         self._earlier: dict[str, SavedJob] = {}
-        self._jobs: dict[str, SavedJob] = {}
+        self._jobs: Mapping[str, SavedJob] = {}
+        """What is to be remembered. Each change replaces it as a whole, so that the thread reads one state of it."""
+        self._written: Mapping[str, SavedJob] = self._jobs
+        """What the file has."""
+        self._is_failing = False
+        """The file could not be written when that was tried last."""
+        self._thread = ThreadPoolExecutor(1, "state-file")
+        self._writing: Future[None] | None = None
         self._lock: IO[str] | None = None
         self._opening = Lock()
-        self._is_written = self._was_written = True
-        """Whether the file has what is to be remembered, and had it before the last try."""
 
     def used_by(self, backend: str) -> None:
         """The backend has its jobs here. To be said of all backends before the file is opened."""
@@ -88,7 +99,7 @@ class StateFile:
                 except BaseException:
                     lock.close()
                     raise
-                self._jobs = dict(self._earlier)
+                self._jobs = self._written = dict(self._earlier)
                 self._lock = lock
 
     def _locked(self) -> IO[str]:
@@ -147,59 +158,71 @@ class StateFile:
         owners = {each for each in self._users if job.name.rpartition("-")[0] == _prefix(each)}
         return backend in owners or not owners
 
-    def take(self, jobs: Iterable[SavedJob]) -> None:
-        """Leave these jobs of an earlier gateway to the caller. They are remembered until they are removed."""
-        for each in jobs:
-            self._earlier.pop(each.name, None)
+    def take(self, jobs: Iterable[SavedJob]) -> list[SavedJob]:
+        """Leave these jobs of an earlier gateway to the caller, as far as nobody has taken them. They are remembered
+        until they are removed."""
+        return [each for each in jobs if self._earlier.pop(each.name, None) is not None]
 
-    def add(self, job: SavedJob) -> None:
-        """Remember a job that is going to be submitted.
+    async def add(self, job: SavedJob) -> None:
+        """Remember a job that is going to be submitted, and make its folder.
 
         Raises:
             OSError: it cannot be written. Then it must not be submitted.
         """
-        self._jobs[job.name] = job
-        self._write()
+        self._jobs = {**self._jobs, job.name: job}
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._write_with_folder, job.name)
 
     def change(self, job: SavedJob) -> None:
-        """Remember more of a job. What cannot be written is written later."""
-        self._jobs[job.name] = job
-        self._is_written = False
-        self.write_again()
+        """Remember more of a job. It is written soon; what cannot be written is written later."""
+        self._jobs = {**self._jobs, job.name: job}
+        self._writing = self._thread.submit(self._try_to_write)
 
     def remove(self, name: str) -> None:
-        """Forget a job that is over. What cannot be written is written later."""
-        if self._jobs.pop(name, None) is not None:
-            self._is_written = False
-            self.write_again()
+        """Forget a job that is over, and remove its folder, as soon and as surely as `change` writes."""
+        self._jobs = {each: job for each, job in self._jobs.items() if each != name}
+        self._writing = self._thread.submit(self._try_to_write)
+        self._thread.submit(shutil.rmtree, self.job_folder(name), ignore_errors=True)
 
     def write_again(self) -> None:
         """Write what could not be written."""
-        if not self._is_written:
-            try:
-                self._write()
-            except OSError as error:
-                if self._was_written:
-                    text = "%s cannot be written (%s); it is tried again, and jobs go on meanwhile"
-                    log.warning(text, self.folder / "jobs.json", error.strerror)
-                self._was_written = False
+        if self._written is not self._jobs and (self._writing is None or self._writing.done()):
+            self._writing = self._thread.submit(self._try_to_write)
+
+    # In the thread
+
+    def _write_with_folder(self, name: str) -> None:
+        self.job_folder(name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._write()
+
+    def _try_to_write(self) -> None:
+        try:
+            self._write()
+        except OSError as error:
+            if not self._is_failing:
+                text = "%s cannot be written (%s); it is tried again, and jobs go on meanwhile"
+                log.warning(text, self.folder / "jobs.json", error.strerror)
+            self._is_failing = True
 
     def _write(self) -> None:
-        if self._lock is None:
+        """Write what is to be remembered now, unless the file has it."""
+        jobs = self._jobs
+        if self._lock is None or jobs is self._written:
             return
         file = self.folder / "jobs.json"
         new = file.with_suffix(".new")
         with new.open("w") as opened:
-            json.dump([asdict(each) for each in self._jobs.values()], opened, indent=1)
+            json.dump([asdict(each) for each in jobs.values()], opened, indent=1)
             opened.flush()
             os.fsync(opened.fileno())
         new.replace(file)
-        self._is_written = self._was_written = True
+        self._written, self._is_failing = jobs, False
 
     def close(self) -> None:
-        """Leave the folder to others."""
+        """Leave the folder to others when all is written. It blocks."""
         if self._lock is not None:
             self.write_again()
+        self._thread.shutdown()
+        if self._lock is not None:
             self._lock.close()
             self._lock = None
 

@@ -18,6 +18,7 @@ from gateway.core.types import Answer, Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import EndpointHealth
+from gateway.routing.longest_first import kind_of
 from gateway.routing.sequences import sequence_of
 from gateway.workers.channel import Channel, ChannelClosedError
 
@@ -25,8 +26,8 @@ Relay: TypeAlias = Callable[..., None]
 """Passes on what happened to an endpoint: its backend and address, the name of a method below, its arguments."""
 
 SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")
-"""The parameters of a request that the supervisor needs, unless its queue learns how long each kind of call takes: then
-it needs all."""
+"""The parameters of a request that the supervisor needs. Where its queue learns how long each kind of call takes, it
+gets a checksum of all of them, too, as a further parameter."""
 
 
 class WorkerBackend(Backend):
@@ -65,8 +66,9 @@ class WorkerBackend(Backend):
             return await super()._wait_for_slot(request, tried)
         tries, began = request.tries, monotonic()
         avoided = None if tries is None else (list(tries.avoided), tries.elsewhere)
-        keys = request.parameters if self._tells_kinds else SEQUENCE_KEYS
-        parameters = {key: request.parameters[key] for key in keys if key in request.parameters}
+        parameters = {key: request.parameters[key] for key in SEQUENCE_KEYS if key in request.parameters}
+        if self._tells_kinds:
+            _, parameters["kind"] = kind_of(request)
         found = self._channel.ask(
             "take", str(self.name), request.operation.value, request.client, request.model, request.version, parameters,
             [each.address for each in tried], avoided, self._is_limited, unclaimed=self._return_unclaimed,

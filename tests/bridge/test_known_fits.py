@@ -10,13 +10,16 @@ from hypothesis import strategies as st
 
 from gateway.bridge import known_fits
 from gateway.bridge.bridge import Bridge
+from gateway.bridge.derived_signatures import MOST_KEPT as MOST_SIGNATURES
+from gateway.bridge.derived_signatures import DerivedSignatures
+from gateway.bridge.fitting import Fitting
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.layouts import LONGEST
 from gateway.core.protocol import Protocol, Traits, Wire
-from gateway.core.types import Request, RequestedOutput, Response, Tensor, tensor
+from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
 from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
 from tests.bridge.test_rows import EXAMPLES, SINGLE, WHOLE
 
@@ -207,3 +210,39 @@ async def test_what_is_kept_is_bounded() -> None:
     oldest = infer(tensor("x", np.zeros((1, 1))), model="one")
     assert fits.of(newest, key) is not None
     assert fits.of(oldest, key) is None
+
+
+async def test_models_in_turns_are_fitted_once_each_where_the_route_has_inputs_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitted: list[Signature] = []
+    fit = Fitting.to
+
+    def noted(self: Fitting, signature: Signature) -> Fitting:
+        fitted.append(signature)
+        return fit(self, signature)
+
+    monkeypatch.setattr(Fitting, "to", noted)
+    models = {"one": MODELS["one"], "other": replace(MODELS["one"], platform="other")}
+    backend = Backend(models, lambda request: computed(replace(request, model="one")))
+    route = bridge(TENSORS, COUNTERS, backend, RouteSettings(signature=Signature(MODELS["one"].inputs)))
+    x = made("x", FP64, (1, 2), 1, untyped=False, marked=False)
+    for model in ("one", "other") * 3:
+        await route(infer(x, model=model))
+    assert [each.platform for each in fitted] == [each.platform for each in models.values()]
+
+
+def test_of_signatures_that_were_made_the_first_are_forgotten() -> None:
+    """A backend's metadata is asked for anew from time to time."""
+    made_of: list[Signature] = []
+
+    def derive(signature: Signature) -> Signature:
+        made_of.append(signature)
+        return replace(signature, outputs=())
+
+    derived = DerivedSignatures(derive)
+    given = [replace(MODELS["one"], platform=str(each)) for each in range(MOST_SIGNATURES + 1)]
+    found = [derived.of(each) for each in given]
+    assert derived.of(given[-1]) is found[-1]
+    assert derived.of(given[0]) is not found[0]
+    assert made_of == [*given, given[0]]

@@ -11,7 +11,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.operations import Operation
 from gateway.core.types import Request
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.longest_first import MOST_KINDS, CallKind, KindTimes, LongestFirstQueue, kind_of
+from gateway.routing.longest_first import LONGEST_TEXT, MOST_KINDS, CallKind, KindTimes, LongestFirstQueue, kind_of
 from gateway.routing.queue import QueueSettings
 from tests.routing.fakes import Wire, settle
 from tests.routing.test_backend import Lab
@@ -306,6 +306,15 @@ def test_a_kind_is_a_model_a_version_an_operation_and_the_parameters() -> None:
     ]  # fmt: skip
     assert len({kind_of(each) for each in calls}) == len(calls)
     assert kind_of(call(a=1, b="x")) == kind_of(call(b="x", a=1))
+
+
+def test_of_a_long_parameter_its_length_and_its_ends_count() -> None:
+    middle = "x" * LONGEST_TEXT
+    kinds = [kind_of(call(config=each)) for each in (f"a{middle}b", f"c{middle}b", f"a{middle}d", f"a{middle}xb")]
+    assert len({*kinds}) == 4
+    assert kind_of(call(config=f"{middle}1{middle}")) == kind_of(call(config=f"{middle}2{middle}"))
+    half = "x" * (LONGEST_TEXT // 2 - 1)
+    assert kind_of(call(config=f"{half}1{half}")) != kind_of(call(config=f"{half}2{half}"))
 
 
 def test_the_time_of_a_kind_is_a_mean_of_which_the_newest_call_has_a_quarter() -> None:

@@ -328,16 +328,22 @@ async def test_a_gateway_that_is_killed_while_a_job_starts_finds_it_again(cluste
         await process.wait()
 
 
+async def kept_server(folder: Path, text: str) -> int:
+    """The server that a gateway has left which was killed."""
+    async with gateway_process(folder, text) as (process, http):
+        server = await evaluate(http)
+        process.kill()
+        await process.wait()
+    return server
+
+
 async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_or_ends(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """It was killed after the submission and before it could remember the id."""
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, "max: 1, keep: true")
-    async with gateway_process(tmp_path, text) as (process, http):
-        await evaluate(http)
-        process.kill()
-        await process.wait()
+    await kept_server(tmp_path, text)
     jobs = tmp_path / "state/jobs.json"
     saved = jobs.read_text()
     id_ = saved.partition('"id": "')[2].partition('"')[0]
@@ -355,10 +361,7 @@ async def test_jobs_whose_gateway_was_killed_end_although_its_state_file_is_dama
 ) -> None:
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, "max: 1, keep: true")
-    async with gateway_process(tmp_path, text) as (process, http):
-        first = await evaluate(http)
-        process.kill()
-        await process.wait()
+    first = await kept_server(tmp_path, text)
     (tmp_path / "state/jobs.json").write_bytes(content)
     async with running(text.replace("keep: true", "keep: false")) as gateway, client(gateway) as http:
         assert await evaluate(http) != first
@@ -367,10 +370,7 @@ async def test_jobs_whose_gateway_was_killed_end_although_its_state_file_is_dama
 async def test_jobs_of_the_engine_that_a_backend_had_before_are_ended(cluster: Cluster, tmp_path: Path) -> None:
     cluster.script(tmp_path)
     text = cluster.config(tmp_path, "max: 1, keep: true")
-    async with gateway_process(tmp_path, text) as (process, http):
-        first = await evaluate(http)
-        process.kill()
-        await process.wait()
+    first = await kept_server(tmp_path, text)
     job_script(tmp_path)
     other = text.replace(cluster.keys, "engine: process").replace("keep: true", "keep: false")
     async with running(other) as gateway, client(gateway) as http:

@@ -250,8 +250,8 @@ async def gateway_process(
     assert process.stdout is not None
     try:
         async with asyncio.timeout(30):
-            while b"ready" not in await process.stdout.readline():
-                pass
+            while b"ready" not in (line := await process.stdout.readline()):
+                assert line, "the gateway has not started"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as http:
             yield process, http
     finally:
@@ -376,6 +376,29 @@ async def test_each_model_has_the_servers_of_its_own_job_script(tmp_path: Path) 
         assert (await http.get("/Info")).json()["models"] == ["coarse", "fine", "finest"]
         assert not gateway.config.warned
     assert not processes(tmp_path)
+
+
+async def test_the_jobs_of_a_model_whose_script_was_removed_while_no_gateway_ran_are_ended(tmp_path: Path) -> None:
+    job_script(tmp_path)
+    for model in ("coarse", "fine"):
+        (tmp_path / f"job_{model}.sh").write_text((tmp_path / "job.sh").read_text())
+    text = PER_MODEL.replace("FOLDER", str(tmp_path)).replace("max: 1", "max: 1, keep: true")
+    text = text.replace('health: {bind: "127.0.0.1:0"}\n', "")
+    async with gateway_process(tmp_path, text) as (process, http):
+        replies = [await http.post("/Evaluate", json={**EVALUATE, "name": each}) for each in ("coarse", "fine")]
+        coarse, fine = (each.json()["output"][0][0] for each in replies)
+        process.kill()
+        await process.wait()
+    assert {coarse, fine} <= {*processes(tmp_path)}
+    (tmp_path / "job_fine.sh").unlink()
+    with messages() as lines:
+        async with running(text) as gateway, client(gateway) as http:
+            await lines.until("has ended: it does not fit the configuration any more")
+            assert fine not in processes(tmp_path)
+            reply = await http.post("/Evaluate", json={**EVALUATE, "name": "coarse"})
+            assert reply.json()["output"][0][0] == coarse
+            await gateway.reload(gateway.config.model_copy(update={"backends": {}, "routes": ()}))
+            await gone(tmp_path)
 
 
 @pytest.mark.parametrize(

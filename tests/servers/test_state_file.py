@@ -42,7 +42,7 @@ def written(folder: Path) -> bytes:
     state = opened(folder)
     for each in (COARSE, FINE):
         state.job_folder(each.name).mkdir(parents=True)
-        state.add(each)
+        state.change(each)
     state.close()
     return (folder / "jobs.json").read_bytes()
 
@@ -107,7 +107,7 @@ def test_a_backend_takes_its_own_jobs_and_those_of_backends_that_are_gone(tmp_pa
         for at, backend in enumerate(("lab", "other", "gone", "named"))
     )
     for each in (own, other, gone_):
-        state.add(each)
+        state.change(each)
     state.job_folder(named.name).mkdir(parents=True)
     state.close()
     assert left(tmp_path, "lab", "lab", "other", "named") == [own, gone_]

@@ -122,7 +122,9 @@ class ProcessEngine:
         return self._folder / (name if name.isalnum() else "-")
 
     def _is_alive(self, job: str) -> bool:
-        if (process := self._watchers.get(job)) is not None and process.poll() is not None:
+        if (process := self._watchers.get(job)) is not None:
+            if process.poll() is None:
+                return True
             if process.stdin is not None:
                 process.stdin.close()
             return False
