@@ -23,7 +23,7 @@ from math import inf
 from typing import Generic, TypeAlias, TypeVar
 from zlib import crc32
 
-from gateway.core.types import Request
+from gateway.core.types import ParameterValue, Request
 from gateway.routing.queue import FairQueue, SlotTimes, Waiter, sooner
 
 T = TypeVar("T")
@@ -49,18 +49,16 @@ _END = LONGEST_TEXT // 2
 
 def kind_of(request: Request) -> CallKind:
     """The kind of a call. It is the same in all processes of a gateway."""
-    parameters = request.parameters
-    checksum = 0
-    if parameters:
-        told = [
-            (
-                name,
-                each if type(each) is not str or len(each) <= LONGEST_TEXT else (len(each), each[:_END], each[-_END:]),
-            )
-            for name, each in sorted(parameters.items())
-        ]
-        checksum = crc32(repr(told).encode())
+    told = [(name, _counted(each)) for name, each in sorted(request.parameters.items())]
+    checksum = crc32(repr(told).encode()) if told else 0
     return (request.model, request.version, request.operation.value), checksum
+
+
+def _counted(parameter: ParameterValue) -> object:
+    """What of a parameter counts."""
+    if not isinstance(parameter, str) or len(parameter) <= LONGEST_TEXT:
+        return parameter
+    return len(parameter), parameter[:_END], parameter[-_END:]
 
 
 class _Means(Generic[K]):
