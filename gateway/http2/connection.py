@@ -98,8 +98,8 @@ class Stream:
         "is_closed",
         "is_receiving",
         "is_sending",
-        "moved",
         "room",
+        "stuck_since",
         "unsent",
         "window",
     )
@@ -120,8 +120,8 @@ class Stream:
         """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
         self.heard = now
         """When the peer last sent data."""
-        self.moved: float
-        """When something of `unsent` was last sent, or began to wait."""
+        self.stuck_since: float | None
+        """When the caller first saw that nothing of `unsent` is sent; None once something of it was."""
         self.handler: Any = None
 
 
@@ -551,7 +551,7 @@ class Http2Connection:
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         stream.unsent = UnsentData(data)
-        stream.moved = self._now
+        stream.stuck_since = None
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
@@ -573,7 +573,7 @@ class Http2Connection:
         pieces = unsent.take(size)
         self._window -= size
         stream.window -= size
-        stream.moved = self._now
+        stream.stuck_since = None
         is_last = not unsent.size
         self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
         self.queued += pieces
