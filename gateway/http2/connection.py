@@ -421,8 +421,10 @@ class Http2Connection:
         """The peer takes `increment` bytes more on a stream, or on the connection if `number` is 0."""
         self._credit.spend(1, self._now, "WINDOW_UPDATE frames")
         if not number:
+            if not increment:
+                raise DecodeError("WINDOW_UPDATE by 0")
             self._window += increment
-            if not increment or self._window > MAX_WINDOW:
+            if self._window > MAX_WINDOW:
                 raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, f"WINDOW_UPDATE by {increment} to {self._window}")
             return
         stream = self.streams.get(number)
