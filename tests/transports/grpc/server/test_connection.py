@@ -168,6 +168,22 @@ async def test_a_client_that_reads_nothing_is_left() -> None:
         await closed.wait()
 
 
+async def test_what_is_reset_in_the_read_that_it_came_in_is_never_begun() -> None:
+    """Whole requests and resets in one read: the others are answered, and each with its own message."""
+    asked = list[bytes]()
+
+    def note(message: Message, protocol: Protocol) -> Message:
+        asked.append(bytes(message.body))
+        return echo(message, protocol)
+
+    async with listening(note) as listener, connected(listener) as peer:
+        peer.send(request(1, b"a"), http2.reset(8, 1), request(3, b"b"), request(5, b"c"), http2.reset(8, 5))
+        assert (await answer(peer, 3))[0] == [b"\0\0\0\0\1b"]
+        peer.send(request(7, b"d"))
+        assert (await answer(peer, 7))[0] == [b"\0\0\0\0\1d"]
+    assert asked == [b"b", b"d"]
+
+
 # Memory.
 
 
