@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -74,29 +74,38 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
     assert (shared.open, shared.being_refused) == (0, 0)
 
 
-async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
-    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", "grps-brpc"), "test.yaml", catalog(), {}))
+@asynccontextmanager
+async def full(protocol: str) -> AsyncIterator[Gateway]:
+    """A gateway whose listener has as many connections open as it may have."""
+    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
     await gateway.start()
-    address = gateway.listeners["here"].address
+    port = port_of(gateway.listeners["here"].address)
+    held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     try:
-        held = [await asyncio.open_connection("127.0.0.1", port_of(address)) for _ in range(2)]
-        async with AsyncClient(address, protocol="grps-brpc") as client:
-            with pytest.raises(ClientError, match="the gateway has too many connections open"):
-                await client.ask(INFER)
+        yield gateway
+    finally:
         for _, writer in held:
             writer.close()
-    finally:
         await gateway.drain(0)
+
+
+async def refused(address: str, protocol: str) -> None:
+    """A call over one connection too many fails in words."""
+    async with AsyncClient(address, protocol=protocol) as client:
+        with pytest.raises(ClientError, match="the gateway has too many connections open"):
+            await client.ask(INFER)
+
+
+async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
+    async with full("grps-brpc") as gateway:
+        await refused(gateway.listeners["here"].address, "grps-brpc")
 
 
 async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
     """gRPC's clients connect again at once after one that was: it begins with SETTINGS. After one that failed they wait
     longer and longer."""
-    gateway = Gateway(loads(CONFIG.replace("PROTOCOL", "v2-grpc"), "test.yaml", catalog(), {}))
-    await gateway.start()
-    address = gateway.listeners["here"].address
-    try:
-        held = [await asyncio.open_connection("127.0.0.1", port_of(address)) for _ in range(2)]
+    async with full("v2-grpc") as gateway:
+        address = gateway.listeners["here"].address
         assert (await ask(port_of(address), b""))[3:9] == b"\x07\0\0\0\0\0"  # GOAWAY
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 60_000)]
         async with grpc.aio.insecure_channel(address, options) as channel:
@@ -106,13 +115,7 @@ async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
                     await live(b"", timeout=20)
                 assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
         assert gateway.listeners["here"].refused_connections <= 3
-        async with AsyncClient(address, protocol="v2-grpc") as client:
-            with pytest.raises(ClientError, match="the gateway has too many connections open"):
-                await client.ask(INFER)
-        for _, writer in held:
-            writer.close()
-    finally:
-        await gateway.drain(0)
+        await refused(address, "v2-grpc")
 
 
 PER_CLIENT = """

@@ -236,13 +236,12 @@ class _LimitedCall:
         self.task = task
         self.has_rung = False
         """Whether the task was cancelled by this, and nobody has noticed."""
-        self._cancelling = 0
-        """How often the task had been cancelled before."""
+        self._cancelling = task.cancelling()
+        """How often the task had been cancelled before the call began."""
 
     def ring(self) -> None:
         """The time is over."""
         self.has_rung = True
-        self._cancelling = self.task.cancelling()
         self.task.cancel()
 
     def was_ended(self) -> bool:

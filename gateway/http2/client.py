@@ -12,7 +12,7 @@ A stream, and what it may still do:
           +---> closed: END_STREAM of the server, which did not want the whole request: RST_STREAM(NO_ERROR) follows
           +---> closed: RST_STREAM of either side; GOAWAY that does not count the stream
 
-A server that breaks a rule on one stream ends the connection: it is broken, or no friend.
+A server that breaks a rule on one stream has its connection closed: nothing else that it sends can be trusted.
 """
 
 from struct import Struct
@@ -64,9 +64,9 @@ _OPENING = (
     + WIDEN_CONNECTION
 )
 _GO_AWAY = Struct(">LL")
+"""The last stream, with a reserved bit, and the error code; a text for people follows."""
 _MOST_TOLD = 200
 """Bytes of a server's text in an error."""
-"""The last stream, with a reserved bit, and the error code; a text for people follows."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 

@@ -98,8 +98,8 @@ class Stream:
         "is_closed",
         "is_receiving",
         "is_sending",
-        "moved",
         "room",
+        "stuck_since",
         "unsent",
         "window",
     )
@@ -120,8 +120,8 @@ class Stream:
         """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
         self.heard = now
         """When the peer last sent data."""
-        self.moved: float
-        """When something of `unsent` was last sent, or began to wait."""
+        self.stuck_since: float | None
+        """When the caller first saw that nothing of `unsent` is sent; None once something of it was."""
         self.handler: Any = None
 
 
@@ -421,8 +421,10 @@ class Http2Connection:
         """The peer takes `increment` bytes more on a stream, or on the connection if `number` is 0."""
         self._credit.spend(1, self._now, "WINDOW_UPDATE frames")
         if not number:
+            if not increment:
+                raise DecodeError("WINDOW_UPDATE by 0")
             self._window += increment
-            if not increment or self._window > MAX_WINDOW:
+            if self._window > MAX_WINDOW:
                 raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, f"WINDOW_UPDATE by {increment} to {self._window}")
             return
         stream = self.streams.get(number)
@@ -551,7 +553,7 @@ class Http2Connection:
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         stream.unsent = UnsentData(data)
-        stream.moved = self._now
+        stream.stuck_since = None
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
@@ -573,7 +575,7 @@ class Http2Connection:
         pieces = unsent.take(size)
         self._window -= size
         stream.window -= size
-        stream.moved = self._now
+        stream.stuck_since = None
         is_last = not unsent.size
         self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
         self.queued += pieces

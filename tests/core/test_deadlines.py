@@ -239,6 +239,25 @@ async def test_a_call_with_a_time_limit_that_is_cancelled_stays_cancelled() -> N
         await call
 
 
+@pytest.mark.parametrize("way", ["deadline", "time limit"])
+async def test_a_call_that_is_cancelled_in_the_turn_in_which_its_time_is_over_stays_cancelled(way: str) -> None:
+    """Clients leave at the time at which they expect a reply at the latest, and tell it to the gateway as well."""
+    loop, hang = asyncio.get_running_loop(), asyncio.Event().wait
+    when = loop.time() + 0.01
+    waiting = (
+        wait_until(when, hang(), DeadlinePassedError)
+        if way == "deadline"
+        else TimeLimit().wait(when, loop, hang(), DeadlinePassedError)
+    )
+    call = asyncio.ensure_future(waiting)
+    loop.call_at(when - 0.005, call.cancel)
+    await asyncio.sleep(0)
+    while loop.time() <= when + 2 * GRAIN:  # the loop is busy with something else until both times have passed
+        pass
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
 async def test_an_error_of_a_call_after_its_time_limit_is_its_own() -> None:
     async def fail() -> None:
         try:

@@ -187,6 +187,7 @@ BROKEN = {
     "a push": (OPENING + frame(PUSH_PROMISE, 0, 1, bytes(4)), ErrorCode.PROTOCOL_ERROR),
     "a frame that is too large": (OPENING + frame(DATA, 0, 1, bytes(2**14 + 1)), ErrorCode.FRAME_SIZE_ERROR),
     "a window that is too large": (OPENING + http2.window_update(0, 2**31 - 1), ErrorCode.FLOW_CONTROL_ERROR),
+    "a window update by nothing": (OPENING + http2.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
     "an index that is none": (OPENING + frame(HEADERS, END_HEADERS, 1, b"\xfe"), ErrorCode.COMPRESSION_ERROR),
     "a head that is cut": (OPENING + frame(HEADERS, END_HEADERS, 1, b"\0\x05ab"), ErrorCode.COMPRESSION_ERROR),
     "another frame within a head": (

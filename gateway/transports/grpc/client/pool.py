@@ -100,7 +100,7 @@ class Pool:
         self._connections.opened(connection)
 
     def changed(self) -> None:
-        """There may be room for several calls, or no more hope: all that wait look again."""
+        """There may be room for several calls, or no connection can be had: all that wait look again."""
         for _ in range(len(self._waiting)):
             self.freed()
 

@@ -393,7 +393,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
         if call is not None and late is not None:
             call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
-        elif stream.unsent is not None and not self.http2.is_paused and now - stream.moved > timeouts.write:
+        elif stream.unsent is None:
+            return
+        elif self.http2.is_paused or stream.stuck_since is None:
+            stream.stuck_since = now
+        elif now - stream.stuck_since > timeouts.write:
             self.http2.reset(stream, ErrorCode.CANCEL)
             if call is not None:
                 call.cancel()

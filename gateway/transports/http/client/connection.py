@@ -111,6 +111,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Read on, after `reply.is_paused` was set."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
+            self._write_on()
 
     def is_quiet(self) -> bool:
         """Whether the peer has neither closed nor sent anything, including bytes that the loop has not read yet."""
@@ -222,7 +223,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
                 # The peer may have refused the request and closed: a failing write would lose its reply, so read first.
-                self.loop.call_soon(self._write_on)
+                if self._reply is None or not self._reply.is_paused:
+                    self.loop.call_soon(self._write_on)
                 return
             self._write_piece(self._unwritten)
 

@@ -25,8 +25,8 @@ class ReplyHead:
 
 
 class ReplyHeads:
-    """The heads of one endpoint's replies that the parser has accepted. A head is found by all its bytes, so it says
-    what the parser would say again."""
+    """The heads of one endpoint's replies that the parser has accepted. A head is looked up by all its bytes, from
+    which the parser would read the same again."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
@@ -39,7 +39,7 @@ class ReplyHeads:
 
     def find(self, data: bytes) -> ReplyHead | None:
         """The head that `data` begins with; None if it is not known."""
-        # No head holds the end of a head, so the same bytes are the same whole head.
+        # A head ends at its first empty line, so data that begin with all bytes of a head begin with this head.
         if data.startswith(self._last_bytes):
             return self._last
         end = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)

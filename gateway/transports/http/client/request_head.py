@@ -21,7 +21,6 @@ _WITHOUT_BODY = ("GET", "HEAD")
 # The range that every reader of Request-Timeout accepts, other gateways included: above zero, and nine digits.
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0
 
-
 _FIELD = b"%b: %b\r\n"
 
 

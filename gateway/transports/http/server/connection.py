@@ -157,7 +157,9 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             mistake = self._tls_mistake(data)
             self._reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
         else:
-            if at < end:
+            if at < end and self._phase is _LINGERING:
+                self._drop(end - at)
+            elif at < end:
                 self._store_ahead(data[at:])
                 if not steps:
                     self._loop.call_soon(self._receive_ahead)

@@ -34,7 +34,7 @@ class HeadCache:
 
     def find(self, data: bytes, at: int) -> CachedHead | None:
         """The head that starts at `at`; None if it is incomplete, longer than 1 KiB, or has a fault."""
-        # No head holds the end of a head, so the same bytes are the same whole head.
+        # A head ends at its first empty line, so data that begin with all bytes of a head begin with this head.
         if data.startswith(self._last_bytes, at):
             return self._last
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)

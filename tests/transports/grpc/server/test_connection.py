@@ -137,6 +137,21 @@ async def test_a_reply_whose_window_does_not_open_is_given_up() -> None:
         assert (await peer.next(RST_STREAM))[2] == 1
 
 
+async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
+    """The client had nothing to send for longer than the time to read a reply, and is not late by that."""
+    timeouts, held = Timeouts(head=0.1, body=0.1, write=0.4), Held()
+    opening = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=3)
+    async with listening(held, timeouts=timeouts) as listener, connected(listener, opening) as peer:
+        peer.send(request())
+        await held.asked.get()
+        await asyncio.sleep(timeouts.write + 0.1)
+        held.go.set()
+        assert (await peer.next(DATA))[3] == bytes(3)
+        await asyncio.sleep(timeouts.body)  # the connection looks for late clients meanwhile
+        peer.send(http2.window_update(1, 3))
+        assert (await answer(peer))[0] == [b"\0\1x"]
+
+
 async def test_a_client_that_reads_nothing_is_left() -> None:
     closed = asyncio.Event()
 
@@ -151,6 +166,22 @@ async def test_a_client_that_reads_nothing_is_left() -> None:
     async with listening(stream=stream, timeouts=SHORT) as listener, connected(listener, opening) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
         await closed.wait()
+
+
+async def test_what_is_reset_in_the_read_that_it_came_in_is_never_begun() -> None:
+    """Whole requests and resets in one read: the others are answered, and each with its own message."""
+    asked = list[bytes]()
+
+    def note(message: Message, protocol: Protocol) -> Message:
+        asked.append(bytes(message.body))
+        return echo(message, protocol)
+
+    async with listening(note) as listener, connected(listener) as peer:
+        peer.send(request(1, b"a"), http2.reset(8, 1), request(3, b"b"), request(5, b"c"), http2.reset(8, 5))
+        assert (await answer(peer, 3))[0] == [b"\0\0\0\0\1b"]
+        peer.send(request(7, b"d"))
+        assert (await answer(peer, 7))[0] == [b"\0\0\0\0\1d"]
+    assert asked == [b"b", b"d"]
 
 
 # Memory.

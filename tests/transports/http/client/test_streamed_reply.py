@@ -11,6 +11,7 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
+from gateway.transports.http.client.connection import ClientConnection
 from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
@@ -272,6 +273,41 @@ async def test_messages_that_are_not_pulled_stay_with_the_endpoint() -> None:
         left = [each async for each in replies]
     assert len(left) == count - 1
     assert {bytes(each.body) for each in left} == {line[:-1]}
+
+
+async def test_a_request_waits_for_who_pulls_its_reply_without_keeping_the_loop_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The endpoint answers while the request is being written. Its reply has to be read before more is written."""
+    looks = 0
+
+    def is_quiet(connection: ClientConnection) -> bool:
+        nonlocal looks
+        looks += 1
+        return quiet(connection)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(CHUNKED + chunks(bytes(b"x" * KIB + b"\n")) * 4 * KIB)
+        await reader.readexactly(64 * MIB)
+        writer.write(END)
+
+    async def is_still() -> bool:
+        before = looks
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        return looks == before
+
+    quiet = ClientConnection.is_quiet
+    monkeypatch.setattr(ClientConnection, "is_quiet", is_quiet)
+    async with (
+        serving(handle, limit=128 * MIB) as port,
+        connecting(port, stream_framing=LINES) as connector,
+        aclosing(connector.stream(post(memoryview(bytes(64 * MIB))))) as replies,
+    ):
+        await anext(replies)
+        assert any([await is_still() for _ in range(20)])
+        assert len([each async for each in replies]) == 4 * KIB - 1
 
 
 async def test_a_connector_that_is_closed_ends_its_streams() -> None:

@@ -233,6 +233,15 @@ async def test_an_error_reaches_a_client_that_is_still_sending() -> None:
         )
 
 
+async def test_what_a_client_sends_behind_its_last_request_is_read_and_dropped() -> None:
+    """Also what came together with that request. Unread bytes would turn the end of the connection into a reset."""
+    timeouts = Timeouts(linger=10.0)
+    async with listening(limits=Limits(), timeouts=timeouts) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, LAST + bytes(100 * 2**10))
+        assert await read_all(reader) == SAID_LAST
+        await within_bound(send_whole(writer, bytes(64 * MIB)))
+
+
 # Slow clients.
 
 LATE_HEAD = reply("408 Request Timeout", "toy: the request's head did not arrive within 0.05 s", last=True)
