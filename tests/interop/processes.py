@@ -187,7 +187,7 @@ def start_umbridge(folder: Path, port: int = 0) -> UmbridgeServer:
     python, port = require("umbridge") / "bin" / "python", port or free_port()
     process = Process([str(python), str(HERE / "servers" / "umbridge_models.py"), str(port)], folder)
     url = f"http://127.0.0.1:{port}"
-    process.wait_until(lambda: answers(f"{url}/Info"), seconds=30)
+    process.wait_until(lambda: answers(f"{url}/Info"), seconds=60)
     return UmbridgeServer(process, url)
 
 
@@ -274,7 +274,7 @@ def start_gateway(config: str, folder: Path, python: Path = Path(sys.executable)
     file.write_text(config)
     command = [str(python), "-m", "gateway", "serve", "--config", str(file)]
     process = Process(command, folder, clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"))
-    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=20)
+    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=60)
     return Gateway(process, file)
 
 

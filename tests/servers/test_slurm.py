@@ -120,7 +120,8 @@ async def test_the_directives_of_a_script_are_respected(engine: Engine, tmp_path
     report = await until_state(engine, id_, JobState.RUNNING)
     assert report.ends is not None
     assert report.ends > time.time() + 3000
-    await until(lambda: (tmp_path / "output").read_text() == "2\n")
+    output = tmp_path / "output"  # a job runs, for the controller, before its file is there
+    await until(lambda: output.exists() and output.read_text() == "2\n")
     await engine.cancel([id_])
 
 
