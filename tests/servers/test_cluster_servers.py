@@ -157,9 +157,12 @@ async def evaluate(http: httpx.AsyncClient) -> int:
 
 async def job_of(gateway: Gateway) -> str:
     """The engine's id of the only job. A job may begin before the gateway has the answer that names it."""
-    while not (ids := [each.id for each in gateway.status().backends["lab"].servers or () if each.id]):
-        await asyncio.sleep(0.02)
-    (found,) = ids
+
+    def ids() -> list[str]:
+        return [each.id for each in gateway.status().backends["lab"].servers or () if each.id]
+
+    await until(lambda: bool(ids()))
+    (found,) = ids()
     return found
 
 

@@ -131,7 +131,7 @@ async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_
 
 
 async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Path) -> None:
-    # The first call of each server ends when four of them have calls: none is done with all before the others are there.
+    # The first call of each server ends when all four have one: none has answered them all before the others are there.
     called = f'import glob; open("{tmp_path}/called." + str(os.getpid()), "w").close(); '
     others = f'[time.sleep(0.02) for _ in iter(lambda: len(glob.glob("{tmp_path}/called.*")) == 4, True)]'
     job_script(tmp_path, call=called + others)
