@@ -19,6 +19,7 @@ from gateway.core.log_limit import LogLimit
 from gateway.servers import lifetime, log_lines
 from gateway.servers.engines.hyperqueue import PythonClient
 from tests.discovery.running import SECONDS, messages, running
+from tests.interop.processes import wait_until_stopped
 from tests.peers.build import require
 from tests.servers.clusters import hyperqueue_process, slurm_is_missing, slurm_processes
 from tests.servers.jobs import until, until_no_process_with
@@ -403,6 +404,7 @@ async def stopped(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     """The engine gives no answers meanwhile."""
     monkeypatch.setattr(f"gateway.servers.engines.{cluster.engine}.ANSWER", 1.0)
     cluster.controller.send_signal(signal.SIGSTOP)
+    wait_until_stopped(cluster.controller.pid)
     try:
         yield
     finally:

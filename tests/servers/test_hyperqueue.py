@@ -11,6 +11,7 @@ import pytest
 
 from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState, Resources
 from gateway.servers.engines.hyperqueue import Counts, HyperQueueEngine, counts, seconds, submitted
+from tests.interop.processes import wait_until_stopped
 from tests.servers.clusters import hyperqueue_cluster, hyperqueue_process
 from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
 
@@ -245,6 +246,7 @@ async def test_a_server_that_ends_and_one_that_hangs(tmp_path: Path, monkeypatch
         await until_state(engine, id_, JobState.RUNNING)
         monkeypatch.setattr("gateway.servers.engines.hyperqueue.ANSWER", 1.0)
         process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(process.pid)
         with pytest.raises(EngineError, match="no answer within 1 s"):
             await engine.reports([id_])
         process.send_signal(signal.SIGCONT)
@@ -263,6 +265,7 @@ async def test_an_engine_that_is_closed_while_the_server_hangs(tmp_path: Path) -
         engine = HyperQueueEngine(directory)
         await engine.reports(["1"])
         process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(process.pid)
         asked = asyncio.ensure_future(engine.reports(["1"]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
