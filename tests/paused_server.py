@@ -24,6 +24,7 @@ class Held:
         self.release = asyncio.Event()
         self.port = 0
         self.handling: set[asyncio.Task[None]] = set()
+        """Of all connections that were ever there."""
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -35,6 +36,11 @@ class Held:
             finally:
                 writer.close()
                 await writer.wait_closed()
+
+    async def connected(self, number: int) -> None:
+        """Wait until there are so many connections."""
+        while len(self.handling) < number:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

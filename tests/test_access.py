@@ -406,7 +406,7 @@ async def test_tokens_with_unknown_keys_do_not_make_the_gateway_ask_the_issuer_a
 async def test_an_issuer_that_hangs_stops_nobody_else(
     server: int, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 1.0)
+    monkeypatch.setattr(issuer_keys, "FETCH_SECONDS", 3.0)
     async with served(Issuer()) as issuer:
         issuer.rotate()
         issuer.silent = True

@@ -22,6 +22,7 @@ from gateway.config import loads
 from gateway.transports import listener_connections, memory
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor
+from tests.interop.processes import free_port
 from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
@@ -287,10 +288,7 @@ health: {bind: "127.0.0.1:HEALTH"}
 
 @contextmanager
 def serving(path: Path) -> Iterator[tuple[int, int, Path]]:
-    ports = []
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            ports.append(server.getsockname()[1])
+    ports = free_port(), free_port()
     config, log = path / "gateway.yaml", path / "log"
     config.write_text(SERVED.replace("HTTP", str(ports[0])).replace("HEALTH", str(ports[1])))
     with log.open("wb") as errors:

@@ -24,7 +24,7 @@ PROTOCOLS = {
     "umbridge": "",
     "mip": "",
 }
-SECONDS = 0.2
+SECONDS = 1.0
 BACKEND = """
   {name}:
     protocol: {name}

@@ -230,8 +230,9 @@ async def test_a_grpc_call_that_the_deadline_ends_is_late_and_not_cancelled() ->
         client = PROTOCOLS["v2-grpc"]
         message = client.encode_request(request_of(client), Target("gateway"))
         async with grpc.aio.insecure_channel(running.client) as channel:
+            await channel.channel_ready()
             with pytest.raises(grpc.aio.AioRpcError):
-                await channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), timeout=0.2)
+                await channel.unary_unary(METHOD + "ModelInfer")(bytes(message.body), timeout=0.5)
         record = await running.one()
         # grpcio may reset the stream at the same moment
         assert record.status in ("DEADLINE_EXCEEDED", "CANCELLED")

@@ -104,7 +104,7 @@ async def test_the_announced_end_shows_at_once() -> None:
 
 
 async def test_idle_and_trickling_connections_are_closed() -> None:
-    async with serving(timeouts=Timeouts(head=0.05, idle=0.05, linger=0.05)) as port:
+    async with serving(timeouts=Timeouts(head=0.05, idle=0.5, linger=0.05)) as port:
         assert await ask(port, b"") == b""
         assert b" 408 " in await ask(port, b"GET /hea")
 

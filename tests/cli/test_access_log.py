@@ -38,7 +38,7 @@ def ask(port: int, *paths: str) -> None:
 def end(process: Process) -> str:
     """What it still prints on standard output until it has ended."""
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=20)
+    rest, _ = process.communicate(timeout=60)
     return rest
 
 

@@ -33,7 +33,7 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
     arguments = ("--config", str(tmp_path / "gateway.yaml"), "--output", str(cassette))
     with started("record", *arguments) as (process, _):
         url = f"http://127.0.0.1:{ports['FRONT']}/v2/models/double/infer"
-        assert httpx.post(url, json=body).status_code == 200
+        assert httpx.post(url, json=body, timeout=60).status_code == 200
         process.terminate()
         assert process.wait() == 0
     assert len(cassette.read_text().splitlines()) == 2

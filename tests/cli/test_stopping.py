@@ -237,7 +237,7 @@ async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: P
         text = HANGING.replace("PORT", str(lab.port)) + "drain: {timeout: 1}\n"
         with serving(tmp_path, text) as (process, ports):
             calls = [asyncio.ensure_future(ask(ports["http"], INFER)) for _ in range(3)]
-            await lab.arrived.wait()
+            await lab.connected(3)
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait) == 0
             assert await asyncio.gather(*calls, return_exceptions=True)

@@ -14,6 +14,7 @@ import pytest
 from gateway.client import Client
 from tests.cli.commands import started
 from tests.client.servers import holding, served
+from tests.interop.processes import eventually
 
 
 def descriptors() -> int:
@@ -64,7 +65,8 @@ def test_a_closed_client_leaves_no_thread_and_no_descriptor(protocol: str) -> No
         for _ in range(5):
             with Client(address) as client:
                 client.infer("posterior", np.array([1.0, 2.0]))
-        assert (descriptors(), len(clients())) == before
+        # Those that other tests of this process have left may be closed meanwhile.
+        assert eventually(lambda: (descriptors() <= before[0], len(clients())) == (True, before[1]), 20)
 
 
 def test_a_client_that_is_forgotten_ends() -> None:

@@ -86,7 +86,7 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
 
         def _relay(self) -> None:
             sent = self._body()
-            connection = HTTPConnection(upstream, timeout=10)
+            connection = HTTPConnection(upstream, timeout=30)
             headers = {key: value for key, value in self.headers.items() if key.lower() != "transfer-encoding"}
             connection.request(self.command, self.path, sent or None, headers)
             reply = connection.getresponse()
@@ -167,7 +167,7 @@ def over_grpc(upstream: str, change: ChangeMessage) -> Iterator[str]:
     def relayed(method: str, sent: bytes, context: Any) -> bytes:
         refused = None
         try:
-            reply = channel.unary_unary(method)(sent, timeout=10)
+            reply = channel.unary_unary(method)(sent, timeout=30)
         except grpc.RpcError as error:
             refused, reply = error, b""
         try:

@@ -33,7 +33,7 @@ FAIL, DEVIATES = Verdict.FAIL, Verdict.DEVIATES
 
 def outcome(address: str, check: str, *inputs: str, model: str = "") -> Outcome:
     """Of one check."""
-    protocol, options = check.partition(".")[0], Options(model, tuple(map(parse_input, inputs)), timeout=2)
+    protocol, options = check.partition(".")[0], Options(model, tuple(map(parse_input, inputs)), timeout=30)
     chosen = [each for each in suite(protocol).checks if each.id == check]
     [found] = run(suite(protocol), address, options, chosen, Transcript())
     return found

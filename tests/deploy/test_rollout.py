@@ -21,8 +21,8 @@ LISTENERS = """
     - {name: brpc, bind: "tcp://0.0.0.0:9200", protocols: [grps-brpc]}
 """
 PORTS = {"v2-rest": "http", "v2-grpc": "grpc", "mip": "mip", "grps-brpc": "brpc"}
-DRAIN = "  drain: {delay: 3, timeout: 30}\n"
-LONG_DRAIN = DRAIN.replace("3,", "10,")  # four requests are sent within the delay, on a machine that may be busy
+DRAIN = "  drain: {delay: 5, timeout: 30}\n"
+LONG_DRAIN = DRAIN.replace("5,", "10,")  # four requests are sent within the delay, on a machine that may be busy
 
 WAITING = """
   backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}

@@ -11,7 +11,7 @@ from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.transport import Listener
 
-SECONDS = 20.0
+SECONDS = 60.0
 """Far more than anything here takes."""
 
 

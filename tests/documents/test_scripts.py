@@ -118,14 +118,14 @@ def test_what_is_recorded_is_replayed(tmp_path: Path) -> None:
 def until_listening(url: str) -> None:
     def answers() -> bool:
         try:
-            urllib.request.urlopen(url, timeout=5).close()
+            urllib.request.urlopen(url, timeout=60).close()
         except urllib.error.HTTPError:
             return True
         except OSError:
             return False
         return True
 
-    assert eventually(answers, 30)
+    assert eventually(answers, 60)
 
 
 def test_the_lines_of_a_cassette_are_as_the_page_shows() -> None:
@@ -166,9 +166,9 @@ def test_the_script_of_a_job_announces_its_server(tmp_path: Path) -> None:
     announced = tmp_path / "urls/url-7.txt"
     with subprocess.Popen(["bash", "-c", text], env=environment, start_new_session=True) as job:
         try:
-            assert eventually(lambda: announced.exists() and bool(announced.read_text()), 30)
+            assert eventually(lambda: announced.exists() and bool(announced.read_text()), 60)
             assert announced.read_text() == f"http://127.0.0.1:{port}\n"
-            urllib.request.urlopen(f"{announced.read_text().strip()}/Info", timeout=5).close()
+            urllib.request.urlopen(f"{announced.read_text().strip()}/Info", timeout=60).close()
             os.killpg(job.pid, signal.SIGTERM)
             job.wait(60)
         finally:

@@ -29,7 +29,7 @@ def start_kubemo(folder: Path, *, unix: bool = False) -> KubemoServer:
     url = f"unix://{folder / 'kubemo.sock'}" if unix else f"tcp://127.0.0.1:{free_port()}"
     python = require("kubemo") / "bin" / "python"
     process = Process([str(python), str(HERE / "servers" / "kubemo_model.py"), url], folder)
-    process.wait_until(lambda: _pings(url), seconds=30)
+    process.wait_until(lambda: _pings(url), seconds=60)
     return KubemoServer(process, url)
 
 

@@ -111,9 +111,11 @@ class Process:
         return self.stop()
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the child alone; nothing if it has ended."""
+        """Signal the child alone; nothing if it has ended. One that is to stop has stopped when this returns."""
         if self._child.returncode is None:
             os.kill(self.pid, number)
+            if number is signal.SIGSTOP:
+                wait_until_stopped(self.pid)
 
     def stop(self, seconds: float = 5) -> int:
         """Ask the child to end, kill what is left of its group after `seconds`, and return its exit status."""
@@ -130,6 +132,11 @@ class Process:
 
     def _error(self, what: str) -> ProcessError:
         return ProcessError(f"`{' '.join(self.command)}` {what}; its output ends:\n{self.output()[-TAIL:]}")
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Of a child that was sent SIGSTOP: its threads run on for a moment, on a busy machine for a long one."""
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def eventually(condition: Callable[[], bool], seconds: float) -> bool:
@@ -187,7 +194,7 @@ def start_umbridge(folder: Path, port: int = 0) -> UmbridgeServer:
     python, port = require("umbridge") / "bin" / "python", port or free_port()
     process = Process([str(python), str(HERE / "servers" / "umbridge_models.py"), str(port)], folder)
     url = f"http://127.0.0.1:{port}"
-    process.wait_until(lambda: answers(f"{url}/Info"), seconds=30)
+    process.wait_until(lambda: answers(f"{url}/Info"), seconds=60)
     return UmbridgeServer(process, url)
 
 
@@ -274,7 +281,7 @@ def start_gateway(config: str, folder: Path, python: Path = Path(sys.executable)
     file.write_text(config)
     command = [str(python), "-m", "gateway", "serve", "--config", str(file)]
     process = Process(command, folder, clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"))
-    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=20)
+    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=60)
     return Gateway(process, file)
 
 

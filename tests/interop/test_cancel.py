@@ -21,7 +21,7 @@ listeners:
   - {{name: rest, bind: "127.0.0.1:{rest}", protocols: [v2-rest]}}
 backends:
   triton: {{protocol: v2-grpc, endpoints: ["{triton}"]}}
-  impatient: {{protocol: v2-grpc, endpoints: ["{triton}"], policies: [{{timeout: {{seconds: 0.5}}}}]}}
+  impatient: {{protocol: v2-grpc, endpoints: ["{triton}"], policies: [{{timeout: {{seconds: 2}}}}]}}
 routes:
   - {{match: {{model: impatient}}, backend: impatient, rewrite: {{model: cancellable}}}}
   - {{match: {{model: last}}, backend: triton, rewrite: {{model: cancellable}}, translate: {{stream: last}}}}
@@ -57,7 +57,7 @@ def step(file: Path, model: str = "cancellable", **options: object) -> Step:
 
 
 def is_cancelled(file: Path) -> bool:
-    return eventually(lambda: file.exists() and file.read_text() == "cancelled", seconds=10)
+    return eventually(lambda: file.exists() and file.read_text() == "cancelled", seconds=60)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +77,7 @@ def test_a_call_whose_stream_is_made_one_response(fronts: Fronts, file: Path, ki
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_deadline_that_passes(fronts: Fronts, file: Path, kind: str) -> None:
-    (result,) = tritonclient_grpc(fronts.grpc, kind, step(file, client_timeout=0.5))
+    (result,) = tritonclient_grpc(fronts.grpc, kind, step(file, client_timeout=2))
 
     assert status_of(result) == "DEADLINE_EXCEEDED"
     assert is_cancelled(file)
@@ -85,7 +85,7 @@ def test_a_deadline_that_passes(fronts: Fronts, file: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_streams_deadline_that_passes(fronts: Fronts, file: Path, kind: str) -> None:
-    (responses,) = tritonclient_grpc(fronts.grpc, kind, stream(step(file), client_timeout=0.5))
+    (responses,) = tritonclient_grpc(fronts.grpc, kind, stream(step(file), client_timeout=2))
 
     assert list(map(status_of, responses)) == ["DEADLINE_EXCEEDED"]
     assert is_cancelled(file)
@@ -94,7 +94,7 @@ def test_a_streams_deadline_that_passes(fronts: Fronts, file: Path, kind: str) -
 def test_the_timeout_parameter_and_that_of_the_route(fronts: Fronts, file: Path, tmp_path: Path) -> None:
     """V2's `timeout` is in microseconds; Triton itself takes it for no more than the time in its queue."""
     other = tmp_path / "other"
-    parameter, policy = tritonclient_grpc(fronts.grpc, "sync", step(file, timeout=500_000), step(other, "impatient"))
+    parameter, policy = tritonclient_grpc(fronts.grpc, "sync", step(file, timeout=2_000_000), step(other, "impatient"))
 
     assert [status_of(parameter), status_of(policy)] == ["DEADLINE_EXCEEDED"] * 2
     assert is_cancelled(file)
@@ -107,6 +107,6 @@ def test_a_rest_client_that_goes_away(fronts: Fronts, file: Path, model: str) ->
     host, _, port = fronts.rest.partition(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(posting(f"/v2/models/{model}/infer", json.dumps({"inputs": [given]}).encode()))
-        assert eventually(lambda: file.exists() and file.read_text() == "started", seconds=10)
+        assert eventually(lambda: file.exists() and file.read_text() == "started", seconds=60)
 
     assert is_cancelled(file)

@@ -165,9 +165,8 @@ async def test_triton_stops_a_cancelled_call(triton: Triton, tmp_path: Path) -> 
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        while told.read_text() == "started":  # noqa: ASYNC110
+        while told.read_text() != "cancelled":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-    assert told.read_text() == "cancelled"
 
 
 @pytest.mark.parametrize("form", ["v2-rest", "v2-grpc"])

@@ -26,7 +26,7 @@ from tests.peers.protobuf import Document
 
 REFERENCE = ("identity", "double", "add_sub", "upper", "fail", "count")
 SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody", "gated", "endless", "says", "silent")
-SECONDS = 10.0
+SECONDS = 60.0
 BACKENDS = {
     "python-rest": "grps-rest",
     "python-grpc": "grps-grpc",

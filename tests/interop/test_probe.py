@@ -15,7 +15,7 @@ from tests.interop.v2_servers import V2Server
 
 
 async def probed(address: str) -> Probed:
-    return await probe(address, protocols(), ServerAccess(), seconds=5)
+    return await probe(address, protocols(), ServerAccess(), seconds=20)
 
 
 def spoken(found: Probed) -> list[tuple[str, str]]:

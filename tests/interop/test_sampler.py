@@ -91,7 +91,7 @@ def watched(alive: Callable[[], int], admin: str) -> Iterator[Seen]:
 
     def look() -> None:
         while not done.wait(0.5):
-            with urllib.request.urlopen(f"http://{admin}/status", timeout=10) as reply:
+            with urllib.request.urlopen(f"http://{admin}/status", timeout=60) as reply:
                 servers = json.load(reply)["backends"]["lab"]["servers"]
             seen.calls |= {each["name"]: each["calls"] for each in servers}
             seen.jobs.append(alive())

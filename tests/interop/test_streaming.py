@@ -290,7 +290,7 @@ def test_a_client_that_stops_reading_stops_the_model(running: tuple[Gateway, Fro
     with ThreadPoolExecutor() as pool:
         client = pool.submit(tritonclient_grpc, fronts["mlserver"], "sync", stream(flood, stall=str(go)))
         try:
-            assert eventually(made.exists, seconds=20)
+            assert eventually(made.exists, seconds=60)
             # Each of these goes the same ways; before the last is answered the model could have made all responses.
             others = [infer("double", doubles("x", [1, 3], 1, 2, 3))] * 150
             assert len(tritonclient_grpc(fronts["mlserver"], "sync", *others)) == len(others)

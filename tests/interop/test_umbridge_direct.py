@@ -132,7 +132,7 @@ def backend(urls: Urls, name: str) -> Any:
 
 def waiting(urls: Urls, calls: int) -> bool:
     """Wait until so many calls are in the gateway's queue."""
-    return eventually(lambda: backend(urls, "cpp")["waiting"] == calls, seconds=10)
+    return eventually(lambda: backend(urls, "cpp")["waiting"] == calls, seconds=60)
 
 
 # --- One call at a time ---
@@ -487,9 +487,9 @@ def test_a_server_that_is_killed_in_a_call(
     server = start_own()
     slow: dict[str, Any] = {"name": "slow", "input": [[1]], "config": {"file": "/never/there"}}
     running = threads.submit(post, urls.own, "/Evaluate", **slow)
-    assert eventually(lambda: backend(urls, "own")["endpoints"][0]["in_flight"] == 1, seconds=10)
+    assert eventually(lambda: backend(urls, "own")["endpoints"][0]["in_flight"] == 1, seconds=60)
     queued = threads.submit(post, urls.own, "/Evaluate", **slow)
-    assert eventually(lambda: backend(urls, "own")["waiting"] == 1, seconds=10)
+    assert eventually(lambda: backend(urls, "own")["waiting"] == 1, seconds=60)
     server.process.signal(signal.SIGKILL)
 
     for answer in (running, queued):

@@ -292,11 +292,11 @@ FAILING = FRONT.replace("interval: 3600", "interval: 3600, timeout: SECONDS") + 
 @pytest.mark.parametrize(
     ("status", "seconds", "why"),
     [
-        (400, 0.3, "400"),
-        (500, 0.3, "500"),
+        (400, 30, "400"),
+        (500, 30, "500"),
         (503, 1.5, "Service Unavailable"),
         (0, 1.5, "onnection"),
-        (200, 0.3, "timeout"),
+        (200, 1, "timeout"),
     ],
     ids=["refuses", "fails", "is away for now", "closes", "never answers"],
 )

@@ -138,6 +138,8 @@ async def test_without_redis(
         url = running.url.replace(PASSWORD, "another-secret")
         settings = configured(running, "wrong", without_redis=without_redis, redis=url)
     rate_limit.state(settings).place = "routes[0] rate_limit"
+    if fault != "paused":  # else there is no answer to wait for
+        monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)
     async with closing(settings):
         if fault == "killed":
             assert await passes(settings) is None
@@ -167,6 +169,7 @@ async def test_a_server_that_fails_is_asked_again_by_one_request_at_a_time(
     running: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
+    monkeypatch.setattr(shared_allowances, "SECONDS", 0.5)
     monkeypatch.setattr(rate_limit.state, "_make", lambda settings: RateLimit(settings, clock))
     settings = configured(running, "asked", without_redis="refuse")
     async with closing(settings):

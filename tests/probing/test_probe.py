@@ -174,7 +174,7 @@ async def test_a_silent_port_is_given_up() -> None:
 
 async def test_a_port_that_closes_every_connection_is_none() -> None:
     async with port(closing) as address:
-        assert (await probed(address, seconds=0.3)).verdict is ProbeVerdict.OTHER
+        assert (await probed(address)).verdict is ProbeVerdict.OTHER
 
 
 def finding(found: Probed, protocol: str) -> FormFinding:

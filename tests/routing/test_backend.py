@@ -514,11 +514,11 @@ async def test_a_call_that_waited_too_long_is_refused_and_its_place_is_free() ->
 
 
 async def test_a_call_that_got_its_slot_in_time_is_not_refused_later() -> None:
-    lab = Lab(queue=QueueSettings(timeout=0.01))
+    lab = Lab(queue=QueueSettings(timeout=0.5))
     first, second = await lab.asked("first"), await lab.asked("second")
     lab.wires[0].answer()
     await first
-    await asyncio.sleep(0.02)  # longer than it may wait
+    await asyncio.sleep(0.52)  # longer than it may wait
     lab.wires[0].answer()
     assert await second
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.interop.processes import free_port
 from tests.peers.system import PATH
 
 HYPERQUEUE = """
@@ -196,14 +197,7 @@ def _end_all_jobs(environment: Mapping[str, str]) -> None:
 
 
 def _until(holds: Callable[[], bool], name: str, folder: Path) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until, f"{name} has not started: {(folder / f'{name}.log').read_text()[-2000:]}"
         time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

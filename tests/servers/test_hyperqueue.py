@@ -11,6 +11,7 @@ import pytest
 
 from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState, Resources
 from gateway.servers.engines.hyperqueue import Counts, HyperQueueEngine, counts, seconds, submitted
+from tests.interop.processes import wait_until_stopped
 from tests.servers.clusters import hyperqueue_cluster, hyperqueue_process
 from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
 
@@ -90,10 +91,10 @@ async def test_a_job_that_no_worker_can_run_waits_and_can_be_cancelled(engine: E
 
 async def test_the_walltime_ends_a_job(engine: Engine, tmp_path: Path) -> None:
     before = time.time()
-    id_ = await engine.submit(job(tmp_path, "sleep 987", resources=Resources(seconds=1)))
+    id_ = await engine.submit(job(tmp_path, "sleep 987", resources=Resources(seconds=3)))
     report = await until_state(engine, id_, JobState.RUNNING)
     assert report.ends is not None
-    assert before + 1 <= report.ends <= time.time() + 1
+    assert before + 3 <= report.ends <= time.time() + 3
     await until_state(engine, id_, JobState.TIMED_OUT)
     await until_no_process_with(str(tmp_path))
 
@@ -168,7 +169,7 @@ async def test_many_jobs_at_once(engine: Engine, tmp_path: Path) -> None:
 
 async def test_two_gateways_share_a_server(engine: Engine, directory: Path, tmp_path: Path) -> None:
     """And the second can take over what the first, which has left, started."""
-    first = HyperQueueEngine(directory, lease=2)
+    first = HyperQueueEngine(directory, lease=60)
     id_ = await first.submit(job(tmp_path, "sleep 987"))
     await until_state(first, id_, JobState.RUNNING)
     await first.close()
@@ -179,8 +180,8 @@ async def test_two_gateways_share_a_server(engine: Engine, directory: Path, tmp_
 
 
 async def test_a_lease_is_renewed(directory: Path, tmp_path: Path) -> None:
-    engine = HyperQueueEngine(directory, lease=2)
-    id_ = await engine.submit(job(tmp_path, "sleep 5; echo done"))
+    engine = HyperQueueEngine(directory, lease=4)
+    id_ = await engine.submit(job(tmp_path, "sleep 7; echo done"))
     await until_state(engine, id_, JobState.ENDED)
     assert (tmp_path / "output").read_text() == "done\n"
     await engine.close()
@@ -205,7 +206,7 @@ async def test_jobs_of_a_gateway_that_was_killed_end_by_their_lease(
     engine: Engine, directory: Path, tmp_path: Path
 ) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", GATEWAY, str(directory), str(tmp_path), "1"), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", GATEWAY, str(directory), str(tmp_path), "4"), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     id_ = (await process.stdout.readline()).decode().strip()
@@ -239,12 +240,13 @@ async def test_no_server(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_ends_and_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.servers.engines.hyperqueue.ANSWER", 1.0)
     with hyperqueue_process(1) as (process, directory):
         engine = HyperQueueEngine(directory)
         id_ = await engine.submit(job(tmp_path, "sleep 987"))
         await until_state(engine, id_, JobState.RUNNING)
+        monkeypatch.setattr("gateway.servers.engines.hyperqueue.ANSWER", 1.0)
         process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(process.pid)
         with pytest.raises(EngineError, match="no answer within 1 s"):
             await engine.reports([id_])
         process.send_signal(signal.SIGCONT)
@@ -263,6 +265,7 @@ async def test_an_engine_that_is_closed_while_the_server_hangs(tmp_path: Path) -
         engine = HyperQueueEngine(directory)
         await engine.reports(["1"])
         process.send_signal(signal.SIGSTOP)
+        wait_until_stopped(process.pid)
         asked = asyncio.ensure_future(engine.reports(["1"]))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

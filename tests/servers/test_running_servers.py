@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,8 +17,10 @@ from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.core.log_limit import LogLimit
 from gateway.servers import log_lines
-from tests.discovery.running import messages, running
+from tests.discovery.running import SECONDS, messages, running
+from tests.interop.processes import free_port
 from tests.peers.build import require
+from tests.servers.jobs import until
 
 
 @pytest.fixture(autouse=True)
@@ -123,16 +124,17 @@ async def test_a_burst_from_zero_starts_as_many_servers_as_it_needs_at_once(tmp_
     job_script(tmp_path, SCRIPT.replace("until (exec", third))
     async with running(config(tmp_path, "max: 3")) as gateway, client(gateway) as http:
         calls = [asyncio.ensure_future(http.post("/Evaluate", json=EVALUATE)) for _ in range(6)]
-        async with asyncio.timeout(30):
-            while len(list(tmp_path.glob("started.*"))) < 3:  # noqa: ASYNC110, ASYNC240 - files of other processes
-                await asyncio.sleep(0.02)
+        await until(lambda: len(list(tmp_path.glob("started.*"))) == 3)
         (tmp_path / "go").touch()
         assert [(await each).status_code for each in calls] == [200] * 6
     assert not processes(tmp_path)
 
 
 async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Path) -> None:
-    job_script(tmp_path, call="import time; time.sleep(0.05)")
+    # The first call of each server ends when all four have one: none has answered them all before the others are there.
+    called = f'import glob; open("{tmp_path}/called." + str(os.getpid()), "w").close(); '
+    others = f'[time.sleep(0.02) for _ in iter(lambda: len(glob.glob("{tmp_path}/called.*")) == 4, True)]'
+    job_script(tmp_path, call=called + others)
     async with running(config(tmp_path, "max: 4")) as gateway, client(gateway) as http:
         replies = await asyncio.gather(*(http.post("/Evaluate", json=EVALUATE) for _ in range(64)))
         assert [each.status_code for each in replies] == [200] * 64
@@ -249,7 +251,7 @@ async def gateway_process(
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SECONDS):
             while b"ready" not in (line := await process.stdout.readline()):
                 assert line, "the gateway has not started"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as http:
@@ -260,27 +262,10 @@ async def gateway_process(
         await process.communicate()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 async def gone(folder: Path) -> None:
     """Return when no process of `folder` is left."""
-    async with asyncio.timeout(20):
-        for pid in processes(folder):
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
-            ended = asyncio.Event()
-            asyncio.get_running_loop().add_reader(descriptor, ended.set)
-            await ended.wait()
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
-    assert not processes(folder)
+    async with asyncio.timeout(SECONDS):
+        await until(lambda: not processes(folder))
 
 
 async def test_servers_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.servers.engine import Engine, EngineError, Job, JobState, Resources
 from gateway.servers.engines.slurm import SlurmEngine
+from tests.interop.processes import wait_until_stopped
 from tests.servers.clusters import slurm_is_missing, slurm_processes
 from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
 
@@ -120,7 +121,8 @@ async def test_the_directives_of_a_script_are_respected(engine: Engine, tmp_path
     report = await until_state(engine, id_, JobState.RUNNING)
     assert report.ends is not None
     assert report.ends > time.time() + 3000
-    await until(lambda: (tmp_path / "output").read_text() == "2\n")
+    output = tmp_path / "output"  # a job runs, for the controller, before its file is there
+    await until(lambda: output.exists() and output.read_text() == "2\n")
     await engine.cancel([id_])
 
 
@@ -166,6 +168,7 @@ async def test_a_controller_that_is_down_or_hangs_is_an_error(
     controller = cluster[1]["slurmctld"]
     monkeypatch.setattr("gateway.servers.engines.slurm.ANSWER", 0.5)
     controller.send_signal(signal.SIGSTOP)
+    wait_until_stopped(controller.pid)
     with pytest.raises(EngineError, match=r"slurm: squeue: no answer within 0\.5 s"):
         await engine.reports(["1"])
     monkeypatch.setattr("gateway.servers.engines.slurm.ANSWER", 30.0)

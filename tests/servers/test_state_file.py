@@ -11,9 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from gateway.cli.options import catalog
+from gateway.config import loads
 from gateway.servers.engine import EngineError
 from gateway.servers.state_file import SavedJob, StateFile, name_for
-from tests.discovery.running import messages, running
+from tests.discovery.running import SECONDS, messages, running
+from tests.servers.jobs import until
 from tests.servers.test_running_servers import (
     CONFIG,
     EVALUATE,
@@ -192,7 +195,7 @@ async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_by_it
 
 async def until_served(http: httpx.AsyncClient) -> None:
     """The next start is due a while after the last one that failed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SECONDS):
         while (await http.post("/Evaluate", json=EVALUATE)).status_code != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
@@ -206,6 +209,7 @@ async def test_a_folder_that_cannot_be_used_is_named_in_the_log_and_in_errors(tm
             reply = await http.post("/Evaluate", json=EVALUATE)
             assert reply.status_code >= 500
             assert f"the folder {tmp_path}/state (servers.state) cannot be used: File exists" in reply.text
+            await gateway.reload(loads(config(tmp_path), "test.yaml", catalog(), {}))  # with time for a server to start
             (tmp_path / "state").unlink()
             await until_served(http)
         await lines.until("its servers cannot be managed: the folder")
@@ -273,7 +277,6 @@ async def test_a_disk_that_is_full_after_a_job_was_submitted(tmp_path: Path, sma
             assert (await asked).status_code == 200
             assert json.loads(file.read_bytes())[0]["address"] == ""
             (small_disk / "full").unlink()
-            async with asyncio.timeout(10):
-                while not json.loads(file.read_bytes())[0]["address"]:  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            async with asyncio.timeout(SECONDS):
+                await until(lambda: bool(json.loads(file.read_bytes())[0]["address"]))
     assert not processes(small_disk)

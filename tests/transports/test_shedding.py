@@ -93,12 +93,12 @@ def test_the_log_says_when_it_begins_and_what_it_refused(caplog: pytest.LogCaptu
 
 
 async def test_a_loop_that_is_kept_busy_sheds_until_it_is_not() -> None:
-    shedding = Shedding(0.02, MEMORY)
+    shedding = Shedding(0.1, MEMORY)
     shedding.start()
     try:
         async with asyncio.timeout(30):
             while shedding.level < Level.ALL:
-                time.sleep(0.04)  # the load  # noqa: ASYNC251
+                time.sleep(0.15)  # the load  # noqa: ASYNC251
                 await asyncio.sleep(0)
             while shedding.level:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)

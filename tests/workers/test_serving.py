@@ -114,6 +114,6 @@ async def test_sigterm_lets_requests_end_in_all_workers(tmp_path: Path) -> None:
         running = [infer(gateway) for _ in range(CALLS)]
         found = await asyncio.gather(*running)
         gateway.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(gateway.process.wait, 20) == 0
+        assert await asyncio.to_thread(gateway.process.wait, 60) == 0
         assert found == [200] * CALLS
         await ended(workers)

@@ -501,7 +501,7 @@ def test_the_key_tab_walks_through_the_whole_playground(context: BrowserContext,
     """Every control is reached, in the order of the page, and shows that it has the focus; the last leads out."""
     page = context.new_page()
     page.goto(f"{gateway.admin}/console/#/playground?model=double")
-    expect(page.get_by_label("Values")).to_be_visible()
+    expect(page.get_by_label("Values")).to_have_value("0")  # those of the signature replace the empty ones
     for each in page.locator("main details").all():
         each.evaluate("(found) => { found.open = true; }")
     page.get_by_role("button", name=button, exact=True).click()
@@ -525,9 +525,11 @@ def test_the_key_tab_walks_through_the_whole_playground(context: BrowserContext,
 
 def test_the_playground_shows_hostile_names_as_text_and_the_way(context: BrowserContext, gateway: Looked) -> None:
     page = context.new_page()
-    page.goto(f"{gateway.admin}/console/#/playground")
+    page.goto(f"{gateway.admin}/console/#/playground?model=double")
+    expect(page.get_by_label("Values")).to_have_value("0")  # what is typed before is overwritten
     page.get_by_label("Model").fill(HOSTILE)
     page.get_by_label("Model").press("Tab")
+    expect(page.get_by_text("Asking the server for the signature…")).to_be_hidden()
     expect(page.locator("legend")).to_contain_text("x")
     for button in ("Explain", "Snippets", "Send"):
         page.get_by_role("button", name=button, exact=True).click()

@@ -686,7 +686,7 @@ async def test_calls_do_not_pile_up_before_a_server_that_does_not_read() -> None
 
 
 async def test_silence_is_asked_about_and_no_answer_ends_the_calls() -> None:
-    timeouts = EndpointTimeouts(silence=0.05, answer=0.05)
+    timeouts = EndpointTimeouts(silence=0.05, answer=0.5)
 
     async def play(peer: Peer) -> None:
         await peer.opening()
@@ -700,7 +700,7 @@ async def test_silence_is_asked_about_and_no_answer_ends_the_calls() -> None:
     async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address, timeouts=timeouts) as connector:
         error = await failure(connector.exchange(ask()))
     assert (error.status, error.sent) == (Status.UNAVAILABLE, True)
-    assert error.message == "no answer to a PING within 0.05 s"
+    assert error.message == "no answer to a PING within 0.5 s"
 
 
 async def test_a_server_that_does_not_begin_is_unreachable() -> None:

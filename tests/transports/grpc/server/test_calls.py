@@ -169,7 +169,8 @@ async def test_a_client_that_cancels_cancels_the_exchange() -> None:
 async def test_a_deadline_that_passes_cancels_the_exchange() -> None:
     held = Held()
     async with client(held) as made:
-        error = await failed(made.unary_unary(ECHO)(b"", timeout=0.05))
+        await made.channel_ready()
+        error = await failed(made.unary_unary(ECHO)(b"", timeout=0.5))
         assert code(error) is Status.DEADLINE_EXCEEDED
         async with asyncio.timeout(GENEROUS):
             await held.cancelled.wait()

@@ -29,7 +29,7 @@ from tests.http2.conversation import OPENING, fields, request
 from tests.transports.grpc.toy import CHAT, GENEROUS, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
-SHORT = Timeouts(head=0.1, body=0.1, idle=0.1, write=0.1, linger=0.1)
+SHORT = Timeouts(head=0.4, body=0.4, idle=0.4, write=0.4, linger=0.1)
 LONG = Timeouts()
 
 
@@ -99,7 +99,7 @@ async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
     async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
         peer.send(request())
         await answer(peer)
-        await asyncio.sleep(5 * SHORT.idle)
+        await asyncio.sleep(2 * SHORT.idle)
         peer.send(request(3))
         assert (await answer(peer, 3))[0] == [b"\0\0\0\0\x01x"]
 
@@ -107,7 +107,7 @@ async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
 async def test_a_head_that_does_not_end_ends_the_connection() -> None:
     async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
         peer.send(http2.frame(HEADERS, 0, 1, http2.block(*fields())))
-        assert (await peer.closed())[-1][3].endswith(b"a header block did not end within 0.1 s")
+        assert (await peer.closed())[-1][3].endswith(b"a header block did not end within 0.4 s")
 
 
 @pytest.mark.parametrize("path", ["/toy.Toy/Echo", CHAT])
@@ -117,7 +117,7 @@ async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> N
         peer.send(request(), http2.head(*fields(path.encode()), stream=3), http2.data(b"half", size=1000, stream=3))
         _, told = await answer(peer, 3)
         assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
-        assert told[b"grpc-message"] == b"nothing of the message came for 0.1 s"
+        assert told[b"grpc-message"] == b"nothing of the message came for 0.4 s"
         held.go.set()
         assert (await answer(peer))[0] == [b"\0\0\0\0\x01x"]
 
@@ -125,7 +125,7 @@ async def test_a_message_that_does_not_go_on_ends_its_call_alone(path: str) -> N
 async def test_a_stream_between_its_messages_may_wait_as_long_as_it_likes() -> None:
     async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
         peer.send(http2.head(*fields(CHAT.encode())))
-        await asyncio.sleep(5 * SHORT.body)
+        await asyncio.sleep(2 * SHORT.body)
         peer.send(http2.data(b"a", end=True))
         assert (await answer(peer))[0] == [b"\0\0\0\0\x021a", b"\0\0\0\0\x022a"]
 

@@ -131,10 +131,11 @@ async def test_tagged_calls_share_a_connection_and_take_their_replies_in_any_ord
 
 
 async def test_a_tagged_call_that_is_given_up_leaves_the_others_alone() -> None:
-    go = asyncio.Event()
+    come, go = asyncio.Event(), asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = [await read_packet(reader) for _ in range(2)]
+        come.set()
         await go.wait()
         for tag, text in asked:
             writer.write(packet(text.upper(), tag))
@@ -142,7 +143,7 @@ async def test_a_tagged_call_that_is_given_up_leaves_the_others_alone() -> None:
 
     async with serving(handle) as address, connecting(address, TAGGED) as connector:
         first, second = (asyncio.ensure_future(connector.exchange(ask(text))) for text in ("one", "two"))
-        await asyncio.wait({first, second}, timeout=0.05)
+        await come.wait()
         first.cancel()
         await asyncio.wait({first})
         go.set()
@@ -330,9 +331,10 @@ async def test_nothing_is_sent_after_the_deadline() -> None:
 
 
 async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> None:
-    go = asyncio.Event()
+    come, go = asyncio.Event(), asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        come.set()
         await go.wait()
         while True:
             tag, text = await read_packet(reader)
@@ -340,6 +342,7 @@ async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> N
 
     async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
         calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+        await come.wait()
         await asyncio.wait(calls, timeout=0.1)
         [connection] = connector._connections._open
         assert len(connection._waiting) < 3  # what the kernel's buffers hold, and one more
@@ -349,13 +352,15 @@ async def test_calls_do_not_pile_up_behind_an_endpoint_that_does_not_read() -> N
 
 
 async def test_a_call_that_was_never_written_says_so() -> None:
-    go = asyncio.Event()
+    come, go = asyncio.Event(), asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        come.set()
         await go.wait()
 
     async with serving(handle) as address, connecting(address, TAGGED, limits=Limits(message=2**24)) as connector:
         calls = [asyncio.ensure_future(connector.exchange(ask("x" * 10_000_000))) for _ in range(10)]
+        await come.wait()
         await asyncio.wait(calls, timeout=0.1)
         go.set()
         failures = await asyncio.gather(*calls, return_exceptions=True)
@@ -570,12 +575,16 @@ async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_
 
 
 async def test_closing_fails_running_and_later_exchanges() -> None:
+    come = asyncio.Event()
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        come.set()
         await reader.read()
 
     async with serving(handle) as address, connecting(address) as connector:
         call = asyncio.ensure_future(connector.exchange(ask("one")))
-        await asyncio.wait({call}, timeout=0.05)
+        await come.wait()
         await connector.close()
         with pytest.raises(TransportError, match="closed without a reply"):
             await call

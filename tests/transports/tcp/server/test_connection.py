@@ -236,13 +236,13 @@ async def test_a_message_over_the_limit_has_the_same_time_limits() -> None:
 
 async def test_a_multiplexed_connection_may_be_idle_once_it_was_used() -> None:
     async with (
-        listening(framing=TAGGED, timeouts=Timeouts(idle=0.1)) as listener,
+        listening(framing=TAGGED, timeouts=Timeouts(idle=0.4)) as listener,
         connected(listener) as (reader, writer),
     ):
         writer.write(packet("one", 1))
         assert await read_packet(reader) == (1, "ONE")
         async with connected(listener) as (unused, _):
-            assert await read_all(unused) == b""  # 0.1 s have passed
+            assert await read_all(unused) == b""  # 0.4 s have passed
         writer.write(packet("two", 2))
         assert await read_packet(reader) == (2, "TWO")
 
@@ -422,12 +422,12 @@ async def test_a_message_that_trickles_has_a_total_time_and_a_least_rate(timeout
 
 async def test_each_message_has_its_own_time() -> None:
     """Also for a message that begins in the same piece in which the one before ends."""
-    timeouts, message = Timeouts(body=5, message=0.5), packet(b"x" * 100)
+    timeouts, message = Timeouts(body=5, message=1), packet(b"x" * 100)
     stream = message * 20
     async with listening(timeouts=timeouts) as listener, connected(listener) as (reader, writer):
         for at in range(0, len(stream), 90):
             writer.write(stream[at : at + 90])
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.06)
         assert [await read_packet(reader) for _ in range(20)] == [(0, "X" * 100)] * 20
 
 

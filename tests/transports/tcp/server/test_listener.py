@@ -80,7 +80,7 @@ async def test_a_message_that_arrives_on_an_idle_connection_while_draining_is_an
 async def test_new_requests_beside_those_in_flight_are_refused_while_draining() -> None:
     """Where replies carry a tag, the client knows which request was refused, and can send it elsewhere."""
     paused = PausedExchange()
-    timeouts = Timeouts(grace=0.05)
+    timeouts = Timeouts(grace=0.5)
     async with (
         listening(paused, framing=TAGGED, timeouts=timeouts) as listener,
         connected(listener) as (reader, writer),
