@@ -1,7 +1,7 @@
-"""Parsed heads of earlier requests: a client sends the same head again and again, with another Content-Length at
-most."""
+"""Parsed heads of earlier requests: a client sends the same head again and again, with another Content-Length at most,
+and with another id of the request or of its trace."""
 
-from functools import lru_cache
+import re
 
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import PathTable
@@ -16,21 +16,31 @@ _MAX_SIZE = 1024
 
 _END = len(END_OF_HEAD)
 
+_ID_LINE = re.compile(rb"\r\n([Tt]raceparent|[Xx]-[Rr]equest-[Ii][Dd]): ([!-~]+)(?=\r\n)")
+"""A line that is another one in each request, of characters that every header may have (RFC 9110, section 5.5). A head
+without such a line is a head, too, and says the same but for this."""
+_PIECES = 3
+"""Of a head that is split at such lines: text, and of each line its name, its value, and the text behind it."""
+
 CachedHead = tuple[RequestHead, Dispatch, int, int]
 """A head, its dispatch, its size, and the size of the whole request in bytes if that `is_simple`, else 0."""
 
 
 class HeadCache:
     """The heads that one listener has parsed and found without fault. Parsing one anew costs 5 us, half of a small
-    request."""
+    request. Heads with ids are kept without them."""
 
     def __init__(self, table: PathTable, limits: Limits) -> None:
         self._table = table
         self._limits = limits
-        self._parsed = lru_cache(_MAX_HEADS)(self._parse)
+        self._parsed: dict[bytes, CachedHead | None] = {}
+        """None for heads with a fault, which is found again and reported when the head is received by its parts."""
         # The head that was found last, because the next one is often the same: comparing costs a fifth of finding it.
         self._last_bytes = END_OF_HEAD
         self._last: CachedHead | None = None
+
+    def __len__(self) -> int:
+        return len(self._parsed)
 
     def find(self, data: bytes, at: int) -> CachedHead | None:
         """The head that starts at `at`; None if it is incomplete, longer than 1 KiB, or has a fault."""
@@ -40,8 +50,38 @@ class HeadCache:
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
-        self._last_bytes = raw = data[at : end + _END]
-        self._last = found = self._parsed(raw)
+        raw = data[at : end + _END]
+        found = self._parsed.get(raw)
+        if found is None:
+            pieces = _ID_LINE.split(raw)
+            if len(pieces) > 1:
+                return self._with_ids(raw, pieces)
+            found = self._remembered(raw)
+        self._last_bytes, self._last = raw, found
+        return found
+
+    def _with_ids(self, raw: bytes, pieces: list[bytes]) -> CachedHead | None:
+        """The head `raw`, split at its lines with ids."""
+        without = b"".join(pieces[::_PIECES])
+        found = self._remembered(without)
+        names = [name.lower() for name in pieces[1::_PIECES]]
+        if found is None or len(raw) > self._limits.headers:
+            return None
+        head, dispatch, size, whole = found
+        if len(set(names)) < len(names) or not head.fields.keys().isdisjoint(names):
+            return None  # several ids: their order is that of their lines
+        more = len(raw) - len(without)
+        head = head.with_fields(zip(names, pieces[2::_PIECES], strict=True))
+        return head, dispatch, size + more, whole + more if whole else 0
+
+    def _remembered(self, raw: bytes) -> CachedHead | None:
+        """What `_parse` says of `raw`. The head that was parsed first makes room for another."""
+        parsed = self._parsed
+        if raw in parsed:
+            return parsed[raw]
+        if len(parsed) >= _MAX_HEADS:
+            del parsed[next(iter(parsed))]
+        found = parsed[raw] = self._parse(raw)
         return found
 
     def _parse(self, raw: bytes) -> CachedHead | None:
