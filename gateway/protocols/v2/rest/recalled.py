@@ -29,6 +29,7 @@ from gateway.core.types import (
     Buffer,
     Message,
     Parameters,
+    ParameterValue,
     Request,
     RequestedOutput,
     Response,
@@ -65,6 +66,8 @@ class DocumentLayout:
     - `parameters`: those of the tensor.
     - `model`, `version`: those that a response names, as they stand in the document; None where it has none.
     - `evidence`: of a document that says nothing else than its value, so that it can go on as it came; else None.
+    - `outputs`: those that a request asks for. `origin` makes the `origin` of a request from its message; None if that
+      is the message itself.
     """
 
     name: str
@@ -78,6 +81,8 @@ class DocumentLayout:
     version: str | None
     evidence: Evidence | None
     parameters: Parameters
+    outputs: tuple[RequestedOutput, ...]
+    origin: MakeOrigin | None
 
 
 class _Layouts(LayoutStore[tuple[bytes, ...], DocumentLayout]):
@@ -196,7 +201,8 @@ def _id_before(body: bytes, end: int) -> tuple[str, int, int] | None:
 
 
 def _remember(
-    layouts: _Layouts, body: bytes, entries: list[JsonObject], original: Original, says_no_more: bool
+    layouts: _Layouts, body: bytes, entries: list[JsonObject], original: Original, says_no_more: bool,
+    origin: MakeOrigin | None,
 ) -> None:  # fmt: skip
     if len(entries) != 1:
         return
@@ -233,7 +239,7 @@ def _remember(
     count = tensor.elements
     layout = DocumentLayout(
         tensor.name, datatype, tensor.shape, count, letter, is_float, Struct(f"<{count}{letter}").pack, model, version,
-        _NO_DOCUMENT if says_no_more else None, tensor.parameters,
+        _NO_DOCUMENT if says_no_more else None, tensor.parameters, original.outputs, origin,
     )  # fmt: skip
     layouts.remember(around, layout)
 
@@ -264,7 +270,7 @@ class BinaryLayout:
     - `outputs`, `parameters`: those of the request or response.
     - `id`, `model`, `version`: as they stand in the document; None where it has none.
     - `evidence`: of bodies that say nothing else than their value, so that they can go on as they came; else None.
-    - `origin`: makes the `origin` of a request from its message.
+    - `origin`: as in DocumentLayout.
     """
 
     tensors: tuple[tuple[str, Datatype, Shape, int, int, Parameters], ...]
@@ -275,7 +281,7 @@ class BinaryLayout:
     model: str | None
     version: str | None
     evidence: Evidence | None
-    origin: MakeOrigin
+    origin: MakeOrigin | None
 
     def original(self, message: Message, tensors: tuple[Tensor, ...]) -> Original | None:
         """That of what was read from `message`."""
@@ -321,7 +327,7 @@ def _length(text: bytes) -> int:
 
 
 def _remember_binary(
-    layouts: _BinaryLayouts, document: bytes, original: Original, says_no_more: bool, origin: MakeOrigin
+    layouts: _BinaryLayouts, document: bytes, original: Original, says_no_more: bool, origin: MakeOrigin | None
 ) -> None:  # fmt: skip
     if original.id or len(document) > LONGEST:
         return
@@ -360,18 +366,18 @@ def request_like_before(message: Message, limits: Limits) -> Request | None:
         binary, inputs = like
         return inference(
             captures["model"], captures.get("version", ""), binary.id, inputs, binary.outputs, binary.parameters,
-            None, binary.origin(message), binary.original(message, inputs),
+            None, message if binary.origin is None else binary.origin(message), binary.original(message, inputs),
         )  # fmt: skip
     found = _recall(parts[0] if len(parts) == 1 else message.body, _requests, limits)
     if found is None:
         return None
     layout, id, inputs = found
-    parameters: Parameters = {}
-    original = None
+    outputs, parameters, original = layout.outputs, dict[str, ParameterValue](), None
     if (evidence := layout.evidence) is not None:
-        original = Original(_JSON, parts, inputs, (), parameters, id, None, None, evidence)
+        original = Original(_JSON, parts, inputs, outputs, parameters, id, None, None, evidence)
+    origin = message if layout.origin is None else layout.origin(message)
     return inference(
-        captures["model"], captures.get("version", ""), id, inputs, (), parameters, None, message, original
+        captures["model"], captures.get("version", ""), id, inputs, outputs, parameters, None, origin, original
     )
 
 
@@ -399,13 +405,13 @@ def response_like_before(reply: Message, limits: Limits) -> Response | None:
     return Response(outputs, model or "", version or "", id, parameters, reply, False, original)
 
 
-_OF_REQUEST = frozenset({"id", "inputs"})
+_OF_REQUEST = frozenset({"id", "inputs", "outputs"})
 _OF_RESPONSE = frozenset({"id", "model_name", "model_version", "parameters", "outputs"})
 
 
-def remember_request(document: JsonObject, header: bytes, request: Request, origin: MakeOrigin) -> None:
+def remember_request(document: JsonObject, header: bytes, request: Request, origin: MakeOrigin | None) -> None:
     """Remember the layout of a body that begins with `header`, where `document` stands, from which `request` was read.
-    `origin` makes its `origin` from the message."""
+    `origin`: as in the layouts."""
     original = request.original
     if original is None:
         return
@@ -415,7 +421,7 @@ def remember_request(document: JsonObject, header: bytes, request: Request, orig
         if given.keys() - {"binary_data_output"} == request.parameters.keys():
             _remember_binary(_binary_requests, header, original, says_no_more, origin)
     elif document.keys() <= _OF_REQUEST and len(document["inputs"][0]) == 4:
-        _remember(_requests, header, document["inputs"], original, says_no_more)
+        _remember(_requests, header, document["inputs"], original, says_no_more, origin)
 
 
 def remember_response(document: JsonObject, header: bytes, response: Response) -> None:
@@ -425,11 +431,7 @@ def remember_response(document: JsonObject, header: bytes, response: Response) -
         return
     says_no_more = response_says_no_more(original)
     if original.form is BodyForm.BINARY:
-        _remember_binary(_binary_responses, header, original, says_no_more, _itself)
+        _remember_binary(_binary_responses, header, original, says_no_more, None)
     # MLServer writes no parameters as an empty object.
     elif document.keys() <= _OF_RESPONSE and not document.get("parameters"):
-        _remember(_responses, header, document["outputs"], original, says_no_more)
-
-
-def _itself(message: Message) -> Message:
-    return message
+        _remember(_responses, header, document["outputs"], original, says_no_more, None)

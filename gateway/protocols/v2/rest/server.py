@@ -56,6 +56,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     refuse_shared_memory(parameters, _WHAT)
     binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
     outputs, binary_data = _read_outputs(document)
+    make_origin = _make_origin(binary_data_output, binary_data)
     deadline = take_deadline(parameters, message, _WHAT)
     forwarded = without_consumed(parameters, message)
     request = Request(
@@ -68,10 +69,10 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
         forwarded,
         "",
         deadline,
-        _origin(message, binary_data_output, binary_data),
+        message if make_origin is None else make_origin(message),
         original=verbatim.of_request(document, header, message, inputs, outputs, forwarded),
     )
-    remember_request(document, header, request, _make_origin(binary_data_output, binary_data))
+    remember_request(document, header, request, make_origin)
     return request
 
 
@@ -93,14 +94,12 @@ def _read_outputs(document: JsonObject) -> tuple[tuple[RequestedOutput, ...], di
     return tuple(outputs.values()), binary_data
 
 
-def _make_origin(binary_data_output: bool, binary_data: dict[str, bool]) -> MakeOrigin:
-    return lambda message: _origin(message, binary_data_output, binary_data)
-
-
-def _origin(message: Message, binary_data_output: bool, binary_data: dict[str, bool]) -> Message:
-    if not binary_data_output and not binary_data:
-        return message
-    return extended(BinaryOutputMessage, message, binary_data_output, binary_data)
+def _make_origin(binary_data_output: bool, binary_data: dict[str, bool]) -> MakeOrigin | None:
+    """What makes the `origin` of a request of its message; None if that is the message, since all outputs are wanted in
+    JSON."""
+    if not binary_data_output and True not in binary_data.values():
+        return None
+    return lambda message: extended(BinaryOutputMessage, message, binary_data_output, binary_data)
 
 
 # --- generate and streams ---

@@ -15,7 +15,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Buffer, Request, Response, Translate
+from gateway.core.types import Buffer, Request, Response, Translate, tensor
 from gateway.json import bulk_numbers
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest import recalled, server, usual
@@ -55,7 +55,12 @@ def said(read: object) -> object:
     tensors = read.inputs if isinstance(read, Request) else read.outputs
     contents = [(each.name, each.datatype, each.shape, bytes(each.data), dict(each.parameters)) for each in tensors]
     names = ("model", "version", "id", "parameters", *(("outputs", "deadline") if is_request else ()))
-    return contents, [repr(getattr(read, each)) for each in names], type(read.origin), sent_on(read)
+    answered = bytes(V2_REST.encode_response(ANSWER, read, Translate()).body) if isinstance(read, Request) else b""
+    return contents, [repr(getattr(read, each)) for each in names], answered, sent_on(read)
+
+
+ANSWER = Response((tensor("y", np.array([1.5])), tensor("z", np.array([2.5]))), "m")
+"""The outputs come in JSON or in binary, as requests ask for them."""
 
 
 def sent_on(read: Request | Response) -> list[object]:
@@ -161,7 +166,24 @@ TEXTS = [
     + entry(more=',"parameters":{"content_type":"np"}').encode()
     + b"]}",
     b'{"id":"8","parameters":{"p":1},"inputs":[' + entry().encode() + b"]}",
-    with_document(entry(), ',"outputs":[{"name":"y"}]'),
+    *[
+        with_document(entry(data), f',"outputs":{outputs}')
+        for outputs in (
+            '[{"name":"y"}]',
+            '[{"name":"z"}]',
+            '[{"name":"data"}]',
+            '[{"name":"y","parameters":{"binary_data":false}}]',
+            '[{"name":"y","parameters":{"binary_data":true}}]',
+            '[{"name":"y","parameters":{"binary_data":true}},{"name":"z"}]',
+            '[{"name":"y","parameters":{"classification":2}}]',
+            '[{"name":"y","parameters":{"binary_data":1}}]',
+            "[]",
+            "null",
+        )
+        for data in ("[1.5,-2]", "[3,4.5]")
+    ],
+    b'{"outputs":[{"name":"y"}],"inputs":[' + entry().encode() + b"]}",
+    b'{"outputs":[{"name":"y"}],"id":"7","inputs":[' + entry().encode() + b"]}",
     with_document(entry(), ',"parameters":{"timeout":1000000}'),
     with_document(entry(), ',"parameters":{"data":1}'),
     with_document(entry(more=',"parameters":{"p":1}')),
@@ -258,6 +280,18 @@ def test_the_second_document_of_its_kind_is_not_read_as_a_whole() -> None:
     with mock.patch.object(server, "read_document", side_effect=AssertionError):
         assert infer(with_document(entry("[3.0,4]"))).inputs[0].array.tolist() == [[3, 4]]
         assert infer(with_document(entry("[5.0,6]"))).model == "m"
+
+
+@pytest.mark.parametrize(
+    "parameters", ["", ',"parameters":{"binary_data":false}', ',"parameters":{"binary_data":true}']
+)
+def test_a_document_that_asks_for_outputs_is_not_read_as_a_whole(parameters: str) -> None:
+    """As `tritonclient` asks for them."""
+    asked = f',"outputs":[{{"name":"y"{parameters}}}]'
+    infer(with_document(entry(), asked))
+    with mock.patch.object(server, "read_document", side_effect=AssertionError):
+        second = infer(with_document(entry("[3.0,4]"), asked))
+    assert ([each.name for each in second.outputs], second.inputs[0].array.tolist()) == (["y"], [[3, 4]])
 
 
 def test_documents_that_differ_in_the_id_are_of_one_kind() -> None:
