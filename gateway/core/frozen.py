@@ -1,11 +1,16 @@
-"""`@frozen`, the decorator of value types, and functions that copy them with changes."""
+"""`@frozen`, the decorator of value types, `Value`, the base of those that each request makes, and functions that copy
+them with changes."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
+
+from msgspec import Struct
+from msgspec import field as field
+from msgspec.structs import force_setattr
 
 T = TypeVar("T")
 
@@ -24,7 +29,49 @@ def frozen(cls: type[T]) -> type[T]:
     return _slotted(cls)
 
 
-set_field: Callable[[object, str, object], None] = object.__setattr__ if FROZEN else setattr
+if TYPE_CHECKING:
+
+    @dataclass_transform(frozen_default=True, field_specifiers=(field,))
+    class Value:
+        """The base of value types that each request makes several of. They are what `@frozen` makes, with a constructor
+        in C, which takes a third of the time.
+
+        `uncompared`: fields that do not count in a comparison, and are not shown.
+        """
+
+        uncompared: ClassVar[frozenset[str]]
+
+else:
+
+    class Value(Struct, frozen=FROZEN, eq=False):
+        uncompared: ClassVar[frozenset[str]] = frozenset()
+
+        def __eq__(self, other: object) -> bool:
+            if other.__class__ is not self.__class__:
+                return NotImplemented
+            return all(getattr(self, name) == getattr(other, name) for name in _compared(self.__class__))
+
+        def __hash__(self) -> int:
+            return hash(tuple(getattr(self, name) for name in _compared(self.__class__)))
+
+        def __repr__(self) -> str:
+            shown = (f"{name}={getattr(self, name)!r}" for name in _compared(self.__class__))
+            return f"{self.__class__.__qualname__}({', '.join(shown)})"
+
+
+@cache
+def _compared(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name not in kind.uncompared)
+
+
+def _set_frozen(new: object, name: str, item: object) -> None:
+    if isinstance(new, Struct):
+        force_setattr(new, name, item)
+    else:
+        object.__setattr__(new, name, item)
+
+
+set_field: Callable[[object, str, object], None] = _set_frozen if FROZEN else setattr
 """Sets a field of a value that was just created and that nobody but the caller has seen; or one that the caller sets
 back before anyone else may read it."""
 
@@ -70,10 +117,17 @@ def extended(kind: type[T], old: Any, *more: object) -> T:
     return kind(*_all_fields(old.__class__)(old), *more)
 
 
+def field_names(kind: type[Any]) -> list[str]:
+    """The names of a value type's fields, in the constructor's order."""
+    if issubclass(kind, Struct):
+        return list(kind.__struct_fields__)
+    return [each.name for each in fields(kind)]
+
+
 @cache
 def _all_fields(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """A function that returns the values of all fields in the constructor's order."""
-    names = [each.name for each in fields(kind)]
+    names = field_names(kind)
     return attrgetter(*names) if len(names) > 1 else lambda old: (getattr(old, names[0]),)
 
 
@@ -81,6 +135,9 @@ def _all_fields(kind: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
 def _copier(kind: type[Any]) -> Callable[[Any], Any]:
     """A function that copies a value of `kind`. It is written out field by field, as dataclasses write their
     constructors: Python then finds each field by its place, four times as fast as by its name."""
+    if issubclass(kind, Struct):
+        copy: Callable[[Any], Any] = kind.__copy__  # type: ignore[attr-defined]
+        return copy
     if FROZEN or hasattr(kind, "__post_init__"):
         return lambda old: kind(*_all_fields(old.__class__)(old))
     copying = "".join(f"    new.{each.name} = old.{each.name}\n" for each in fields(kind))

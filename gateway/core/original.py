@@ -11,11 +11,13 @@ does not say. Where fitting makes new tensors of the same data, the data is comp
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.core.frozen import Value
+
 if TYPE_CHECKING:
     from gateway.core.types import Buffer, Parameters, Request, RequestedOutput, Response, Tensor
 
 
-class Original:
+class Original(Value):
     """A body, and what was read from it.
 
     - `form`: what the body is written in, known to the codec that set it.
@@ -25,29 +27,15 @@ class Original:
     - `evidence`: what the codec needs to find out whether the body says nothing else.
     """
 
-    __slots__ = ("evidence", "form", "id", "model", "outputs", "parameters", "parts", "tensors", "version")
-
-    def __init__(
-        self,
-        form: object,
-        parts: "tuple[Buffer, ...]",
-        tensors: "tuple[Tensor, ...]",
-        outputs: "tuple[RequestedOutput, ...]",
-        parameters: "Parameters",
-        id: object = None,
-        model: object = None,
-        version: object = None,
-        evidence: Any = None,
-    ) -> None:
-        self.form = form
-        self.parts = parts
-        self.tensors = tensors
-        self.outputs = outputs
-        self.parameters = parameters
-        self.id = id
-        self.model = model
-        self.version = version
-        self.evidence = evidence
+    form: object
+    parts: "tuple[Buffer, ...]"
+    tensors: "tuple[Tensor, ...]"
+    outputs: "tuple[RequestedOutput, ...]"
+    parameters: "Parameters"
+    id: object = None
+    model: object = None
+    version: object = None
+    evidence: Any = None
 
     def is_of_request(self, request: "Request") -> bool:
         """Whether the request's tensors, outputs, parameters and id are still those that were read from the body. Model

@@ -1,16 +1,16 @@
 """The values that are passed around: Message holds bytes of the wire; Request, Response and Tensor are canonical."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from enum import Enum
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
-from gateway.core.frozen import frozen
+from gateway.core.frozen import Value, field, frozen
 from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
@@ -83,8 +83,7 @@ class Metadata(Headers):
     __slots__ = ()
 
 
-@frozen
-class Message:
+class Message(Value):
     """Bytes and their addressing: one HTTP or gRPC message, or one packet of a byte stream.
 
     - `parts`: the body, in buffers that are written one after the other and never joined.
@@ -99,6 +98,8 @@ class Message:
     - `span`: the try that sends it to a backend, if the record notes spans.
     """
 
+    uncompared: ClassVar[frozenset[str]] = frozenset({"record", "span"})
+
     method: str = ""
     path: str = ""
     headers: Headers = NO_HEADERS
@@ -111,9 +112,9 @@ class Message:
     received: float = 0.0
     deadline: float | None = None
     identity: str = ""
-    record: Record | None = field(default=None, repr=False, compare=False)
+    record: Record | None = None
     principal: Principal | None = None
-    span: Span | None = field(default=None, repr=False, compare=False)
+    span: Span | None = None
 
     @property
     def body(self) -> Buffer:
@@ -147,7 +148,6 @@ def bytes_of(message: Message) -> int:
     return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
 
 
-@frozen
 class ReplyMessage(Message):
     """A reply of an endpoint. `close` closes the connection that it came over; None if the connection is not kept, or
     is shared with other exchanges."""
@@ -164,8 +164,7 @@ def reply_message(
     )  # fmt: skip
 
 
-@frozen
-class Tensor:
+class Tensor(Value):
     """A named array.
 
     - `name`: empty if the wire had none.
@@ -296,7 +295,7 @@ class ModelStatistics:
 
     name: str
     version: str
-    counters: Mapping[str, object] = field(default_factory=dict)
+    counters: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 @frozen
@@ -344,7 +343,7 @@ class RequestedOutput:
     """An output that the client selected by name."""
 
     name: str
-    parameters: Parameters = field(default_factory=dict)
+    parameters: Parameters = dataclasses.field(default_factory=dict)
 
 
 Nan: TypeAlias = Literal["error", "literal", "null", "string"]
@@ -394,14 +393,15 @@ class Tries:
             self.places.remove(address)
 
 
-@frozen
-class Request:
+class Request(Value):
     """One request of a client, in the same form whatever protocol it came in.
 
     Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `path` say how the message
     came and are set for all protocols by `exchange.decoded`; `translate` and what follows are set by the route and its
     policies.
     """
+
+    uncompared: ClassVar[frozenset[str]] = frozenset({"record", "span", "original"})
 
     operation: Operation
     model: str = ""
@@ -439,13 +439,13 @@ class Request:
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
     tries: Tries | None = None
     """None if the call is tried in the ordinary way."""
-    record: Record | None = field(default=None, repr=False, compare=False)
+    record: Record | None = None
     """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
-    span: Span | None = field(default=None, repr=False, compare=False)
+    span: Span | None = None
     """The try at an endpoint that the request is part of, if the record notes spans."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
-    original: Original | None = field(default=None, repr=False, compare=False)
+    original: Original | None = None
     """The body that it was read from, if that says the same and nothing else."""
 
     @property
@@ -458,7 +458,6 @@ class Request:
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
 
 
-@frozen
 class ControlRequest(Request):
     """A request for one of CONTROL_OPERATIONS.
 
@@ -470,10 +469,11 @@ class ControlRequest(Request):
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
 
-@frozen
-class Response:
+class Response(Value):
     """The answer to `infer` and to the derivatives. `origin`, `schemaless` and `original` are as in Request, with
     outputs for inputs."""
+
+    uncompared: ClassVar[frozenset[str]] = frozenset({"original"})
 
     outputs: tuple[Tensor, ...] = ()
     model: str = ""
@@ -482,7 +482,7 @@ class Response:
     parameters: Parameters = field(default_factory=dict)
     origin: Message | None = None
     schemaless: bool = False
-    original: Original | None = field(default=None, repr=False, compare=False)
+    original: Original | None = None
 
 
 def inference(

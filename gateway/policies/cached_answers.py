@@ -2,12 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from hashlib import sha256
 
 import numpy as np
 
-from gateway.core.frozen import frozen, replace
+from gateway.core.frozen import field_names, frozen, replace
 from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response, Tensor
 
 LARGEST_SHARE = 8
@@ -18,7 +17,7 @@ ENTRY_BYTES = 1200
 TENSOR_BYTES = 500
 """Bytes that a tensor of an entry takes beside its data and texts."""
 
-_OF_MESSAGE = frozenset(each.name for each in fields(Message))
+_OF_MESSAGE = frozenset(field_names(Message))
 
 
 def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
@@ -68,7 +67,7 @@ def form_of_message(origin: Message | None) -> tuple[object, ...]:
     grps, in which a grps server gets the request too."""
     if origin is None or type(origin) is Message:
         return ()
-    noted = [each.name for each in fields(origin) if each.name not in _OF_MESSAGE]
+    noted = [name for name in field_names(type(origin)) if name not in _OF_MESSAGE]
     return tuple(repr(getattr(origin, name)) for name in noted)
 
 

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,11 @@ import orjson
 import yaml
 
 from gateway.config.document import compose
+from gateway.core.frozen import field_names
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
-from gateway.core.types import Message, Request, tensor
+from gateway.core.types import Message, ParameterValue, Request, tensor
 from gateway.http2 import hpack as own_hpack
 from gateway.http2.server import RequestReceived, ServerConnection
 from gateway.json import ArrayForm, read, write_numbers
@@ -91,6 +92,7 @@ def spent(call: Call, calls: int) -> float:
 
 
 def rows() -> Iterator[Row]:
+    yield from values()
     yield from protobuf()
     yield from documents()
     yield from flatbuffers()
@@ -103,6 +105,18 @@ def rows() -> Iterator[Row]:
         lambda: compose(text, {}),
         "yaml.compose",
         lambda: yaml.compose(text, yaml.CSafeLoader),
+    )
+
+
+def values() -> Iterator[Row]:
+    """What is made for each request, beside a dataclass with the same fields."""
+    plain = make_dataclass("Plain", [(name, object, None) for name in field_names(Request)], slots=True)
+    none: dict[str, ParameterValue] = {}
+    yield Row(
+        "values: make a request",
+        lambda: Request(Operation.INFER, "m", "1", None, (), (), none, "", None),
+        "dataclass",
+        lambda: plain(Operation.INFER, "m", "1", None, (), (), none, "", None),
     )
 
 

@@ -1,6 +1,5 @@
 """A one-point client (UM-Bridge) in front of a tensor backend (V2)."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.bridge.settings import Cast, Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input, not_found, unsupported
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Response, Shape, Tensor

@@ -1,7 +1,6 @@
 """A tensor client (V2) in front of a one-point backend (UM-Bridge)."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor
 from tests.bridge.fakes import (

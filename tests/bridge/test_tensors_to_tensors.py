@@ -1,14 +1,12 @@
 """A tensor client in front of a tensor backend (V2 to V2)."""
 
-from dataclasses import fields
-
 import numpy as np
 import pytest
 
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
-from gateway.core.frozen import replace
+from gateway.core.frozen import field_names, replace
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor
 from tests.bridge.fakes import (
@@ -49,8 +47,8 @@ async def test_where_the_route_says_nothing_the_very_same_tensors_go_both_ways_i
     request = replace(opaque_request(), outputs=(RequestedOutput("z"), RequestedOutput("z2")))
     response = await call(bridge(TENSORS, TENSORS, backend), request)
     (asked,) = backend.asked
-    for field in fields(Request):
-        assert getattr(asked, field.name) is getattr(request, field.name) or field.name == "translate"
+    for name in field_names(Request):
+        assert getattr(asked, name) is getattr(request, name) or name == "translate"
     assert all(got is sent for got, sent in zip(response.outputs, reply.outputs, strict=True))
     assert (response.model, response.version, response.id) == ("m", "2", "id")
 
@@ -78,8 +76,8 @@ async def test_a_route_with_a_signature_changes_nothing_but_what_it_must() -> No
     await call(bridge(TENSORS, TENSORS, backend, settings), request)
     (asked,) = backend.asked
     changed = {"model": "other", "version": "3", "translate": settings, "inputs": asked.inputs}
-    for field in fields(Request):
-        assert getattr(asked, field.name) == changed.get(field.name, getattr(request, field.name))
+    for name in field_names(Request):
+        assert getattr(asked, name) == changed.get(name, getattr(request, name))
     assert shown(asked.inputs) == [("x", "FP32", [[1.0, 2.0]])]
 
 

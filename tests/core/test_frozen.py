@@ -47,10 +47,12 @@ def test_a_value_becomes_one_with_more_fields() -> None:
 
 
 def test_in_tests_a_value_cannot_be_changed_in_place() -> None:
-    request = Request(Operation.INFER, "m")
-    with pytest.raises(FrozenInstanceError):
+    request, point = Request(Operation.INFER, "m"), Point(1)
+    with pytest.raises(AttributeError):
         request.model = "another"  # type: ignore[misc]
-    assert request.model == "m"
+    with pytest.raises(FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    assert (request.model, point.x) == ("m", 1)
 
 
 def test_only_its_maker_sets_fields() -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 
 from gateway.core.errors import DecodeError, Reason, Status, TransportError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, Translate

@@ -18,13 +18,12 @@ So a decoded message keeps its payload for the way back: ClientMessage is the `o
 of a Response.
 """
 
-from dataclasses import field
 from typing import TypeAlias
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.frozen import extended, frozen, replace
+from gateway.core.frozen import extended, field, replace
 from gateway.core.types import Message, Tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.schema import GrpsMessage, Payload
@@ -69,7 +68,6 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Key
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
-@frozen
 class ClientMessage(Message):
     """A client's message, with what decides on the payload of its reply: its own `payload`; `returns_ndarray`, whether
     it asks for an ndarray; the `keys` of its gmap."""
@@ -86,7 +84,6 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
     return extended(ClientMessage, message, payload, returns_ndarray, keys)
 
 
-@frozen
 class BackendMessage(Message):
     """What is kept of a backend's reply: its `payload`, None where it had no data; whether it `names_model`; the `keys`
     of its gmap."""

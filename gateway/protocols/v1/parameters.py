@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from math import isfinite
 
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.frozen import frozen
 from gateway.core.types import Message, Parameters, ParameterValue
 from gateway.json import INT64_MAX, INT64_MIN, Json, write
 from gateway.protocols.v1.json_bodies import Body
@@ -18,7 +17,6 @@ from gateway.protocols.v1.schema import PARAMETERS, SIGNATURE_NAME, TensorFormat
 _NO_PARAMETERS: Parameters = {}
 
 
-@frozen
 class BodyMessage(Message):
     """A message with tensors, and what the reply or the request to a V1 backend needs of it: the format, whether the
     tensors are named, and the other members by key."""

@@ -1,11 +1,10 @@
 """Requests to backends, and what their replies mean."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Headers, Message, Parameters, Request, Response, Tensor, tensor

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +10,7 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import decoded
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import Answer, Headers, Request, Response, Tensor, Translate, tensor

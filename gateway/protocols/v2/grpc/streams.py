@@ -10,7 +10,6 @@ gets `triton_final_response: false` on each response, and at the end an empty on
 of Triton's. Other clients get the backend's `triton_final_response`, if there is one.
 """
 
-from gateway.core.frozen import frozen
 from gateway.core.types import Buffer, Message, Request
 from gateway.protobuf.schema import Protobuf, parse
 from gateway.protobuf.wire import Allowance, cut, key, varint
@@ -24,7 +23,6 @@ _INFER_RESPONSE = 2
 _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 
-@frozen
 class EmptyFinalMessage(Message):
     """The message of a request with `triton_enable_empty_final_response`."""
 

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from functools import partial
 from typing import TypeAlias
 
 from gateway import json
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import extended, frozen, replace
+from gateway.core.frozen import extended, field, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate, reply
@@ -29,7 +28,6 @@ _JSON = BodyForm.JSON  # Python 3.11 takes ten times as long to find a member in
 # --- inference requests ---
 
 
-@frozen
 class BinaryOutputMessage(Message):
     """The message of an inference whose client wants outputs in the binary tensor data extension.
 

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 from math import prod
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, RequestedOutput, Response, Tensor, Translate
