@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks.calls`: how many function calls a request takes in the gateway, for each pair.
 
 A count does not depend on the machine, so that a test can hold it to the counts that are recorded in `calls.json`.
-`--write` records today's. The counts depend on the version of Python: they are recorded for one.
+`--write` records today's, `--json` prints them alone. The counts depend on the version of Python: they are recorded for
+one.
 """
 
 from __future__ import annotations
@@ -200,8 +201,12 @@ def version() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.calls", description=__doc__)
     parser.add_argument("--write", action="store_true", help="record the counts")
+    parser.add_argument("--json", action="store_true", help="print the counts as JSON")
     options = parser.parse_args()
     found = measure()
+    if options.json:
+        print(json.dumps(found))
+        return
     recorded = json.loads(RECORD.read_text()) if RECORD.exists() else {"pairs": {}}
     for name, counts in found.items():
         was = recorded["pairs"].get(name, {})
