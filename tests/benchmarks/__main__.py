@@ -21,6 +21,7 @@ from tests.benchmarks import (
     protection,
     stall,
     table,
+    tracing,
 )
 from tests.benchmarks.measure import Measured, generator, measure
 from tests.benchmarks.rows import ROWS, Row
@@ -79,6 +80,10 @@ def main() -> None:
         print(f"\n{protection.heading(keys.TOGETHER_TITLE, keys.TOGETHER_AIM)}", flush=True)
         for each in _keys(options.rounds, together=True):
             print(each.shown(), flush=True)
+    if options.rows in tracing.TITLE:
+        print(f"\n{protection.heading(tracing.TITLE, tracing.AIM)}", flush=True)
+        for each in _traced(options.rounds):
+            print(each.shown(), flush=True)
     if options.rows in gathered.TITLE:
         print(f"\n{gathered.heading()}", flush=True)
         for way in _gathered(options.rounds):
@@ -136,6 +141,11 @@ def _counted(rounds: int) -> Iterator[protection.Protection]:
 def _keys(rounds: int, *, together: bool = False) -> Iterator[protection.Protection]:
     with tempfile.TemporaryDirectory() as folder, generator() as load:
         yield from keys.measure(Path(folder), rounds, load, together=together)
+
+
+def _traced(rounds: int) -> Iterator[protection.Protection]:
+    with tempfile.TemporaryDirectory() as folder, generator() as load:
+        yield from tracing.measure(Path(folder), rounds, load)
 
 
 def _gathered(rounds: int) -> Iterator[gathered.Gathered]:
