@@ -61,11 +61,12 @@ def main() -> None:
 def _plans(options: argparse.Namespace) -> tuple[Plan, Plan]:
     """The plan of tables without and with a target."""
     if options.quick:
-        quick = Plan(QUICK_ROUNDS, QUICK_SECONDS, latencies=False, use_wrk=False)
+        quick = Plan(QUICK_ROUNDS, QUICK_SECONDS, use_wrk=False)
         return quick, quick
-    further = not options.no_latencies, not options.no_wrk
+    usual = Plan(options.rounds or ROUNDS, options.seconds or SECONDS)
+    further = None if options.no_latencies else usual, not options.no_wrk
     return (
-        Plan(options.rounds or ROUNDS, options.seconds or SECONDS, *further),
+        Plan(usual.rounds, usual.seconds, *further),
         Plan(options.rounds or TARGET_ROUNDS, options.seconds or TARGET_SECONDS, *further),
     )
 

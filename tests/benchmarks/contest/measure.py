@@ -50,9 +50,9 @@ class Plan:
 
     rounds: int
     seconds: float
-    """Of each turn without a pause, and of each with a rate."""
-    latencies: bool = True
-    """Whether to measure latencies at a rate, and stalls, too."""
+    """Of each turn without a pause."""
+    latencies: Plan | None = None
+    """The turns in which latencies at a rate, and stalls, are measured; None if they are not."""
     use_wrk: bool = True
 
     def __str__(self) -> str:
@@ -169,9 +169,9 @@ class Turn:
         self.waiting.append(result.latencies["p50"])
         self.peak = max(self.peak, self._watched.peak())
 
-    def at_rate(self, generator: Generator, rate: float) -> None:
+    def at_rate(self, generator: Generator, rate: float, seconds: float) -> None:
         """A turn in which requests are due at random times of that rate."""
-        generator.prepare(replace(self._load, rate=rate))
+        generator.prepare(replace(self._load, rate=rate, seconds=seconds))
         result = generator.go()
         enough = (name for name, requests in LATENCIES.items() if result.answered >= requests)
         self.latencies.append({name: result.latencies[name] for name in enough})
@@ -193,9 +193,9 @@ def measure(contest: Contest, plan: Plan, started: Started, load: Generator) -> 
         except FAILURES as error:
             figures[side.name] = _failed(error)
 
-    def take(action: Callable[[Turn], None]) -> None:
+    def take(rounds: int, action: Callable[[Turn], None]) -> None:
         """Every side's turn in every round; a side that fails has no more turns."""
-        for number in range(plan.rounds):
+        for number in range(rounds):
             for turn in _rotated(turns, number):
                 try:
                     action(turn)
@@ -203,17 +203,17 @@ def measure(contest: Contest, plan: Plan, started: Started, load: Generator) -> 
                     figures[turn.side.name] = _failed(error)
                     turns.remove(turn)
 
-    take(lambda turn: turn.flat_out(load))
-    rate = 0.0
-    if plan.latencies and turns:
-        rate = SHARE * min(median(turn.per_second) for turn in turns)
-        take(lambda turn: turn.at_rate(load, rate))
+    take(plan.rounds, lambda turn: turn.flat_out(load))
+    rate, latencies = 0.0, plan.latencies
+    if latencies is not None and turns:
+        rate, seconds = SHARE * min(median(turn.per_second) for turn in turns), latencies.seconds
+        take(latencies.rounds, lambda turn: turn.at_rate(load, rate, seconds))
     for turn in turns:
         first = turns[0] if turns[0].side is contest.sides[0] else None
         figures[turn.side.name] = _figures(turn, first, rate)
     gateway = contest.sides[0]
-    if plan.latencies and isinstance(gateway.start, Gateway) and not figures[gateway.name].missing:
-        figures[gateway.name].stall = _stall(contest, gateway.start, plan, started, load)
+    if latencies is not None and isinstance(gateway.start, Gateway) and not figures[gateway.name].missing:
+        figures[gateway.name].stall = _stall(contest, gateway.start, latencies, started, load)
     return {side.name: figures[side.name] for side in contest.sides}
 
 

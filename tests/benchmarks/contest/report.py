@@ -150,7 +150,7 @@ the first program of a table by that of the program in its line: below 1 the fir
 
 - The programs take turns, round after round, so that what else the machine does meets all alike. Figures are medians of
   the rounds, ratios are medians of the rounds' ratios. Trust the ratios: the microseconds are this machine's.
-  Tables with a target have more rounds, and longer turns.
+  For the CPU, tables with a target have more rounds and longer turns.
 - **CPU us** is the CPU per request of the program's processes with all threads and children, user and system, while
   each connection (of gRPC each stream) sends the next request as soon as it has the reply. **req/s** and
   **waiting us**, the median latency, are of the same turns. In turns of at least a second
