@@ -17,8 +17,8 @@ _MAX_SIZE = 1024
 _END = len(END_OF_HEAD)
 
 _ID_LINE = re.compile(rb"\r\n([Tt]raceparent|[Xx]-[Rr]equest-[Ii][Dd]): ([!-~]+)(?=\r\n)")
-"""A line that is another one in each request, of characters that every header may have (RFC 9110, section 5.5). A head
-without such a line is a head, too, and says the same but for this."""
+"""A header whose value differs in each request. Its value has only characters that are valid in every header (RFC 9110,
+section 5.5), so the head is valid with this line if it is valid without it, and says the same otherwise."""
 _PIECES = 3
 """Of a head that is split at such lines: text, and of each line its name, its value, and the text behind it."""
 
