@@ -115,7 +115,9 @@ def slurm_processes(
         "SlurmdPidFile": f"{folder}/slurmd.pid",
         "SlurmctldPort": str(free_port()),
         "SlurmdPort": str(free_port()),
-        "ProctrackType": "proctrack/linuxproc",
+        # Signals a whole process group at once. proctrack/linuxproc lists the processes first, and so never ends one
+        # that a job script starts just then.
+        "ProctrackType": "proctrack/pgid",
         "TaskPlugin": "task/none",
         "ReturnToService": "2",
         "SelectType": "select/cons_tres",

@@ -22,7 +22,7 @@ from tests.discovery.running import SECONDS, messages, running
 from tests.interop.processes import wait_until_stopped
 from tests.peers.build import require
 from tests.servers.clusters import hyperqueue_process, slurm_is_missing, slurm_processes
-from tests.servers.jobs import until, until_no_process_with
+from tests.servers.jobs import processes_with, until, until_no_process_with
 from tests.servers.test_running_servers import EVALUATE, SCRIPT, client, gateway_process, job_script
 
 MISSING = slurm_is_missing()
@@ -65,10 +65,14 @@ class Cluster:
         raise NotImplementedError
 
     async def check_that_nothing_is_left(self, folder: Path) -> None:
-        async with asyncio.timeout(SECONDS):
-            while await self.jobs():  # noqa: ASYNC110 - it happens at the engine
-                await asyncio.sleep(0.1)
-            await until_no_process_with(str(folder))
+        jobs: int | None = None
+        try:
+            async with asyncio.timeout(SECONDS):
+                while jobs := await self.jobs():  # noqa: ASYNC110 - it happens at the engine
+                    await asyncio.sleep(0.1)
+                await until_no_process_with(str(folder))
+        except TimeoutError:
+            pytest.fail(f"left for {SECONDS:g} s: {jobs} jobs and the processes {processes_with(str(folder))}")
 
 
 class HyperQueueCluster(Cluster):

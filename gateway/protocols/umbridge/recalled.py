@@ -24,7 +24,13 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message, Parameters, Request, Response, Tensor, inference
 from gateway.protocols.umbridge.config import CONFIG, NO_PARAMETERS
 from gateway.protocols.umbridge.vectors import doubles
-from gateway.protocols.umbridge.verbatim import REQUESTS, RESPONSES, request_says_no_more, response_says_no_more
+from gateway.protocols.umbridge.verbatim import (
+    REQUESTS,
+    RESPONSES,
+    are_finite,
+    request_says_no_more,
+    response_says_no_more,
+)
 
 _LARGEST = 2**15
 """Bytes of a body up to which Python's numbers cost less than reading its text in bulk."""
@@ -134,8 +140,11 @@ def remember_response(reply: Message, response: Response) -> None:
 
 
 def _around(message: Message, key: bytes, tensors: tuple[Tensor, ...]) -> tuple[bytes, bytes] | None:
-    """The text around the numbers of a body's only vector; None if it has no layout."""
+    """The text around the numbers of a body's only vector; None if it has no layout. A body with NaN or an infinity has
+    none: it cannot go on as it came, and others with the same text around their numbers can."""
     if len(tensors) != 1 or tensors[0].datatype is not Datatype.FP64 or len(message.parts) != 1:
+        return None
+    if not are_finite(tensors[0].array):
         return None
     [body] = message.parts
     # Without escapes, and with one such text that two brackets follow, these are the vectors'.

@@ -134,11 +134,11 @@ def _says_no_more(original: Original) -> bool:
 
 def _is_plain(vector: Array) -> bool:
     """Whether a vector is a list of numbers that are JSON's."""
-    return len(vector.shape) == 1 and not isinstance(vector.values, bytes) and _are_finite(vector.values)
+    return len(vector.shape) == 1 and not isinstance(vector.values, bytes) and are_finite(vector.values)
 
 
-def _are_finite(values: Numbers) -> bool:
-    # NaN and infinities are read as numbers, but are none in JSON
+def are_finite(values: Numbers) -> bool:
+    """Whether all are numbers of JSON: NaN and infinities are read as numbers, but are none."""
     if values.size <= _FEW:
         return isfinite(sum(values.tolist()))
     return isfinite(values.min()) and isfinite(values.max())

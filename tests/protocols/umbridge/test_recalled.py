@@ -119,6 +119,17 @@ def test_what_has_no_layout(body: str) -> None:
     assert not recalled._requests
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
+def test_a_reply_with_a_number_that_json_does_not_have_changes_nothing_for_the_next(number: str) -> None:
+    request = asked("/Evaluate", BODY)
+    answered(REPLY.replace("0.10", number), request)
+    answer = answered(REPLY, request)
+    assert isinstance(answer, Response)
+    assert written(answer, request) == REPLY.encode()
+    asked("/Evaluate", CONFIGURED.replace("0.10", number))
+    assert sent(asked("/Evaluate", CONFIGURED)) == CONFIGURED.encode()
+
+
 def test_a_derivative_has_no_layout() -> None:
     asked("/Gradient", '{"name":"m","outWrt":0,"inWrt":0,"input":[[0.10]],"sens":[1.5],"config":{}}')
     assert not recalled._requests
