@@ -64,7 +64,8 @@ def counted(health: str) -> dict[str, float]:
 
 def test_points_of_clients_of_both_protocols_are_joined_and_each_gets_its_own_answer(urls: tuple[str, str]) -> None:
     url, health = urls
-    batches, counts, until = 0.0, {}, monotonic() + 60
+    batches, until = 0.0, monotonic() + 60
+    counts: dict[str, float] = {}
     while not batches:  # calls go one by one until Triton has told its max_batch_size
         assert monotonic() < until, counts
         with ThreadPoolExecutor(CLIENTS) as clients:
