@@ -155,6 +155,19 @@ def _grps(width: int) -> bytes:
     return post("/grps/v1/infer/predict?model=identity", b'{"ndarray":%b}' % _rows(_floats(), width)[0])
 
 
+def _grps_nan() -> bytes:
+    """A NaN in each row, in quotes."""
+    floats = _floats()
+    floats[::1000] = [b'"NaN"'] * len(floats[::1000])
+    return post("/grps/v1/infer/predict?model=identity", b'{"ndarray":%b}' % _rows(floats, 1000)[0])
+
+
+def _gtensors(dtype: str, member: str, element: bytes, size: int = SIZE - 200) -> bytes:
+    count = size // (len(element) + 1)
+    head = f'{{"gtensors":{{"tensors":[{{"name":"x","dtype":"{dtype}","shape":[{count}],"{member}":['.encode()
+    return post("/grps/v1/infer/predict?model=identity", b"%b%b]}]}}" % (head, b",".join([element] * count)))
+
+
 def _binary(datatype: str, size: int, element: bytes) -> bytes:
     count = size // len(element)
     return infer("identity", element * count, datatype, [count])
@@ -184,4 +197,7 @@ ROWS = (
     Row("V1, rows of 2 floats", lambda: _v1(2), "v1"),
     Row("V1, one b64", _v1_bytes, "v1"),
     Row("grps, rows of 1,000 floats", lambda: _grps(1000)),
+    Row("grps, rows of 1,000 floats with a NaN each", _grps_nan),
+    Row("grps, integers in quotes", lambda: _gtensors("DT_INT64", "flat_int64", b'"1234567890123456789"')),
+    Row("grps, short strings", lambda: _gtensors("DT_STRING", "flat_string", b'"abcdef"', SIZE * 5 // 6)),
 )
