@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from gateway.core.record import Observer, Record, Telling
+from gateway.core.record import ListenerRecords, Observer, Record, Telling
+from gateway.observing.batches import Batch, read
 
 
 def made(
@@ -17,10 +18,14 @@ def made(
     traceparent: bytes = b"",
 ) -> Record:
     """The Record of a request that has just arrived."""
-    record = Record(listener, observers, telling or Telling())
-    record.id, record.in_protocol, record.client = id, in_protocol, client
-    record.received, record.bytes_in, record.traceparent = received, bytes_in, traceparent
-    return record
+    telling = telling or Telling()
+    of_listener = ListenerRecords(listener, tuple(observers), telling, telling.forwards)
+    return Record(of_listener, telling.id or telling.route, id, traceparent, in_protocol, client, bytes_in, received)
+
+
+def batch(*ended: Record) -> Batch:
+    """What readers get of these, whose requests have ended."""
+    return Batch([read(each) for each in ended])
 
 
 def route(record: Record, route: str = "", backend: str = "", endpoint: str = "", out_protocol: str = "") -> Record:

@@ -29,7 +29,7 @@ from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.operations import WORDS
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
-from gateway.core.record import LONGEST_MODEL, Record
+from gateway.core.record import Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
@@ -40,7 +40,7 @@ LONGEST_TEXT = 8192
 """Characters of a backend's error text that are passed on to a client."""
 
 
-_set_origin = setter(Request, "listener", "protocol", "path", "headers", "peer", "principal")
+_set_origin = setter(Request, "listener", "protocol", "path", "headers", "peer", "principal", "record")
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
@@ -109,11 +109,11 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
         else:
             request = protocol.decode_request(message, listener)
         record.operation = WORDS[request.operation]
-        # Records outlive their requests, and a name may be as long as a message.
-        record.model = request.model[:LONGEST_MODEL]
-        set_field(request, "record", record)
+        record.model = request.model
     # The Request is new, so its fields are set in place: `replace` would take three times as long.
-    _set_origin(request, listener.name, protocol.name, message.path, message.headers, message.peer, message.principal)
+    _set_origin(
+        request, listener.name, protocol.name, message.path, message.headers, message.peer, message.principal, record
+    )
     if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
         set_field(request, "deadline", message.deadline)
     return request

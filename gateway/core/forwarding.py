@@ -40,7 +40,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     else:
         headers = _of_first_gateway(tuple(message.headers.raw))
     set_field(message, "headers", headers)
-    if record is not None and record.forwards:
+    if record is not None and record.of_listener.forwards:
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
         set_field(message, "record", record)
         if request.span is not None:

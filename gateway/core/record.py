@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Self, TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, Status
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.spans import Span, TraceContext, Unsampled
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,15 @@ class Telling:
     id_of_errors: bool = False
 
 
-_TELLS_NOTHING = Telling()
+@frozen
+class ListenerRecords:
+    """What the Records of one listener's requests have in common: its name, who is told of them when they end, and what
+    is told of them. `forwards`: requests to backends may have headers because of them."""
+
+    listener: str = ""
+    observers: tuple[Observer, ...] = ()
+    telling: Telling = Telling()
+    forwards: bool = False
 
 
 class _Nothing:
@@ -124,10 +132,11 @@ class Record:
 
     How it came:
 
+    - `of_listener`: what it has in common with others of its listener, `listener`, `observers` and `telling` among it.
     - `id`: the request id, accepted from the client or made.
     - `received`: when the listener began with it, on the clock `time.monotonic`, in seconds: its whole message had
       arrived, and it was its turn among the messages of its connection; over gRPC, it was decompressed too.
-    - `listener`, `in_protocol`: names. `client`: `host:port`, empty over unix sockets. `principal`: who the client is.
+    - `in_protocol`: a name. `client`: `host:port`, empty over unix sockets. `principal`: who the client is.
     - `bytes_in`: bytes of its message as the exchange got it.
 
     What it is, once it is decoded and routed:
@@ -157,8 +166,7 @@ class Record:
     `events`: spans, where an observer or an explanation wants them (then it `is_timed`); None: nobody does. `context`:
     the request's place in a trace; None where nobody traces. `traceparent`: that of the client, empty for none.
     `explain`: makes the header of the reply that explains the request, where the client asked for it. `added`: further
-    headers of the reply. `telling`: what the reply and requests to backends say of the record. `tells`, `forwards`: the
-    reply, or requests to backends, may have headers because of this record.
+    headers of the reply. `tells`: the reply may have headers because of this record.
 
     Every request has a Record, and each instruction for it counts. So it has slots, all set at once, which Python reads
     and writes in half the time that defaults of a class take; and names are read of `destination`, `asked` and `server`
@@ -167,32 +175,52 @@ class Record:
 
     __slots__ = (
         "added", "asked", "bytes_in", "bytes_out", "cache", "cache_age", "client", "code", "context", "decode",
-        "destination", "encode", "ended", "events", "explain", "forwards", "id", "in_protocol", "is_timed", "listener",
-        "losses", "model", "observers", "operation", "principal", "queued", "reason", "received", "retries", "server",
-        "status", "telling", "tells", "traceparent", "tries", "upstream",
+        "destination", "encode", "ended", "events", "explain", "id", "in_protocol", "is_timed", "losses", "model",
+        "of_listener", "operation", "principal", "queued", "reason", "received", "retries", "server", "status", "tells",
+        "traceparent", "tries", "upstream",
     )  # fmt: skip
 
     def __init__(
-        self, listener: str = "", observers: Sequence[Observer] = (), telling: Telling = _TELLS_NOTHING
+        self,
+        of_listener: ListenerRecords,
+        tells: bool = False,
+        id: str = "",
+        traceparent: bytes = b"",
+        in_protocol: str = "",
+        client: str = "",
+        bytes_in: int = 0,
+        received: float = 0.0,
+        is_timed: bool = False,
     ) -> None:
-        self.listener, self.observers, self.telling = listener, observers, telling
-        self.tells = telling.id or telling.route
-        self.forwards = telling.forwards
-        self.id = self.in_protocol = self.client = self.principal = ""
-        self.operation = self.model = self.reason = self.cache = ""
-        self.received = self.queued = self.upstream = self.decode = self.encode = self.ended = self.cache_age = 0.0
-        self.bytes_in = self.bytes_out = self.tries = self.retries = self.code = 0
+        self.of_listener, self.tells, self.id, self.traceparent = of_listener, tells, id, traceparent
+        self.in_protocol, self.client, self.bytes_in = in_protocol, client, bytes_in
+        self.received, self.is_timed = received, is_timed
+        self.principal = self.operation = self.model = self.reason = self.cache = ""
+        self.queued = self.upstream = self.decode = self.encode = self.ended = self.cache_age = 0.0
+        self.bytes_out = self.tries = self.retries = self.code = 0
         self.status = OK
         self.destination: _Way = _NOTHING
         self.asked: _AskedBackend = _NOTHING
         self.server: _AskedServer = _NOTHING
         self.losses: tuple[str, ...] = ()
         self.added: Sequence[tuple[bytes, bytes]] = ()
-        self.traceparent = b""
-        self.is_timed = False
         self.events: list[Span] | None = None
         self.context: TraceContext | Unsampled | None = None
         self.explain: Explain | None = None
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener."""
+        return self.of_listener.listener
+
+    @property
+    def telling(self) -> Telling:
+        """What the reply and requests to backends say of the record."""
+        return self.of_listener.telling
+
+    def observe_also(self, observer: Observer) -> None:
+        """Tell another observer when the request has ended."""
+        self.of_listener = replace(self.of_listener, observers=(*self.of_listener.observers, observer))
 
     @property
     def route(self) -> str:
@@ -253,6 +281,8 @@ class Record:
         """Note the error that the client is told."""
         if not self.ended:
             self.status, self.reason, self.tells = error.status.name, error.reason.value, True
+            # Records outlive their requests, and a name that no route has may be as long as a message.
+            self.model = self.model[:LONGEST_MODEL]
 
     def lost(self, what: str) -> None:
         """Note that a translation lost something."""
@@ -265,7 +295,7 @@ class Record:
         self.code = code
         self.bytes_out = bytes_out
         self.ended = monotonic()
-        for observe in self.observers:
+        for observe in self.of_listener.observers:
             try:
                 observe(self)
             except Exception:
@@ -275,6 +305,7 @@ class Record:
         """Nobody waits for the reply any more: the client has left, or the connection was closed."""
         if not self.ended and self.status == OK:
             self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
+            self.model = self.model[:LONGEST_MODEL]
         self.end(code, bytes_out)
 
 

@@ -1,6 +1,6 @@
 """Access lines: one for each request that has ended, as text for people or as a JSON object. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from operator import add
@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from gateway.core.record import OK, Record
+from gateway.core.record import OK
 from gateway.observing.batches import (
     BYTES_IN,
     BYTES_OUT,
@@ -57,9 +57,8 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
     milliseconds = np.rint(batch.numbers * 1e6) / 1e3
     columns = (
-        times(batch, since_1970), [each.id for each in batch.records], [each.client for each in batch.records],
-        map(members.__getitem__, batch.kinds), _texts(sizes[0]), _texts(sizes[1]),
-        _texts(milliseconds[QUEUED]), _texts(milliseconds[UPSTREAM]), _texts(milliseconds[SECONDS]),
+        times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
+        _texts(sizes[1]), _texts(milliseconds[QUEUED]), _texts(milliseconds[UPSTREAM]), _texts(milliseconds[SECONDS]),
     )  # fmt: skip
     # All pieces of all lines, column by column: fewer steps than a format string for each line.
     pieces, width = _LINE * len(batch), len(_LINE)
@@ -102,44 +101,43 @@ _SHARED = (
 
 def text_lines(batch: Batch, since_1970: float) -> bytes:
     """`TIME access STATUS CODE KEY=VALUE ...`; what is unknown is left out."""
-    ended = zip(times(batch, since_1970), batch.records, strict=True)
-    return "".join([f"{time} access {record.status} {_told(record)}" for time, record in ended]).encode()
+    told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
+    return "".join([f"{time} access {kind.status} {rest}" for time, kind, rest in told]).encode()
 
 
 def coloured_lines(batch: Batch, since_1970: float) -> bytes:
     """As `text_lines`, for a terminal: green for requests that succeeded, red for others."""
-    ended = zip(times(batch, since_1970), batch.records, strict=True)
-    lines = [f"{time} access {_colour(record)}{record.status}{PLAIN} {_told(record)}" for time, record in ended]
+    told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
+    lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
     return "".join(lines).encode()
 
 
-def _colour(record: Record) -> str:
-    return GREEN if record.status == OK and record.code < 400 else RED
+def _colour(kind: RequestKind) -> str:
+    return GREEN if kind.status == OK and kind.code < 400 else RED
 
 
-def _told(record: Record) -> str:
-    names = _text_names(
-        record.principal, record.listener, record.in_protocol, record.out_protocol, record.operation,
-        record.model[:LONGEST_NAME], record.route, record.backend, record.endpoint, record.reason,
-    )  # fmt: skip
-    queued = f" queue={record.queued * 1e3:.1f}ms" if record.queued else ""
-    asked = f" tries={record.tries} upstream={record.upstream * 1e3:.1f}ms" if record.tries else ""
-    cached = f" cache={record.cache}" if record.cache else ""
-    return (
-        f"{record.code}{names} client={record.client}{cached}{queued}{asked} "
-        f"total={(record.ended - record.received) * 1e3:.1f}ms bytes={record.bytes_in}/{record.bytes_out} "
-        f"id={record.id}\n"
-    )
+def _told(batch: Batch) -> Iterator[str]:
+    """The lines from the code on."""
+    sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64).T.tolist()
+    milliseconds = (1e3 * batch.numbers[[QUEUED, UPSTREAM, SECONDS]]).T.tolist()
+    of_each = zip(batch.kinds, batch.ids, batch.clients, sizes, milliseconds, strict=True)
+    for kind, id, client, (bytes_in, bytes_out), (queued, upstream, total) in of_each:
+        in_queues = f" queue={queued:.1f}ms" if queued else ""
+        asked = f" tries={kind.tries} upstream={upstream:.1f}ms" if kind.tries else ""
+        cached = f" cache={kind.cache}" if kind.cache else ""
+        yield (
+            f"{kind.code}{_names(kind)} client={client}{cached}{in_queues}{asked} total={total:.1f}ms "
+            f"bytes={bytes_in}/{bytes_out} id={id}\n"
+        )
 
 
-@lru_cache(4096)
-def _text_names(
-    principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str, route: str,
-    backend: str, endpoint: str, reason: str,
-) -> str:  # fmt: skip
+@lru_cache(MOST_KINDS)
+def _names(kind: RequestKind) -> str:
+    """The fields of a line that have the same values in many lines."""
     told = {
-        "reason": reason, "operation": operation, "model": model, "listener": listener, "in": in_protocol,
-        "route": route, "backend": backend, "out": out_protocol, "endpoint": endpoint, "principal": principal,
+        "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_NAME],
+        "listener": kind.listener, "in": kind.in_protocol, "route": kind.route, "backend": kind.backend,
+        "out": kind.out_protocol, "endpoint": kind.endpoint, "principal": kind.principal,
     }  # fmt: skip
     return "".join(f" {key}={_plain(name)}" for key, name in told.items() if name)
 

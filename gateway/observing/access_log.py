@@ -9,7 +9,7 @@ import asyncio
 from random import random
 from time import monotonic, time
 
-from gateway.core.record import OK, Record
+from gateway.core.record import OK
 from gateway.observing.access_lines import Render
 from gateway.observing.batches import Batch, RequestKind
 from gateway.observing.writer import LineWriter
@@ -63,7 +63,8 @@ class AccessLog:
         probes = {kind for kind in set(batch.kinds) if _is_probe(kind)}
         if not probes and self._sample == 1:
             return batch
-        places = [at for at, kind in enumerate(batch.kinds) if kind not in probes or self._is_news(batch.records[at])]
+        of_clients = enumerate(zip(batch.kinds, batch.clients, strict=True))
+        places = [at for at, (kind, client) in of_clients if kind not in probes or self._is_news(kind, client)]
         if self._sample < 1:
             places = [at for at in places if batch.kinds[at] in probes or self._is_kept(batch.kinds[at])]
         return batch.only(places)
@@ -78,9 +79,9 @@ class AccessLog:
     def _is_kept(self, kind: RequestKind) -> bool:
         return kind.status != OK or kind.code >= 400 or random() < self._sample
 
-    def _is_news(self, probe: Record) -> bool:
+    def _is_news(self, probe: RequestKind, client: str) -> bool:
         """Whether it has another outcome than the client's probe before it."""
-        host = probe.client.rpartition(":")[0]
+        host = client.rpartition(":")[0]
         key, outcome = (
             (host, probe.listener, probe.in_protocol, probe.operation),
             (probe.status, probe.code, probe.reason),

@@ -1,8 +1,7 @@
 """Requests that have ended, many at once: what several have in common is looked at once, and their numbers are columns.
 
-A batch is read several times (`finished`). Reading an attribute of each Record costs more than what is then done with
-it, so each is read once, here: in a comprehension, where Python finds a slot by its place. In all else no statement of
-Python runs for each Record: `map` calls what is written in C.
+A Record is read when its request ends, while it is in the processor's caches, and is then free. A batch is made of what
+was read without a statement of Python for each request: `zip` and `struct` are written in C.
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ class RequestKind:
         route: str, first_backend: str, asked: str, endpoint: str, status: str, reason: str, tries: int, code: int,
         cache: str,
     ) -> None:  # fmt: skip
-        """With the values of `_fields_of_each`."""
+        """With the values that `read` looks it up by."""
         self.principal, self.listener, self.operation, self.model = principal, listener, operation, model
         self.in_protocol, self.out_protocol = in_protocol, out_protocol
         self.route, self.backend, self.endpoint = route, asked or first_backend, endpoint
@@ -61,55 +60,56 @@ class _Kinds(dict[_Fields, RequestKind]):
 _kinds = _Kinds()
 
 
-def _fields_of_each(records: Sequence[Record]) -> list[_Fields]:
-    """The fields of Records that are no measurements. They are read without the properties that Record has for them,
+EndedRequest: TypeAlias = tuple[
+    RequestKind, str, str, tuple[str, ...], float, float, float, float, float, int, int, int, float
+]
+"""What a batch keeps of a request: its kind, id, client and losses, and its column of `Batch.numbers`."""
+
+
+def read(record: Record) -> EndedRequest:
+    """What a batch keeps of a request that has ended. Names are read without the properties that Record has for them,
     which would be calls of Python."""
-    return [
-        (
-            each.principal, each.listener, each.in_protocol, (asked := each.asked).protocol.name, each.operation,
-            each.model, (way := each.destination).route, way.backend, asked.name, each.server.address, each.status,
-            each.reason, each.tries, each.code, each.cache,
-        )
-        for each in records
-    ]  # fmt: skip
-
-
-def _numbers_of_each(records: Sequence[Record]) -> list[tuple[float, ...]]:
-    """The fields that are the rows of `Batch.numbers`, with the time of the arrival for SECONDS."""
-    return [
-        (
-            each.received, each.decode, each.encode, each.upstream, each.queued, each.bytes_in, each.bytes_out,
-            each.retries, each.ended,
-        )
-        for each in records
-    ]  # fmt: skip
+    asked, way = record.asked, record.destination
+    return (
+        _kinds[
+            record.principal, record.of_listener.listener, record.in_protocol, asked.protocol.name, record.operation,
+            record.model, way.route, way.backend, asked.name, record.server.address, record.status, record.reason,
+            record.tries, record.code, record.cache
+        ],
+        record.id, record.client, record.losses, record.ended - record.received, record.decode, record.encode,
+        record.upstream, record.queued, record.bytes_in, record.bytes_out, record.retries, record.ended,
+    )  # fmt: skip
 
 
 class Batch:
     """Requests in the order of their ends.
 
-    - `records`, `kinds`: of each request.
+    - `kinds`, `ids`, `clients`, `losses`: of each request.
     - `numbers`: FP64[9, requests], a column for each request; the rows are SECONDS to ENDED.
     """
 
-    __slots__ = ("kinds", "numbers", "records")
+    __slots__ = ("clients", "ids", "kinds", "losses", "numbers")
 
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
-        self.kinds: list[RequestKind] = list(map(_kinds.__getitem__, _fields_of_each(records)))
-        read = np.empty(_ROWS * len(records))
+    def __init__(self, requests: Sequence[EndedRequest]) -> None:
+        """With one request at least."""
+        self.kinds: Sequence[RequestKind]
+        self.ids: Sequence[str]
+        self.clients: Sequence[str]
+        self.losses: Sequence[tuple[str, ...]]
+        self.kinds, self.ids, self.clients, self.losses, *columns = zip(*requests, strict=True)
+        self.numbers: NDArray[np.float64] = np.empty((_ROWS, len(requests)))
         # `struct` takes numbers of Python in half the time that numpy takes.
-        pack_into(f"{len(read)}d", read.data, 0, *chain.from_iterable(_numbers_of_each(records)))
-        self.numbers: NDArray[np.float64] = read.reshape(len(records), _ROWS).T
-        self.numbers[SECONDS] = self.numbers[ENDED] - self.numbers[SECONDS]
+        pack_into(f"{self.numbers.size}d", self.numbers.data, 0, *chain.from_iterable(columns))
 
     def __len__(self) -> int:
-        return len(self.records)
+        return len(self.kinds)
 
     def only(self, places: Sequence[int]) -> "Batch":
         """The requests at these places."""
         found = Batch.__new__(Batch)
-        found.records = [self.records[at] for at in places]
         found.kinds = [self.kinds[at] for at in places]
+        found.ids = [self.ids[at] for at in places]
+        found.clients = [self.clients[at] for at in places]
+        found.losses = [self.losses[at] for at in places]
         found.numbers = self.numbers[:, places]
         return found

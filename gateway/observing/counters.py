@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 
 from gateway.core.frozen import frozen
-from gateway.core.record import OK, Record
-from gateway.observing.batches import SECONDS, Batch
+from gateway.core.record import OK
+from gateway.observing.batches import ENDED, SECONDS, Batch, RequestKind
 
 MOST_ERRORS = 20
 """The last errors that are kept."""
@@ -87,16 +87,17 @@ class Counters:
         paths = {
             kind: self._path((kind.listener, kind.route, kind.backend, kind.endpoint)) for kind in set(batch.kinds)
         }
-        for record, kind, bucket in zip(batch.records, batch.kinds, buckets, strict=True):
+        ended = batch.numbers[ENDED].tolist()
+        for id, kind, bucket, at in zip(batch.ids, batch.kinds, buckets, ended, strict=True):
             path = paths[kind]
             path.latencies[bucket] += 1
-            path.changed = record.ended
+            path.changed = at
             if kind.status == OK:
                 path.succeeded += 1
             else:
                 path.failed[kind.status] += 1
                 self.errors += 1
-                self._errors.append(_error(record))
+                self._errors.append(_error(id, kind))
 
     def take(self) -> "Counters":
         """What was counted so far, for `add` of another process. Counting begins anew."""
@@ -145,10 +146,10 @@ class Counters:
         return tuple(reversed(self._errors))
 
 
-def _error(record: Record) -> RequestError:
+def _error(id: str, kind: RequestKind) -> RequestError:
     return RequestError(
-        datetime.now(UTC), record.id, record.listener, record.operation, record.model, record.route, record.backend,
-        record.endpoint, record.status, record.reason,
+        datetime.now(UTC), id, kind.listener, kind.operation, kind.model, kind.route, kind.backend, kind.endpoint,
+        kind.status, kind.reason,
     )  # fmt: skip
 
 

@@ -1,38 +1,43 @@
-"""Requests that have ended, on their way to those who read their Records: the access log, the metrics, the status."""
+"""Requests that have ended, on their way to those who read what became of them: the access log, the metrics, the
+status."""
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from gateway.core.record import Record
-from gateway.observing.batches import Batch
+from gateway.core.record import OK, Record
+from gateway.observing.batches import Batch, EndedRequest, read
 
 log = logging.getLogger(__name__)
 
 BATCH = 512
-"""Records that are handed over at once. With batches a quarter as large, each record costs 1.5 times as much: most of
+"""Requests that are handed over at once. With batches a quarter as large, each request costs 1.5 times as much: most of
 what is done with a batch takes the same time for any size. With larger ones the event loop would stand still for too
 long: each reader needs less than half a millisecond for a batch, and they read in different turns of the loop."""
 SECONDS = 0.1
-"""The longest that a record waits."""
+"""The longest that a request waits."""
 
 _FIRST_OR_FULL = frozenset({1, BATCH})
-"""The numbers of collected records with which there is something to do. Each is reached: records are added one by
+"""The numbers of collected requests with which there is something to do. Each is reached: requests are added one by
 one, and a full list is replaced before anything is done with it."""
 
 Reader: TypeAlias = Callable[[Batch], None]
-"""What reads the Records of requests that have ended."""
+"""What is told of requests that have ended."""
 
 
 class FinishedRecords:
-    """Collects Records and hands them to `readers` in batches: after SECONDS, or BATCH records. Reading many at once
-    costs half of reading each when it ends, and no reply waits for it."""
+    """Collects requests that have ended and hands them to `readers` in batches: after SECONDS, or BATCH requests. Many
+    at once cost half of each by itself, and no reply waits for it."""
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
-        self._records: list[Record] = []
+        self._requests: list[Any] = []
+        """An EndedRequest for each, and None for those in `_failed`."""
+        self._failed: list[tuple[int, Record]] = []
+        """Those that failed, with their places. They are read later: of a call whose client has left, it is noted after
+        its end how long it took."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
         """Who has yet to read which batch, in order."""
         self._is_timed = False
@@ -42,13 +47,17 @@ class FinishedRecords:
 
     def add(self, record: Record) -> None:
         """Observe a request that has ended."""
-        records = self._records
-        records.append(record)
-        if len(records) in _FIRST_OR_FULL:
+        requests = self._requests
+        if record.status == OK:
+            requests.append(read(record))
+        else:
+            self._failed.append((len(requests), record))
+            requests.append(None)
+        if len(requests) in _FIRST_OR_FULL:
             self._first_or_full()
 
     def _first_or_full(self) -> None:
-        if len(self._records) >= BATCH:
+        if len(self._requests) >= BATCH:
             full = self._collected()
             self._read_all()  # so that no more than two batches are kept, however long a turn of the loop is
             self._to_read(full)
@@ -78,19 +87,22 @@ class FinishedRecords:
         self._to_read(self._collected())
         self._read_all()
 
-    def _collected(self) -> list[Record]:
+    def _collected(self) -> list[EndedRequest]:
         """What has been collected; it begins anew."""
-        records, self._records = self._records, []
-        return records
+        requests, failed = self._requests, self._failed
+        self._requests, self._failed = [], []
+        for at, record in failed:
+            requests[at] = read(record)
+        return requests
 
-    def _to_read(self, records: list[Record]) -> None:
+    def _to_read(self, requests: list[EndedRequest]) -> None:
         """Make a batch of these for the readers. No error of that reaches the reply of the request that was last."""
-        if not records:
+        if not requests:
             return
         try:
-            batch = Batch(records)
+            batch = Batch(requests)
         except Exception:
-            log.exception("%d requests that have ended are not counted and not logged", len(records))
+            log.exception("%d requests that have ended are not counted and not logged", len(requests))
         else:
             self._unread.extend((read, batch) for read in self.readers)
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
-from gateway.core.record import TIMED, Observer, Record, Telling
+from gateway.core.record import TIMED, ListenerRecords, Observer, Record, Telling
 from gateway.core.transport import StartRecord
 from gateway.core.types import Headers, Message, bytes_of
 from gateway.observing.request_ids import NO_IDS, accepted_id, new_id
@@ -39,21 +39,23 @@ class Recording:
     ) -> None:
         self._starts = tuple(starts)
         self.start: StartRecord = self._start_for_all if starts else self._start
-        self._of_listener = (listener, tuple(observers), telling)
+        # What is called with a new Record may give it a place in a trace, which is forwarded.
+        forwards = telling.forwards or bool(starts)
+        self._of_listener = ListenerRecords(listener, tuple(observers), telling, forwards)
+        self._tells = telling.id or telling.route
         self._accepts_ids = accepts_ids
 
     def _start(self, message: Message, protocol: Protocol) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        record = Record(*self._of_listener)
-        # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
-        record.received = monotonic()
+        headers, parts = message.headers, message.parts
         # Clients that send the same head again share its Headers, in which most have no ids.
-        record.id = new_id() if message.headers.ids is NO_IDS else self._id(record, message.headers)
-        record.in_protocol = protocol.name
-        record.client = message.peer
-        parts = message.parts
-        record.bytes_in = len(parts[0]) if len(parts) == 1 else bytes_of(message)
-        record.is_timed = random() < SHARE_TIMED
+        id, trace = (new_id(), b"") if headers.ids is NO_IDS else self._ids(headers)
+        size = len(parts[0]) if len(parts) == 1 else bytes_of(message)
+        # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
+        record = Record(
+            self._of_listener, self._tells, id, trace, protocol.name, message.peer, size, monotonic(),
+            random() < SHARE_TIMED,
+        )  # fmt: skip
         set_field(message, "record", record)
         return record
 
@@ -66,9 +68,9 @@ class Recording:
             record.is_timed = True
         return record
 
-    def _id(self, record: Record, headers: Headers) -> str:
-        """The id of a request with these headers."""
+    def _ids(self, headers: Headers) -> tuple[str, bytes]:
+        """The id of a request with these headers, and the client's `traceparent`."""
         if headers.ids is None:
             headers.ids = accepted_id(headers.first)
-        accepted, record.traceparent = headers.ids
-        return accepted if accepted and self._accepts_ids else new_id()
+        accepted, trace = headers.ids
+        return accepted if accepted and self._accepts_ids else new_id(), trace

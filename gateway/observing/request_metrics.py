@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from gateway.core.frozen import frozen
 from gateway.core.record import OK, TIMED
-from gateway.observing.batches import BYTES_IN, BYTES_OUT, Batch, RequestKind
+from gateway.observing.batches import BYTES_IN, BYTES_OUT, ENDED, SECONDS, Batch, RequestKind
 from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
 from gateway.observing.histogram import Exemplars, buckets
@@ -121,8 +121,8 @@ class _Table:
         np.add.at(self.counts.reshape(-1), cells.reshape(-1), 1)
         np.add.at(self.sums.reshape(-1), (row * 8 + np.arange(8)[:, None]).reshape(-1), batch.numbers[:8].reshape(-1))
         for cell, at in dict(zip(cells[_TOTAL].tolist(), range(len(batch)), strict=True)).items():
-            record = batch.records[at]
-            self.exemplars[cell // (histograms * width)][cell % width] = (record.id, record.seconds, record.ended)
+            seconds, ended = batch.numbers[SECONDS, at].item(), batch.numbers[ENDED, at].item()
+            self.exemplars[cell // (histograms * width)][cell % width] = (batch.ids[at], seconds, ended)
 
     def only(self, is_kept: Callable[[Sequence[str]], bool]) -> "_Table":
         """A table with the rows of these combinations."""
@@ -197,9 +197,9 @@ class RequestMetrics(Collector):
             for kind in batch.kinds:
                 if kind.reason:
                     _add_one(self._errors, (*labels[kind], kind.reason))
-        if {each.losses for each in batch.records} != {()}:
-            for record, kind in zip(batch.records, batch.kinds, strict=True):
-                for loss in record.losses:
+        if any(batch.losses):
+            for losses, kind in zip(batch.losses, batch.kinds, strict=True):
+                for loss in losses:
                     _add_one(self._losses, (*labels[kind], loss))
 
     def _labels(self, kind: RequestKind) -> Labels:

@@ -73,7 +73,6 @@ class Tracing:
 
     def _start(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
-        record.forwards = True
         sample = self._sample
         if not record.traceparent:
             if random() >= sample:  # as `read_context` finds, in fewer steps: most requests come here
@@ -83,7 +82,7 @@ class Tracing:
         context = record.context = read_context(record.traceparent, message.headers.raw, sample)
         if isinstance(context, TraceContext) and context.is_sampled:
             record.context = replace(context, observe=self.observe)
-            record.observers = (*record.observers, self.observe)
+            record.observe_also(self.observe)
             root = Span("request", None, record.received)
             root.id = context.id
             root.facts = {

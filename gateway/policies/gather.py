@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, invalid_output
-from gateway.core.frozen import frozen, set_field
+from gateway.core.frozen import frozen, replace, set_field
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
 from gateway.core.record import Record
@@ -624,8 +624,8 @@ def _record(joined: Request, members: Sequence[_Member]) -> Record | None:
     for member in members:
         of_one = member.request.record
         if of_one is not None:
-            record = Record(of_one.listener, (), of_one.telling)
-            record.id, record.in_protocol, record.received = of_one.id, of_one.in_protocol, monotonic()
+            record = Record(replace(of_one.of_listener, observers=()), id=of_one.id, in_protocol=of_one.in_protocol)
+            record.received = monotonic()
             set_field(joined, "record", record)
             return record
     return None

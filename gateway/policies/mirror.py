@@ -30,7 +30,7 @@ from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
-from gateway.core.record import Record, Telling
+from gateway.core.record import ListenerRecords, Record, Telling
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Destination, Handler, StreamHandler
@@ -136,7 +136,7 @@ class MirrorRecord(Record):
 
     def __init__(self, client: Record | None, backend: str = "", operation: str = "", model: str = "") -> None:
         """`client`: the record of the client's request. `backend`: that of the mirror."""
-        super().__init__(telling=Telling(forwards=True))
+        super().__init__(ListenerRecords(telling=Telling(forwards=True), forwards=True))
         self.client_id = "" if client is None else client.id
         self.told: dict[str, object] = {}
         """The facts of the span."""
@@ -152,7 +152,8 @@ class MirrorRecord(Record):
             self.told |= {"backend": backend, "outcome": DROPPED}
             self.destination = Destination(backend=backend)
             self.operation, self.model = operation, model[:LONGEST_MODEL]
-            self.events, self.is_timed, self.observers = [root], True, (context.observe,)
+            self.events, self.is_timed = [root], True
+            self.observe_also(context.observe)
             self.context = replace(context, parent=context.id, id=root.id)
 
     def ended_as(self, outcome: str, **why: str) -> None:

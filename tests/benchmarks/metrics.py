@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from timeit import repeat
 
-from gateway.observing.batches import Batch
 from gateway.observing.finished import BATCH
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
@@ -49,5 +48,7 @@ def counting() -> float:
     records.route(record, "routes[0]", "lab", "127.0.0.1:8001", "v2-grpc").model = "model"
     record.tries, record.upstream, record.decode, record.encode = 1, 0.0034, 0.00004, 0.00003
     record.end(200, 300)
-    batch = [record] * BATCH
-    return 1e6 * min(repeat(lambda: metrics.count(Batch(batch)), number=_BATCHES, repeat=7)) / _BATCHES / BATCH
+    requests = [record] * BATCH
+    return (
+        1e6 * min(repeat(lambda: metrics.count(records.batch(*requests)), number=_BATCHES, repeat=7)) / _BATCHES / BATCH
+    )

@@ -4,11 +4,12 @@ import pytest
 
 from gateway import registry
 from gateway.core.errors import not_found
-from gateway.core.exchange import decoded
+from gateway.core.exchange import answer
 from gateway.core.frozen import set_field
 from gateway.core.protocol import ListenerSettings
 from gateway.core.record import LONGEST_MODEL, Observer, Record, Telling
-from gateway.core.types import Message
+from gateway.core.transport import Destination
+from gateway.core.types import Message, Request
 from tests import records
 
 
@@ -68,13 +69,18 @@ def test_only_what_is_allowed_is_told() -> None:
 
 
 def test_a_record_keeps_no_name_of_any_length() -> None:
-    """Records outlive their requests, in queues and in the status: clients could fill the memory with names."""
+    """Records outlive their requests, in queues and in the status: clients could fill the memory with names. The router
+    refuses long ones."""
+
+    def select(request: Request) -> Destination:
+        assert len(request.model) == 10**4
+        raise not_found("no route")
+
     protocol = registry.protocols()["umbridge"]
     message = Message(
-        "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**6),), pattern="POST /Evaluate"
+        "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**4),), pattern="POST /Evaluate"
     )
     kept = records.made((), "1", "l", "umbridge", "", 0.0, 0)
     set_field(message, "record", kept)
-    request = decoded(message, protocol, ListenerSettings("l"))
-    assert len(request.model) == 10**6
+    assert isinstance(answer(message, protocol, ListenerSettings("l"), select), Message)
     assert kept.model == "m" * LONGEST_MODEL

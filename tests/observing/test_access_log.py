@@ -13,7 +13,6 @@ from gateway.core.record import Record
 from gateway.observing import access_log, writer
 from gateway.observing.access_lines import json_lines
 from gateway.observing.access_log import AccessLog
-from gateway.observing.batches import Batch
 from gateway.observing.writer import LineWriter
 from tests import records
 
@@ -37,8 +36,8 @@ def lines(path: Path) -> Iterator[dict[str, object]]:
 
 async def test_every_request_has_a_line_when_the_log_is_closed(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write(Batch([ended(id="n0"), ended(id="n1")]))
-    log.write(Batch([ended(id="n2")]))
+    log.write(records.batch(ended(id="n0"), ended(id="n1")))
+    log.write(records.batch(ended(id="n2")))
     log.close()
     assert [each["id"] for each in lines(path)] == ["n0", "n1", "n2"]
 
@@ -48,8 +47,8 @@ async def test_lines_are_written_soon_without_further_requests(path: Path) -> No
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     os.set_blocking(reader, True)
     log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write(Batch([ended(id="one")]))
-    log.write(Batch([ended(id="two")]))
+    log.write(records.batch(ended(id="one")))
+    log.write(records.batch(ended(id="two")))
     read = await asyncio.to_thread(os.read, reader, 4096)
     assert [json.loads(line)["id"] for line in read.splitlines()] == ["one", "two"]
     log.close()
@@ -59,14 +58,14 @@ async def test_lines_are_written_soon_without_further_requests(path: Path) -> No
 async def test_many_lines_do_not_wait(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "MOST_COLLECTED", 500)
     log = AccessLog(LineWriter(str(path)), json_lines)
-    log.write(Batch([ended(id="one"), ended(id="two")]))
+    log.write(records.batch(ended(id="one"), ended(id="two")))
     log.writer.close()  # writes what was handed over
     assert [each["id"] for each in lines(path)] == ["one", "two"]
 
 
 async def test_sampling_leaves_out_successes_only(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.0)
-    log.write(Batch([ended(), ended(fails=True, id="failed"), ended()]))
+    log.write(records.batch(ended(), ended(fails=True, id="failed"), ended()))
     log.close()
     assert [each["id"] for each in lines(path)] == ["failed"]
 
@@ -75,7 +74,7 @@ def probed(log: AccessLog, id: str, code: int = 200, reason: str = "", client: s
     told = records.made((), id, "http", "v2-rest", client, 0.0, 0)
     told.operation, told.reason = "ready", reason
     told.end(code, 0)
-    log.write(Batch([told]))
+    log.write(records.batch(told))
 
 
 @pytest.mark.parametrize("sample", [1.0, 0.0])
@@ -96,14 +95,14 @@ async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> 
         told = records.made((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
         records.route(told, "routes[0]").operation = "ready"
         told.end(200, 0)
-        log.write(Batch([told]))
+        log.write(records.batch(told))
     log.close()
     assert len(list(lines(path))) == 2
 
 
 async def test_half_of_the_successes_are_about_half(path: Path) -> None:
     log = AccessLog(LineWriter(str(path)), json_lines, sample=0.5)
-    log.write(Batch([ended() for _ in range(2000)]))
+    log.write(records.batch(*[ended() for _ in range(2000)]))
     log.close()
     assert 800 < len(list(lines(path))) < 1200
 

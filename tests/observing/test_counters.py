@@ -5,7 +5,6 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing import counters
-from gateway.observing.batches import Batch
 from gateway.observing.counters import LATENCY_BOUNDS, Counters
 from tests import records
 
@@ -21,7 +20,7 @@ def record(endpoint: str = "h:1", seconds: float = 0.001, *, failed: bool = Fals
 
 def test_requests_are_counted_for_each_way() -> None:
     counted = Counters()
-    counted.count(Batch([record(), record(failed=True), record("h:2"), record("", route="", failed=True)]))
+    counted.count(records.batch(record(), record(failed=True), record("h:2"), record("", route="", failed=True)))
     found = {path.place: (path.succeeded, dict(path.failed)) for path in counted.paths()}
     assert found == {
         ("http", "routes[0]", "lab", "h:1"): (1, {"UNAVAILABLE": 1}),
@@ -37,7 +36,7 @@ def test_requests_are_counted_for_each_way() -> None:
 @pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (0.00009, 0), (0.0015, 6), (99.0, 30), (1000.0, 31)])
 def test_latencies_are_counted_in_buckets(seconds: float, bucket: int) -> None:
     counted = Counters()
-    counted.count(Batch([record(seconds=seconds)]))
+    counted.count(records.batch(record(seconds=seconds)))
     [path] = counted.paths()
     assert [at for at, count in enumerate(path.latencies) if count] == [bucket]
     assert len(path.latencies) == len(LATENCY_BOUNDS) + 1
@@ -45,13 +44,13 @@ def test_latencies_are_counted_in_buckets(seconds: float, bucket: int) -> None:
 
 def test_only_ways_that_have_changed_are_told() -> None:
     counted = Counters()
-    counted.count(Batch([record("h:1", seconds=1), record("h:2", seconds=5)]))
+    counted.count(records.batch(record("h:1", seconds=1), record("h:2", seconds=5)))
     assert [path.place[3] for path in counted.paths(since=12)] == ["h:2"]
 
 
 def test_endpoints_that_come_and_go_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "MOST_PATHS", 3)
     counted = Counters()
-    counted.count(Batch([record(f"h:{number}") for number in range(10)]))
+    counted.count(records.batch(*[record(f"h:{number}") for number in range(10)]))
     assert len(list(counted.paths())) == 4
     assert counted.of_backend("lab") == {"OK": 10}

@@ -64,6 +64,6 @@ def test_traces_that_begin_here_are_sampled_by_their_share() -> None:
     made_by = Recording("in", (), Telling(), starts=[Tracing(lambda records: "", 0.5, 1.0).starts(has_tls=False)])
     found = [started(made_by) for _ in range(1000)]
     assert 400 < sum(each.events is not None for each in found) < 600
-    assert all(each.context is not None and each.forwarded_fields() and each.forwards for each in found)
+    assert all(each.context is not None and each.forwarded_fields() and each.of_listener.forwards for each in found)
     assert started(made_by, (b"traceparent", PARENT)).events  # as the client decided
     assert not started(made_by, (b"traceparent", PARENT[:-1] + b"0")).events

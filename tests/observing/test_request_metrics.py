@@ -7,7 +7,6 @@ import pytest
 from gateway.admin.metrics import MetricsPage
 from gateway.core.record import Record
 from gateway.core.types import Headers, Message
-from gateway.observing.batches import Batch
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import PART, RequestMetrics
 from tests import records
@@ -27,9 +26,9 @@ def record(model: str = "m", seconds: float = 0.25, **fields: Any) -> Record:
     return made
 
 
-def counting(*records: Record, models: ModelLabels | None = None) -> RequestMetrics:
+def counting(*ended: Record, models: ModelLabels | None = None) -> RequestMetrics:
     metrics = RequestMetrics(models or ModelLabels(1000), [0.1, 0.25, 1])
-    metrics.count(Batch(records))
+    metrics.count(records.batch(*ended))
     return metrics
 
 
@@ -74,8 +73,8 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
     metrics = counting(failed, record("new"), record("named"), models=ModelLabels(1, ["named"]))
     page = Page(text(metrics))
     assert page.by("gateway_requests_total", "model") == {"other": 1, "new": 1, "named": 1}
-    metrics.count(Batch([failed]))
-    metrics.count(Batch([record("third")]))
+    metrics.count(records.batch(failed))
+    metrics.count(records.batch(record("third")))
     page = Page(text(metrics))
     assert page.by("gateway_requests_total", "model") == {"other": 2, "new": 2, "named": 1}
     assert page.by("gateway_errors_total", "model") == {"other": 1, "new": 1}
@@ -84,7 +83,7 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
 def test_an_id_that_openmetrics_cannot_hold_is_no_exemplar() -> None:
     metrics = counting(record(id="x" * 128))
     assert " # {" not in text(metrics, OPENMETRICS)
-    metrics.count(Batch([record(id="x" * 100)]))
+    metrics.count(records.batch(record(id="x" * 100)))
     page = openmetrics(text(metrics, OPENMETRICS))
     (exemplar,) = [sample.exemplar for family in page for sample in family.samples if sample.exemplar]
     assert exemplar.labels == {"request_id": "x" * 100}
