@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gateway.core.record import OK, Record
-from gateway.observing.batches import Batch, EndedRequest, read
+from gateway.observing.batches import Batch, Fields, read
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class FinishedRecords:
     def __init__(self) -> None:
         self.readers: list[Reader] = []
         self._requests: list[Any] = []
-        """An EndedRequest for each, and None for those in `_failed`."""
+        """The Fields of each, and None for those in `_failed`."""
         self._failed: list[tuple[int, Record]] = []
         """Those that failed, with their places. They are read later: of a call whose client has left, it is noted after
         its end how long it took."""
@@ -87,7 +87,7 @@ class FinishedRecords:
         self._to_read(self._collected())
         self._read_all()
 
-    def _collected(self) -> list[EndedRequest]:
+    def _collected(self) -> list[Fields]:
         """What has been collected; it begins anew."""
         requests, failed = self._requests, self._failed
         self._requests, self._failed = [], []
@@ -95,7 +95,7 @@ class FinishedRecords:
             requests[at] = read(record)
         return requests
 
-    def _to_read(self, requests: list[EndedRequest]) -> None:
+    def _to_read(self, requests: list[Fields]) -> None:
         """Make a batch of these for the readers. No error of that reaches the reply of the request that was last."""
         if not requests:
             return

@@ -49,7 +49,10 @@ class Recording:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
         headers, parts = message.headers, message.parts
         # Clients that send the same head again share its Headers, in which most have no ids.
-        id, trace = (new_id(), b"") if headers.ids is NO_IDS else self._ids(headers)
+        if headers.ids is NO_IDS:
+            id, trace = new_id(), b""
+        else:
+            id, trace = self._ids(headers)
         size = len(parts[0]) if len(parts) == 1 else bytes_of(message)
         # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
         record = Record(

@@ -26,7 +26,7 @@ from gateway.comparing.answers import NO_ANSWER, Difference, Outcome, compare
 from gateway.comparing.tolerance import Tolerance
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.exchange import as_gateway_error
-from gateway.core.frozen import replace
+from gateway.core.frozen import field, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
@@ -129,32 +129,17 @@ class Settings(BaseModel):
     """The differing elements of an output whose values are logged and shown; 0 if no values may be."""
 
 
-class MirrorRecord(Record):
+class MirrorRecord(Record, gc=False, eq=False):
     """The record of a mirrored call. Metrics and the access log have the requests of clients only, so it has no
     observers, unless the client's request is sampled: then the call is a span of that request, named `mirror`, with
-    what becomes of it below. The call has the id of the client's request if backends get ids, and the header MARK."""
+    what becomes of it below. The call has the id of the client's request if backends get ids, and the header MARK.
 
-    def __init__(self, client: Record | None, backend: str = "", operation: str = "", model: str = "") -> None:
-        """`client`: the record of the client's request. `backend`: that of the mirror."""
-        super().__init__(ListenerRecords(telling=Telling(forwards=True), forwards=True))
-        self.client_id = "" if client is None else client.id
-        self.told: dict[str, object] = {}
-        """The facts of the span."""
-        joined = client if client is not None and client.telling.forwards else None
-        if joined is not None:
-            self.id, self.traceparent = joined.id, joined.traceparent
-        if client is None:
-            return
-        context = self.context = client.context
-        if isinstance(context, TraceContext) and context.observe is not None:
-            root = Span(MIRROR_SPAN, None, monotonic())
-            root.facts = self.told
-            self.told |= {"backend": backend, "outcome": DROPPED}
-            self.destination = Destination(backend=backend)
-            self.operation, self.model = operation, model[:LONGEST_MODEL]
-            self.events, self.is_timed = [root], True
-            self.observe_also(context.observe)
-            self.context = replace(context, parent=context.id, id=root.id)
+    - `client_id`: the id of the client's request.
+    - `told`: the facts of the span.
+    """
+
+    client_id: str = ""
+    told: dict[str, object] = field(default_factory=dict)
 
     def ended_as(self, outcome: str, **why: str) -> None:
         """Note the outcome of the call, and the kinds of differences or the reason of the failure. Values of tensors
@@ -165,6 +150,28 @@ class MirrorRecord(Record):
         """As of any record, and the mark. Without an id, that header is left out."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
+
+
+def mirror_record(client: Record | None, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
+    """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
+    mirror."""
+    record = MirrorRecord(ListenerRecords(telling=Telling(forwards=True), forwards=True))
+    if client is None:
+        return record
+    record.client_id = client.id
+    if client.telling.forwards:
+        record.id, record.traceparent = client.id, client.traceparent
+    context = record.context = client.context
+    if isinstance(context, TraceContext) and context.observe is not None:
+        root = Span(MIRROR_SPAN, None, monotonic())
+        root.facts = record.told
+        record.told |= {"backend": backend, "outcome": DROPPED}
+        record.destination = Destination(backend=backend)
+        record.operation, record.model = operation, model[:LONGEST_MODEL]
+        record.events, record.is_timed = [root], True
+        record.observe_also(context.observe)
+        record.context = replace(context, parent=context.id, id=root.id)
+    return record
 
 
 class Mirror:
@@ -242,7 +249,7 @@ class Mirror:
             translate=DEFAULT_TRANSLATE,
             tries=None,
             span=None,
-            record=MirrorRecord(request.record, self.settings.backend, request.operation.value, request.model),
+            record=mirror_record(request.record, self.settings.backend, request.operation.value, request.model),
         )
 
     def _drop(self, cause: DropCause, why: str) -> None:

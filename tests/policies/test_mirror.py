@@ -22,7 +22,7 @@ from gateway.core.transport import Handler
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, tensor
 from gateway.policies import mirror
 from gateway.policies.context import OtherBackend, PolicyContext
-from gateway.policies.mirror import Mirror, MirrorRecord, Settings, state, wrap, wrap_stream
+from gateway.policies.mirror import Mirror, MirrorRecord, Settings, mirror_record, state, wrap, wrap_stream
 from gateway.policies.mirror_counts import DropCause
 from tests import records
 
@@ -325,18 +325,18 @@ async def test_the_bytes_of_the_client_s_message_are_not_kept() -> None:
 
 def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
     client = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, Telling(id=True, forwards=True))
-    assert MirrorRecord(client).forwarded_fields() == [(b"x-request-id", b"the-id"), (b"gateway-mirror", b"1")]
+    assert mirror_record(client).forwarded_fields() == [(b"x-request-id", b"the-id"), (b"gateway-mirror", b"1")]
     silent = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, traceparent=b"not passed on")
-    assert MirrorRecord(silent).forwarded_fields() == [(b"gateway-mirror", b"1")]
-    assert MirrorRecord(None).forwarded_fields() == [(b"gateway-mirror", b"1")]
+    assert mirror_record(silent).forwarded_fields() == [(b"gateway-mirror", b"1")]
+    assert mirror_record(None).forwarded_fields() == [(b"gateway-mirror", b"1")]
     client.context = TraceContext(1, 2, 3, True)
     parent = b"00-%032x-%016x-01" % (1, 3)
-    assert MirrorRecord(client).forwarded_fields()[1] == (b"traceparent", parent)
+    assert mirror_record(client).forwarded_fields()[1] == (b"traceparent", parent)
 
 
 def test_without_an_id_of_the_gateway_s_own_the_client_s_is_forwarded() -> None:
     received = Headers([(b"x-request-id", b"the client's")])
-    request = Request(Operation.INFER, "m", headers=received, record=MirrorRecord(None))
+    request = Request(Operation.INFER, "m", headers=received, record=mirror_record(None))
     message = Message()
     add_forwarded_headers(request, message, Target("next", "host:1", forward_headers=("x-request-id",)))
     assert message.headers.get("x-request-id") == "the client's"
