@@ -250,7 +250,7 @@ class Record(Struct, gc=False, eq=False):
 
     def reply_fields(self) -> Sequence[tuple[bytes, bytes]]:
         """The headers that the reply has because of this record; none unless `tells`."""
-        telling = self.telling
+        telling = self.of_listener.telling
         fields: list[tuple[bytes, bytes]] = []
         if telling.id or (self.status != OK and telling.id_of_errors):
             fields.append((_ID, self.id.encode()))
@@ -272,7 +272,7 @@ class Record(Struct, gc=False, eq=False):
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """The headers that a request to a backend, made in `span`, has because of this record."""
         fields = [] if self.context is None else self.context.fields(span)
-        if self.telling.forwards:
+        if self.of_listener.telling.forwards:
             if self.traceparent and self.context is None:
                 fields = [(_TRACE, self.traceparent)]
             fields = [(_ID, self.id.encode()), *fields]
