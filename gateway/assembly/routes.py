@@ -1,6 +1,7 @@
 """Routes: from the configuration's values to those of the Router and the Bridge, and Handlers within policies."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from sys import intern
 from typing import TypeAlias, cast
 
 from gateway.bridge.bridge import Bridge
@@ -68,8 +69,10 @@ def with_versions(settings: RouteSettings, config: RouteConfig, routes: Iterable
 def rewritten(config: RouteConfig) -> Rewritten:
     """The backend's names of a route's models."""
     glob, template = config.match.model, config.rewrite.model
-    if template is None or glob is None or not captures(template):
-        return template
+    if template is None:
+        return None
+    if glob is None or not captures(template):
+        return intern(template)  # many routes may have the same one
     renaming = ModelRenaming(glob, template)
     return renaming if wildcards(glob) else renaming(glob)
 

@@ -13,6 +13,7 @@ import re
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from typing import TypeAlias
 
 from gateway.bridge import derivatives, json_members, names, streams
 from gateway.bridge.backend import BackendSide
@@ -69,21 +70,12 @@ class Bridge:
         self._derivatives_have_lengths = client.traits.wire.derivatives or backend.traits.wire.derivatives
         self._rewrite = Rewrite(settings, backend)
         self._config_tensor = ConfigTensor(settings, client.traits, backend)
+        self._has_config_tensors = self._config_tensor.from_client
         self._signatures = RouteSignatures(self._rewrite)
         self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
         self._estimates = None if settings.derivatives is None else self._estimated_derivatives(*full)
         self._derivative = self._derive if self._estimates is None else self._derive_or_estimate
-        self._operations: dict[Operation, Callable[[Request], Awaitable[Answer]]] = {
-            Operation.INFER: self._unary,
-            Operation.EXPLAIN: self._explain,
-            **dict.fromkeys(DERIVATIVES, self._derivative),
-            Operation.METADATA: self._metadata.signature,
-            Operation.MODEL_READY: self._metadata.ready,
-            Operation.CONFIG: self._config,
-            Operation.MODEL_STATISTICS: self._extensions.statistics,
-            **dict.fromkeys(CONTROL_OPERATIONS, self._extensions.control),
-        }
 
     def _estimated_derivatives(self, settings: RouteSettings, backend: BackendSide) -> EstimatedDerivatives:
         """What computes derivatives of models as they are on the backend, perhaps in complex form."""
@@ -103,10 +95,10 @@ class Bridge:
         """
         if request.flaw:
             return self._refuse(request)
-        handle = self._operations.get(request.operation)
+        handle = _OPERATIONS.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._backend.name!r}")
-        return handle(self._config_tensor.to_parameter(request) if self._config_tensor.from_client else request)
+        return handle(self, self._config_tensor.to_parameter(request) if self._has_config_tensors else request)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
@@ -117,7 +109,7 @@ class Bridge:
         Raises:
             DecodeError, GatewayError: as a call, also after some responses.
         """
-        if self._config_tensor.from_client:
+        if self._has_config_tensors:
             request = self._config_tensor.to_parameter(request)
         key = self._rewrite.key(request)
         if self._passes_unchanged(request):
@@ -154,7 +146,7 @@ class Bridge:
             base = replace(request, model=request.model.removesuffix(suffix))
             if base.flaw:
                 raise await self._error_for_flaw(base)
-            base = self._config_tensor.to_parameter(base) if self._config_tensor.from_client else base
+            base = self._config_tensor.to_parameter(base) if self._has_config_tensors else base
             match request.operation:
                 case Operation.INFER:
                     answer = await self._derivative(replace(base, operation=operation))
@@ -398,6 +390,21 @@ class Bridge:
 
     def _invalid_output(self, error: DecodeError) -> GatewayError:
         return invalid_output(f"backend {self._backend.name!r}: {error}")
+
+
+_Handle: TypeAlias = Callable[[Bridge, Request], Awaitable[Answer]]
+_OPERATIONS: Mapping[Operation, _Handle] = {
+    Operation.INFER: Bridge._unary,
+    Operation.EXPLAIN: Bridge._explain,
+    **dict.fromkeys(DERIVATIVES, lambda bridge, request: bridge._derivative(request)),
+    Operation.METADATA: lambda bridge, request: bridge._metadata.signature(request),
+    Operation.MODEL_READY: lambda bridge, request: bridge._metadata.ready(request),
+    Operation.CONFIG: Bridge._config,
+    Operation.MODEL_STATISTICS: lambda bridge, request: bridge._extensions.statistics(request),
+    **dict.fromkeys(CONTROL_OPERATIONS, lambda bridge, request: bridge._extensions.control(request)),
+}
+"""One table for all bridges: with one of its own in each of 1,000, each request would find another one that is in none
+of the processor's caches."""
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:

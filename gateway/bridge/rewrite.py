@@ -16,6 +16,8 @@ class Rewrite:
         self.settings = settings
         self.backend = backend
         self._model = settings.model
+        self._version = settings.version
+        self._has_points = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
         """The model's name is sent as it came, and a version where one came."""
 
@@ -25,16 +27,16 @@ class Rewrite:
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol cannot have such a version.
         """
-        settings, model = self.settings, self._model
+        model = self._model
         if model is None:
             model = request.model
         elif not isinstance(model, str):
             model = model(request.model)
-        version = request.version if settings.version is None else settings.version
+        version = request.version if self._version is None else self._version
         if version:
             self._check_version(version, request)
         # Only one-point protocols can ask for the metadata that belongs to a config.
-        config = request.parameters.get("config", "") if self.backend.traits.wire.points else ""
+        config = request.parameters.get("config", "") if self._has_points else ""
         return model, version, str(config)
 
     def renamed(self, request: Request) -> Request:

@@ -17,10 +17,9 @@ them. Where routes before the one that matches by names have conditions on path,
 these candidates, and each request checks them in order.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from gateway.core.errors import Reason, not_found, refusal, unsupported
 from gateway.core.frozen import frozen, replace
@@ -32,11 +31,16 @@ from gateway.routing.conditions import Conditions, RoutingKey
 from gateway.routing.unknown_models import UnknownModels
 from gateway.routing.version_names import renamed, split_version, whole_or_version
 
+T = TypeVar("T")
+
 Candidate: TypeAlias = tuple[Conditions | None, Destination]
 """A Destination, and the conditions that each request must be checked for; None if its names were enough."""
 
+_Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
+"""Listener, protocol, model, version, operation and principal."""
+
 MOST_CACHED = 4096
-"""Entries of the cache; clients choose the names in its keys."""
+"""Entries of each cache; clients choose the names in its keys."""
 
 LONGEST_NAME = 1024
 """Characters of a model's name or version. Names are kept in caches and queues and written to paths and errors, and a
@@ -106,9 +110,10 @@ class Router:
         self._unknown = UnknownModels(((route.conditions, route.whole) for route in routes), joined)
         self._controlling = controlling
         self._server = dict(server)
-        self._candidates: Callable[[str, str, str, str, Operation, Principal | None], tuple[Candidate, ...]] = (
-            lru_cache(MOST_CACHED)(self._find)
-        )
+        self._decided: dict[_Asked, Destination] = {}
+        """Where names decide alone."""
+        self._candidates: dict[_Asked, tuple[Candidate, ...]] = {}
+        """Where each request must be looked at."""
 
     def select(self, request: Request) -> Destination:
         """The Destination of `request`.
@@ -117,9 +122,19 @@ class Router:
             GatewayError: NOT_FOUND, no route matches; UNIMPLEMENTED, a server operation that nothing answers;
                 PERMISSION_DENIED, an operation that the principal or the listener's clients may not use.
         """
-        candidates = self._candidates(
+        asked = (
             request.listener, request.protocol, request.model, request.version, request.operation, request.principal
-        )
+        )  # fmt: skip
+        return self._decided.get(asked) or self._choose(request, asked)
+
+    def _choose(self, request: Request, asked: _Asked) -> Destination:
+        candidates = self._candidates.get(asked)
+        if candidates is None:
+            candidates = self._find(*asked)
+            if candidates and candidates[0][0] is None:
+                _keep(self._decided, asked, candidates[0][1])
+            else:
+                _keep(self._candidates, asked, candidates)
         for conditions, destination in candidates:
             if conditions is None or conditions.holds(request):
                 return destination
@@ -134,7 +149,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """What `select` keeps. Names that are refused are not kept: errors are not cached."""
+        """What `_choose` keeps. Names that are refused are not kept: errors are not cached."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)
@@ -173,6 +188,13 @@ class Router:
             and route.conditions.names(key, key.model, key.operation)
             for route in self.routes
         )
+
+
+def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
+    """Add an entry. The one that was added first makes room for it."""
+    if len(cache) >= MOST_CACHED:
+        del cache[next(iter(cache))]
+    cache[asked] = found
 
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:

@@ -6,6 +6,7 @@ One worker thread, no access log and no request ids.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 
 PROXY, GRPC, TRANSCODER = "proxy", "grpc", "transcoder"
 LARGE = 2**30 - 1
@@ -18,7 +19,6 @@ _HTTP2 = {"initial_stream_window_size": WINDOW, "initial_connection_window_size"
 
 def config(kind: str, port: int, backend: str, descriptors: str) -> str:
     """As JSON, which Envoy reads as YAML. `descriptors` is a file with the schema of the service."""
-    host, _, to = backend.rpartition(":")
     filters: list[object] = []
     if kind == TRANSCODER:
         transcoder = {
@@ -30,19 +30,70 @@ def config(kind: str, port: int, backend: str, descriptors: str) -> str:
             "max_response_body_size": LARGE,
         }
         filters.append({"name": "transcoder", "typed_config": transcoder})
-    filters.append({"name": "router", "typed_config": {"@type": f"{_TYPE}.filters.http.router.v3.Router"}})
     route = {"match": {"prefix": "/"}, "route": {"cluster": "backend", "timeout": "0s"}}
+    cluster = _cluster("backend", backend)
+    if kind != PROXY:
+        cluster["typed_extension_protocol_options"] = {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": f"{_TYPE}.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {"http2_protocol_options": _HTTP2},
+            }
+        }
+    return _document(port, "HTTP2" if kind == GRPC else "HTTP1", filters, {"routes": [route]}, [cluster])
+
+
+def by_path(port: int, clusters: Mapping[str, str], paths: Mapping[str, tuple[str, str]]) -> str:
+    """A proxy of HTTP/1.1. `clusters` are addresses by name, `paths` say for each path the cluster and the path there.
+    They are found in a map: Envoy tries a list of routes one after the other."""
+    actions = {
+        path: {
+            "action": {
+                "name": "route",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.config.route.v3.Route",
+                    "match": {"path": path},
+                    "route": {"cluster": cluster, "prefix_rewrite": there, "timeout": "0s"},
+                },
+            }
+        }
+        for path, (cluster, there) in paths.items()
+    }
+    header = {
+        "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+        "header_name": ":path",
+    }
+    tree = {"input": {"name": "path", "typed_config": header}, "exact_match_map": {"map": actions}}
+    matcher = {"matcher": {"matcher_tree": tree}}
+    return _document(port, "HTTP1", [], matcher, [_cluster(name, address) for name, address in clusters.items()])
+
+
+def _document(
+    port: int, codec: str, filters: Sequence[object], routing: Mapping[str, object], clusters: Sequence[object]
+) -> str:
+    """`routing` is that of the virtual host, `filters` come before that which routes."""
+    router = {"name": "router", "typed_config": {"@type": f"{_TYPE}.filters.http.router.v3.Router"}}
     manager = {
         "@type": f"{_TYPE}.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "in",
         "generate_request_id": False,
-        "codec_type": "HTTP2" if kind == GRPC else "HTTP1",
+        "codec_type": codec,
         "http2_protocol_options": _HTTP2,
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
-        "http_filters": filters,
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], **routing}]},
+        "http_filters": [*filters, router],
     }
-    cluster = {
-        "name": "backend",
+    listener = {
+        "name": "in",
+        "address": _address("127.0.0.1", port),
+        "per_connection_buffer_limit_bytes": LARGE,
+        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
+    }
+    return json.dumps({"static_resources": {"listeners": [listener], "clusters": clusters}})
+
+
+def _cluster(name: str, address: str) -> dict[str, object]:
+    host, _, port = address.rpartition(":")
+    return {
+        "name": name,
         "type": "STATIC",
         "connect_timeout": "5s",
         "per_connection_buffer_limit_bytes": LARGE,
@@ -52,24 +103,10 @@ def config(kind: str, port: int, backend: str, descriptors: str) -> str:
             ]
         },
         "load_assignment": {
-            "cluster_name": "backend",
-            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(host, int(to))}}]}],
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(host, int(port))}}]}],
         },
     }
-    if kind != PROXY:
-        cluster["typed_extension_protocol_options"] = {
-            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                "@type": f"{_TYPE}.upstreams.http.v3.HttpProtocolOptions",
-                "explicit_http_config": {"http2_protocol_options": _HTTP2},
-            }
-        }
-    listener = {
-        "name": "in",
-        "address": _address("127.0.0.1", port),
-        "per_connection_buffer_limit_bytes": LARGE,
-        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
-    }
-    return json.dumps({"static_resources": {"listeners": [listener], "clusters": [cluster]}})
 
 
 def _address(host: str, port: int) -> object:

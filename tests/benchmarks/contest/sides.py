@@ -16,6 +16,7 @@ from gateway.protocols.v2.grpc import schema
 from tests.attacks.attacked import Attacked, Talker
 from tests.benchmarks.contest import envoy
 from tests.benchmarks.contest.forms import Form
+from tests.benchmarks.contest.nginx import nginx_config
 from tests.benchmarks.servers import Server
 from tests.interop.processes import Process, clean_environment, free_port, start_gateway
 from tests.peers.build import ROOT, BuildError, require, site_packages
@@ -139,17 +140,26 @@ def direct(protocol: str) -> Callable[[Started], Server]:
 
 def envoy_as(kind: str) -> Callable[[Started], Server]:
     def start(started: Started) -> Server:
-        program = site_packages(peer("envoy")) / "envoy" / "_bin" / "envoy"
         backend = echo(started, "v2-rest" if kind == envoy.PROXY else "v2-grpc").address
         port = free_port()
         folder = started.folder / f"envoy {kind}"
         folder.mkdir(parents=True)
         (folder / "schema").write_bytes(schema.DESCRIPTORS)
-        (folder / "envoy.json").write_text(envoy.config(kind, port, backend, str(folder / "schema")))
-        where = ["-c", str(folder / "envoy.json"), "--concurrency", "1", "--disable-hot-restart", "-l", "warn"]
-        return started.run(f"envoy {kind}", [str(program), *where], f"127.0.0.1:{port}")
+        return start_envoy(started, folder, port, envoy.config(kind, port, backend, str(folder / "schema")))
 
     return start
+
+
+def start_envoy(started: Started, folder: Path, port: int, config: str) -> Server:
+    """Raises:
+    MissingError: it is not there.
+    """
+    program = site_packages(peer("envoy")) / "envoy" / "_bin" / "envoy"
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "envoy.json"
+    file.write_text(config)
+    where = ["-c", str(file), "--concurrency", "1", "--disable-hot-restart", "-l", "warn"]
+    return started.run(folder.name, [str(program), *where], f"127.0.0.1:{port}")
 
 
 def peer(name: str) -> Path:
@@ -166,51 +176,26 @@ def peer(name: str) -> Path:
         raise MissingError(str(error)) from error
 
 
-NGINX = """
-worker_processes 1;
-daemon off;
-pid {folder}/pid;
-error_log {folder}/errors warn;
-events {{ worker_connections 4096; }}
-http {{
-  access_log off;
-  keepalive_requests 1000000000;
-  client_max_body_size 0;
-  client_body_buffer_size 32m;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  proxy_buffers 16 32k;
-  proxy_max_temp_file_size 0;
-  upstream backend {{ server {backend}; keepalive 512; keepalive_requests 1000000000; }}
-  server {{
-    listen {port}{http2};
-    location / {{ {location} }}
-  }}
-}}
-"""
-
-
 def nginx(protocol: str) -> Callable[[Started], Server]:
     def start(started: Started) -> Server:
-        program = shutil.which("nginx", path=PATH)
-        if program is None:
-            raise MissingError("apt-get install nginx-light")
-        backend, port = echo(started, protocol).address, free_port()
-        folder = started.folder / f"nginx-{protocol}"
-        folder.mkdir()
         grpc = protocol == "v2-grpc"
-        location = (
-            "grpc_pass grpc://backend;"
-            if grpc
-            else 'proxy_pass http://backend; proxy_http_version 1.1; proxy_set_header Connection "";'
-        )
-        config = NGINX.format(
-            folder=folder, backend=backend, port=f"127.0.0.1:{port}", location=location, http2=" http2" if grpc else ""
-        )
-        (folder / "nginx.conf").write_text(config)
-        return started.run(folder.name, [program, "-c", str(folder / "nginx.conf")], f"127.0.0.1:{port}")
+        backend, address = echo(started, protocol).address, f"127.0.0.1:{free_port()}"
+        passed = "grpc_pass grpc://backend" if grpc else "proxy_pass http://backend"
+        folder = started.folder / f"nginx-{protocol}"
+        listen = f"{address} http2" if grpc else address
+        return start_nginx(started, folder, address, nginx_config(folder, listen, {"backend": backend}, {"/": passed}))
 
     return start
+
+
+def start_nginx(started: Started, folder: Path, address: str, config: str) -> Server:
+    """Raises:
+    MissingError: it is not installed.
+    """
+    program = shutil.which("nginx", path=PATH)
+    if program is None:
+        raise MissingError("apt-get install nginx-light")
+    folder.mkdir(parents=True)
+    file = folder / "nginx.conf"
+    file.write_text(config)
+    return started.run(folder.name, [program, "-c", str(file)], address)

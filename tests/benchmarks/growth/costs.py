@@ -1,6 +1,6 @@
 """What a request costs as the configuration and the number of connections grow: the CPU of a gateway with 1,000 routes,
-200 backends or 10,000 idle connections by that of one with a single route, in turns; and the memory of an idle
-connection."""
+200 backends or 10,000 idle connections by that of one with a single route, in turns; the same of nginx and Envoy with
+routes and backends; and the memory of an idle connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.attacks.probe import BODY
 from tests.benchmarks.contest.generator import Load
 from tests.benchmarks.contest.measure import Generator, generator
 from tests.benchmarks.contest.process import Watched
+from tests.benchmarks.contest.sides import MissingError, Started
 from tests.benchmarks.growth.holder import held
+from tests.benchmarks.growth.proxies import PROXIES, Start, path
 from tests.benchmarks.servers import Server
 from tests.interop.processes import Process, clean_environment, free_port, start_gateway
 from tests.peers.build import ROOT
@@ -48,6 +50,17 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A row of a program that is not installed; `install` is the line that installs it."""
+
+    row: str
+    install: str
+
+    def shown(self) -> str:
+        return f"{self.row:60}  missing: {self.install}"
+
+
+@dataclass(frozen=True)
 class Idle:
     row: str
     each: float
@@ -70,15 +83,19 @@ def memory_heading() -> str:
 def configuration(address: str, server: str, routes: int, backends: int) -> str:
     """`routes`, each for a model of its own, to `backends` in turns: all are the server at that port, each by an
     address of its own."""
-    port = server.rpartition(":")[2]
     lines = [HEAD.format(address=address), "backends:"]
-    for at in range(backends):
-        endpoint = f"127.0.{at // 250}.{at % 250 + 1}:{port}"
+    for at, endpoint in enumerate(endpoints(server, backends)):
         lines.append(f'  b{at}: {{protocol: v2-rest, flavor: plain, endpoints: ["{endpoint}"]}}')
     lines.append("routes:")
     for at in range(routes):
         lines.append(f"  - {{match: {{model: m{at}}}, backend: b{at % backends}, rewrite: {{model: identity}}}}")
     return "\n".join(lines) + "\n"
+
+
+def endpoints(server: str, backends: int) -> list[str]:
+    """Addresses of the server, as many as there are backends."""
+    port = server.rpartition(":")[2]
+    return [f"127.0.{at // 250}.{at % 250 + 1}:{port}" for at in range(backends)]
 
 
 def wide_server(folder: Path, stack: ExitStack) -> str:
@@ -108,11 +125,17 @@ class Bench:
         self._stack.callback(gateway.stop)
         return Server(address, gateway.process.pid)
 
+    def proxy(self, name: str, start: Start, routes: int = 1, backends: int = 1) -> Server:
+        """Raises:
+        MissingError: it is not installed.
+        """
+        return start(Started(self._folder, self._stack), name, routes, endpoints(self._server, backends))
+
     def requests(self, models: range) -> list[str]:
         files = []
         for at in models:
             file = self._folder / f"request{at}"
-            file.write_bytes(post(f"/v2/models/m{at}/infer", BODY))
+            file.write_bytes(post(path(at), BODY))
             files.append(str(file))
         return files
 
@@ -136,7 +159,7 @@ class Bench:
         return Cost(row, median(ones), median(growns), median(b / a for a, b in found))
 
 
-def measure(folder: Path, rounds: int) -> Iterator[Cost]:
+def measure(folder: Path, rounds: int) -> Iterator[Cost | Missing]:
     """Raises AssertionError if the gateway closes idle connections."""
     with ExitStack() as stack:
         bench = Bench(folder, stack)
@@ -154,12 +177,31 @@ def measure(folder: Path, rounds: int) -> Iterator[Cost]:
         yield bench.pairs(row, one, (backends, last), rounds, IN_FLIGHT)
         row = f"{ROUTES:,} routes to {BACKENDS} backends, all in turns"
         yield bench.pairs(row, one, (backends, all_routes), rounds, IN_FLIGHT)
+        for name, start in PROXIES.items():
+            yield from proxied(bench, name, start, rounds)
         with held(again[0].address, IDLE):
             yield bench.pairs(f"{IDLE:,} idle connections", one, again, rounds, IN_FLIGHT)
         spread = bench.gateway("spread", ROUTES, BACKENDS)
         row = f"{MANY} in flight, all of it and {IDLE:,} idle connections"
         with held(spread.address, IDLE):
             yield bench.pairs(row, one, (spread, last), rounds, MANY)
+
+
+def proxied(bench: Bench, name: str, start: Start, rounds: int) -> Iterator[Cost | Missing]:
+    """The rows of all routes in turns, of another proxy."""
+    rows = {
+        f"{name}, {ROUTES:,} routes, all in turns": 1,
+        f"{name}, {ROUTES:,} routes to {BACKENDS} backends, all in turns": BACKENDS,
+    }
+    try:
+        one = bench.proxy(f"{name}-1", start), bench.requests(range(1))
+    except MissingError as error:
+        yield from (Missing(row, str(error)) for row in rows)
+        return
+    all_routes = bench.requests(range(ROUTES))
+    for row, backends in rows.items():
+        grown = bench.proxy(f"{name}-{ROUTES}-{backends}", start, ROUTES, backends)
+        yield bench.pairs(row, one, (grown, all_routes), rounds, IN_FLIGHT)
 
 
 def measure_idle(folder: Path) -> Iterator[Idle]:

@@ -9,6 +9,7 @@ it member by member, as they write the same text without this module.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import Any, TypeAlias
 
@@ -26,13 +27,16 @@ from gateway.protocols.v2.rest.verbatim import BodyForm
 _FEW = 256
 """Bytes of numbers up to which they cost less as Python's than as numpy's."""
 
-_AroundNumbers: TypeAlias = tuple[bytes, bytes, Callable[[Buffer], tuple[Any, ...]]]
-"""The text before and behind the numbers, and what reads them from a tensor's data."""
+_Unpack: TypeAlias = Callable[[Buffer], tuple[Any, ...]]
+_BeforeNumbers: TypeAlias = tuple[bytes, _Unpack]
+"""The text before the numbers, and what reads them from a tensor's data."""
+_BEHIND = b"}]}"
+"""The text behind the numbers: they are the last member of the last entry."""
 _BeforeBytes: TypeAlias = tuple[Headers, bytes]
 """The document that raw bytes follow, and the headers of such a body."""
 _Body: TypeAlias = tuple[Headers, tuple[Buffer, ...]]
 
-_json: LayoutStore[tuple[object, ...], _AroundNumbers] = LayoutStore()
+_json: LayoutStore[tuple[object, ...], _BeforeNumbers] = LayoutStore()
 _binary: LayoutStore[tuple[object, ...], _BeforeBytes] = LayoutStore()
 # By the names of model and version, None in requests, the tensor's name, datatype and shape, and its bytes.
 
@@ -71,13 +75,13 @@ def _in_json(model: str | None, version: str | None, id: str | None, tensor: Ten
     if len(data) > _FEW:
         return None
     key = model, version, tensor.name, tensor.datatype, tensor.shape, len(data)
-    before, behind, unpack = _json.get(key) or _around_numbers(key, tensor)
+    before, unpack = _json.get(key) or _before_numbers(key, tensor)
     numbers = orjson.dumps(unpack(data))
     if b"n" in numbers:  # a null: NaN or an infinity
         return None
     if id is not None:
         before = b'{"id":%b,%b' % (json.write(id), before[1:])
-    return JSON_HEADERS, (b"%b%b%b" % (before, numbers, behind),)
+    return JSON_HEADERS, (b"%b%b%b" % (before, numbers, _BEHIND),)
 
 
 def _in_binary(model: str | None, version: str | None, id: str | None, tensor: Tensor) -> _Body | None:
@@ -92,19 +96,21 @@ def _in_binary(model: str | None, version: str | None, id: str | None, tensor: T
     return headers, (text, data)
 
 
-def _around_numbers(key: tuple[Any, ...], tensor: Tensor) -> _AroundNumbers:
+def _before_numbers(key: tuple[Any, ...], tensor: Tensor) -> _BeforeNumbers:
     model, version, *_ = key
-    place = orjson.Fragment(_MARK)
+    place = orjson.Fragment(b"")  # of the numbers; `data` has to be the last member for _BEHIND
     entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "data": place}
-    before, behind = json.write(_document(model, version, entry, binary=False)).split(_MARK)
+    text = json.write(_document(model, version, entry, binary=False)).removesuffix(_BEHIND)
     letter, size = WRITTEN[tensor.datatype]
-    around = before, behind, Struct(f"<{len(tensor.data) // size}{letter}").unpack
-    _keep(_json, key, around, len(before) + len(behind))
-    return around
+    before = text, _reader(len(tensor.data) // size, letter)
+    _keep(_json, key, before, len(text))
+    return before
 
 
-# No other byte 0 can occur: in strings it is written as an escape.
-_MARK = b"\0"
+@lru_cache(256)
+def _reader(count: int, letter: str) -> _Unpack:
+    """The same one for all models: it then stays in the processor's caches."""
+    return Struct(f"<{count}{letter}").unpack
 
 
 def _before_bytes(key: tuple[Any, ...], tensor: Tensor) -> _BeforeBytes:

@@ -13,7 +13,8 @@ _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 
 class Dispatch:
-    """The `protocol` that a head belongs to and the pattern that it `match`es, or why it is `refused`.
+    """The `protocol` that a head belongs to, the `pattern` that it matches and what that `captures`, or why it is
+    `refused`.
 
     A refused request has a protocol as well, in whose form the error is written. `allow` holds the methods of a path
     that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
@@ -21,11 +22,13 @@ class Dispatch:
     answered with a stream.
     """
 
-    __slots__ = ("admits_first", "allow", "coding", "match", "protocol", "refused", "streams", "timeout")
+    __slots__ = ("admits_first", "allow", "captures", "coding", "pattern", "protocol", "refused", "streams", "timeout")
 
     def __init__(self, head: RequestHead, table: PathTable) -> None:
         self.allow: tuple[str, ...] = ()
-        self.match: Match | None = None
+        self.pattern = ""
+        self.protocol: Protocol
+        self.captures: dict[str, str] = {}
         self.refused: GatewayError | None = None
         self.coding = ""
         self.timeout: float | None = None
@@ -35,18 +38,18 @@ class Dispatch:
             self.refused = refusal(Reason.INVALID_INPUT, str(error))
         except GatewayError as error:
             self.refused = error
-        self.protocol: Protocol = table.protocol_for_error(head.path) if self.match is None else self.match.protocol
+        if not self.pattern:
+            self.protocol = table.protocol_for_error(head.path)
         self.admits_first = bool(self.coding) or not worth_receiving(head)
         self.streams = self.refused is None and self._streams(head)
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
         """The Message of a request of the client `peer`, whose certificate names `identity`. It was `received` at that
         time of the loop's clock."""
-        match, timeout = self.match, self.timeout
-        assert match is not None
+        timeout = self.timeout
         # Positional arguments: keywords would double the cost.
         return Message(
-            head.method, head.path, head.headers, (body,), 0, head.query, match.pattern, match.captures, peer, received,
+            head.method, head.path, head.headers, (body,), 0, head.query, self.pattern, self.captures, peer, received,
             None if timeout is None else received + timeout, identity,
         )  # fmt: skip
 
@@ -60,7 +63,7 @@ class Dispatch:
         if not isinstance(found, Match):
             self.allow = found
             raise _no_match(head, found)
-        self.match = found
+        self.protocol, self.pattern, self.captures = found.protocol, found.pattern, found.captures
         self.coding = head.coding
         self.timeout = head.timeout
 

@@ -2,10 +2,12 @@
 and with another id of the request or of its trace."""
 
 import re
+from functools import lru_cache
 
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
+from gateway.core.types import Headers
 from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.request_head import END_OF_HEAD, HeadReader, RequestHead
 from gateway.transports.memory import MIN_COUNTED
@@ -13,6 +15,10 @@ from gateway.transports.memory import MIN_COUNTED
 # Clients choose the heads, so the cache is bounded in number and in size (bytes).
 _MAX_HEADS = 4096
 _MAX_SIZE = 1024
+
+_MAX_HEADERS = 256
+"""Sets of headers that heads share. A client sends the same ones to each of many paths, and what all requests use stays
+in the processor's caches."""
 
 _END = len(END_OF_HEAD)
 
@@ -35,6 +41,7 @@ class HeadCache:
         self._limits = limits
         self._parsed: dict[bytes, CachedHead | None] = {}
         """None for heads with a fault, which is found again and reported when the head is received by its parts."""
+        self._shared = lru_cache(_MAX_HEADERS)(_same)
         # The head that was found last, because the next one is often the same: comparing costs a fifth of finding it.
         self._last_bytes = END_OF_HEAD
         self._last: CachedHead | None = None
@@ -95,6 +102,7 @@ class HeadCache:
             return None
         finally:
             reader.stop()
+        head.headers = self._shared(head.headers)
         dispatch = Dispatch(head, self._table)
         if dispatch.refused is not None:
             return None
@@ -108,3 +116,7 @@ class HeadCache:
         if length is None or dispatch.admits_first:  # also of every client that waits for 100 Continue
             return False
         return length <= self._limits.message and length < MIN_COUNTED
+
+
+def _same(headers: Headers) -> Headers:
+    return headers

@@ -12,6 +12,7 @@ fragments, and targets other than a path or an http URL.
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 import httptools
@@ -100,7 +101,7 @@ class HeadReader:
     def method(self) -> str:
         """The request's method, once complete."""
         method: bytes = self._parser.get_method()
-        return method.decode()
+        return intern(method.decode())  # the same text for the many heads that are kept
 
     @property
     def version(self) -> str:

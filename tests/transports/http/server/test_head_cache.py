@@ -114,3 +114,13 @@ def test_the_heads_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for number in range(10):
         assert cache.find(whole([STARTS[0], LINES[0], b"x-number: %d" % number]), 0) is not None
     assert len(cache) == 3
+
+
+def test_heads_of_different_paths_share_equal_headers_alone() -> None:
+    cache = HeadCache(TABLE, SMALL)
+    starts, hosts = (STARTS[0], b"POST /echo?again HTTP/1.1"), (b"Host: one", b"Host: other")
+    found = [cache.find(whole([start, host]), 0) for start in starts for host in hosts]
+    one, other, again, other_again = (each[0].headers for each in found if each is not None)
+    assert again is one
+    assert other_again is other
+    assert one.first != other.first
