@@ -11,7 +11,6 @@ byte that arrived before the request was sent would be taken for the beginning o
 import asyncio
 import typing
 from collections.abc import Iterable, Iterator
-from typing import cast
 
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
@@ -151,7 +150,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport = transport  # type: ignore[assignment]
         descriptor = transport.get_extra_info("socket").fileno()
         self._poll = listening_to(descriptor)
         if self._reusable:
