@@ -158,15 +158,6 @@ class ReplyMessage(Message):
     close: Callable[[], None] | None = None
 
 
-def reply_message(
-    headers: Headers, parts: tuple[Buffer, ...], status: int, close: Callable[[], None] | None
-) -> ReplyMessage:
-    """An endpoint's reply, made without keywords, as `reply`."""
-    return ReplyMessage(
-        "", "", headers, parts, status, "", "", {}, "", 0.0, None, "", None, None, None, close
-    )  # fmt: skip
-
-
 class Tensor(Value):
     """A named array.
 
