@@ -656,7 +656,7 @@ class Backend:
         """Give back the slot of a stream."""
         endpoint.give_back()
 
-    async def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Endpoint:
+    def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Awaitable[Endpoint]:
         """The endpoint whose slot this request gets when its turn comes.
 
         Raises:
@@ -664,8 +664,8 @@ class Backend:
                 UNAVAILABLE, there is no endpoint.
         """
         if not self.endpoints and not self.starts_servers:
-            return await self._wait_for_endpoint(request)
-        return await self._wait_in_queue(request, request.model)
+            return self._wait_for_endpoint(request)
+        return self._wait_in_queue(request, request.model)
 
     def _waits(self, request: Request) -> bool:
         """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""

@@ -60,13 +60,20 @@ class ClientConnection(asyncio.BufferedProtocol):
     exchange.
     """
 
+    # Not set by the constructor: a connection for one exchange needs few of them.
+    idle_since = 0.0
+    unrequested = b""
+    """The beginning of what the peer sent though nothing was asked."""
+    _paused = False
+    _looks_left: int | None = None
+    """After so many looks it is closed."""
+    _is_probing = False
+    _request_size = 0
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool
     ) -> None:
-        self.idle_since = 0.0
         self.loop = loop
-        self.unrequested = b""
-        """The beginning of what the peer sent though nothing was asked."""
         self._scratch = scratch
         self._observer = observer
         self._reusable = reusable
@@ -74,14 +81,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reply: ReplyReader | None = None
         self._waiter: asyncio.Future[ReplyReader] | None = None
         self._unwritten: Iterator[memoryview] | None = None
-        self._paused = False
-        self._looks_left: int | None = None
-        """After so many looks it is closed."""
-        self._is_probing = False
         self._is_tls = False
         self._has_earlier_reply = False
         """Whether the next bytes begin a reply that is not the first one on this connection."""
-        self._request_size = 0
 
     def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
         """Write a request whose parts have `size` bytes together. The connection must be quiet. `head` and a small body
