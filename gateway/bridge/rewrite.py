@@ -15,9 +15,9 @@ class Rewrite:
     def __init__(self, settings: RouteSettings, backend: BackendSide) -> None:
         self.settings = settings
         self.backend = backend
-        self._model = settings.model
-        self._version = settings.version
-        self._has_points = backend.traits.wire.points
+        self._model, self._version = settings.model, settings.version
+        # Only one-point protocols can ask for the metadata that belongs to a config.
+        self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
         """The model's name is sent as it came, and a version where one came."""
 
@@ -27,17 +27,16 @@ class Rewrite:
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol cannot have such a version.
         """
-        model = self._model
+        model, version = self._model, self._version
         if model is None:
             model = request.model
         elif not isinstance(model, str):
             model = model(request.model)
-        version = request.version if self._version is None else self._version
+        if version is None:
+            version = request.version
         if version:
             self._check_version(version, request)
-        # Only one-point protocols can ask for the metadata that belongs to a config.
-        config = request.parameters.get("config", "") if self._has_points else ""
-        return model, version, str(config)
+        return model, version, str(request.parameters.get("config", "")) if self._has_config else ""
 
     def renamed(self, request: Request) -> Request:
         """As `outgoing` with the `key` of `request`, for a caller that needs no key."""

@@ -25,7 +25,7 @@ from gateway.core.errors import (
 )
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import set_field, setter
-from gateway.core.offload import are_large, in_thread, is_large
+from gateway.core.offload import LARGE, are_large, in_thread, is_large
 from gateway.core.operations import WORDS
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
@@ -49,7 +49,8 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     Raises nothing: every error becomes a reply. A DecodeError is reported as INVALID_ARGUMENT; an exception that is
     neither a GatewayError nor a DecodeError is logged and reported as INTERNAL.
     """
-    if is_large(message, protocol):
+    parts = message.parts
+    if (len(parts) != 1 or len(parts[0]) > LARGE) and is_large(message, protocol):
         return _answer_large(message, protocol, listener, select)
     request: Request | None = None
     try:
@@ -83,7 +84,8 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         if request.deadline is not None:
             answering = wait_until(request.deadline, answering, deadline_passed)
         response = await answering
-        if isinstance(response, Response) and are_large(response.outputs):
+        outputs = response.outputs if isinstance(response, Response) else ()
+        if (len(outputs) != 1 or len(outputs[0].data) > LARGE) and are_large(outputs):
             reply = await in_thread(encoded, response, request, protocol, destination)
         elif (record := request.record) is None or not record.is_timed:
             reply = protocol.encode_response(response, request, destination.translate)
@@ -198,7 +200,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         GatewayError: the error in the backend's reply; naming the backend, UNAVAILABLE if it could not be reached or
             broke off, INTERNAL if its reply is malformed.
     """
-    if are_large(request.inputs):
+    inputs = request.inputs
+    if (len(inputs) != 1 or len(inputs[0].data) > LARGE) and are_large(inputs):
         message = await in_thread(protocol.encode_request, request, target)
     else:
         message = protocol.encode_request(request, target)
@@ -214,7 +217,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     if reply.status in protocol.traits.servers.unannounced_ends:
         _close(reply)
     try:
-        if is_large(reply, protocol):
+        parts = reply.parts
+        if (len(parts) != 1 or len(parts[0]) > LARGE) and is_large(reply, protocol):
             return await in_thread(protocol.decode_response, reply, request, target)
         return protocol.decode_response(reply, request, target)
     except DecodeError as error:

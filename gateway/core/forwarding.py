@@ -6,7 +6,6 @@ The count stops requests that go round: a route may lead to its own listener, di
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
 from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.frozen import set_field
@@ -38,7 +37,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     if target.forward_headers or _HOPS in received.first:
         headers = _with_forwarded(message.headers, request, target)
     else:
-        headers = _of_first_gateway(tuple(message.headers.raw))
+        headers = message.headers.onward or _of_first_gateway(message.headers)
     set_field(message, "headers", headers)
     if record is not None and record.of_listener.forwards:
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
@@ -62,11 +61,10 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
     return Metadata(raw) if is_metadata else Headers(raw)
 
 
-@lru_cache(256)
-def _of_first_gateway(own: tuple[tuple[bytes, bytes], ...]) -> Headers:
-    """The headers of a request that has passed no other gateway, and of which no header is forwarded. Those of one
-    model mostly are the same."""
-    return Headers((*own, _FIRST))
+def _of_first_gateway(own: Headers) -> Headers:
+    """The headers of a request that has passed no other gateway, and of which no header is forwarded."""
+    own.onward = onward = Headers((*own.raw, _FIRST))
+    return onward
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ A call made in a task of its own (a row of a batch) notes it there, so the reply
 
 from contextvars import ContextVar
 
-from gateway.core.frozen import frozen, replace
+from gateway.core.frozen import copied, frozen, set_field
 from gateway.core.types import Headers, Message
 
 PLACE_HEADER = "gateway-queue-place"
 """The header or metadata key with the place that the call had when it joined the queue: 1 if it was the next one."""
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
+_PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 
 @frozen
@@ -39,5 +40,7 @@ def with_wait(reply: Message, wait: QueueWait) -> Message:
     """`reply` with the headers that tell of `wait`, which is forgotten: the same task may begin the next request of its
     connection."""
     queue_wait.set(None)
-    about = (PLACE_HEADER.encode(), b"%d" % wait.place), (SECONDS_HEADER.encode(), b"%.3f" % wait.seconds)
-    return replace(reply, headers=Headers((*reply.headers.raw, *about)))
+    told = copied(reply)
+    about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
+    set_field(told, "headers", Headers((*reply.headers.raw, *about)))
+    return told

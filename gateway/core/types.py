@@ -28,13 +28,16 @@ MAX_RANK = 32
 class Headers:
     """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
 
-    __slots__ = ("first", "ids", "proof", "raw")
+    __slots__ = ("first", "ids", "onward", "proof", "raw")
 
     first: dict[bytes, bytes]
     """The first value of each name, not decoded. It is made when it is first asked for: clients that send the same
     head again share its Headers."""
     ids: tuple[str, bytes] | None
     """The request id and the trace in them, where requests are observed; None if nobody has looked for them."""
+    onward: "Headers | None"
+    """What a request with these headers goes on with (`forwarding`), where no client's are added; None if none has yet.
+    Codecs share the headers of their requests."""
     proof: Any
     """What a listener found out about the credential in them, for itself; None if it has not looked."""
 
@@ -46,7 +49,7 @@ class Headers:
         if name == "first":
             self.first = dict(reversed(self.raw))
             return self.first
-        if name in ("proof", "ids"):
+        if name in ("proof", "ids", "onward"):
             setattr(self, name, None)
             return None
         raise AttributeError(name)
@@ -153,15 +156,6 @@ class ReplyMessage(Message):
     is shared with other exchanges."""
 
     close: Callable[[], None] | None = None
-
-
-def reply_message(
-    headers: Headers, parts: tuple[Buffer, ...], status: int, close: Callable[[], None] | None
-) -> ReplyMessage:
-    """An endpoint's reply, made without keywords, as `reply`."""
-    return ReplyMessage(
-        "", "", headers, parts, status, "", "", {}, "", 0.0, None, "", None, None, None, close
-    )  # fmt: skip
 
 
 class Tensor(Value):

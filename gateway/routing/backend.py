@@ -281,7 +281,6 @@ class Backend:
             else:
                 endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
                 one_try = _begun(request, endpoint)
-            tried = (*tried, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             if record is not None:
                 record.tries += 1
@@ -294,6 +293,7 @@ class Backend:
                 error.endpoint = endpoint.address
                 if error.status is Status.DEADLINE_EXCEEDED and began is not None:
                     self._given_up(endpoint.attempt(*began), one_try, error)
+                tried = (*tried, endpoint)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
                 if record is not None:
@@ -556,14 +556,14 @@ class Backend:
                     return None
                 raise self._no_endpoint()
             return self._choose(0, tried) or self.endpoints[0]
-        if (sequence := sequence_of(request)) is not None:
+        if request.parameters and (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
-        # As `_choose`, written out: this is done for every call.
+        # As `_choose` and `Endpoint.take`, written out: this is done for every call.
         endpoint = self._strategy.choose(self.endpoints, self.max_in_flight, tried)
         if endpoint is not None and not endpoint.health.is_up:
             endpoint = self._instead_of(endpoint, self.max_in_flight, tried)
         if endpoint is not None:
-            endpoint.take()
+            endpoint.in_flight += 1
         return endpoint
 
     def _preferred_endpoint(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
@@ -656,7 +656,7 @@ class Backend:
         """Give back the slot of a stream."""
         endpoint.give_back()
 
-    async def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Endpoint:
+    def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Awaitable[Endpoint]:
         """The endpoint whose slot this request gets when its turn comes.
 
         Raises:
@@ -664,8 +664,8 @@ class Backend:
                 UNAVAILABLE, there is no endpoint.
         """
         if not self.endpoints and not self.starts_servers:
-            return await self._wait_for_endpoint(request)
-        return await self._wait_in_queue(request, request.model)
+            return self._wait_for_endpoint(request)
+        return self._wait_in_queue(request, request.model)
 
     def _waits(self, request: Request) -> bool:
         """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""

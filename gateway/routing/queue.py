@@ -126,7 +126,10 @@ class FairQueue(Generic[T]):
         if entry is None:
             entry = self._clients[client] = _Client()
         waiter: Waiter[T] = asyncio.get_running_loop().create_future()
-        entry.lines.setdefault(line, deque()).append(waiter)
+        waiters = entry.lines.get(line)
+        if waiters is None:
+            waiters = entry.lines[line] = deque()
+        waiters.append(waiter)
         entry.waiting += 1
         self._waiting += 1
         return waiter

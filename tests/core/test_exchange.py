@@ -3,12 +3,14 @@
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import (
     GatewayError,
     Reason,
@@ -20,6 +22,7 @@ from gateway.core.errors import (
 )
 from gateway.core.exchange import answer, ask, decoded
 from gateway.core.frozen import replace
+from gateway.core.offload import LARGE
 from gateway.core.operations import Operation
 from gateway.core.protocol import (
     Carrier,
@@ -32,7 +35,7 @@ from gateway.core.protocol import (
 )
 from gateway.core.queue_wait import note_wait
 from gateway.core.transport import Destination
-from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response
+from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Tensor
 from gateway.registry import protocols
 from tests.routing.fakes import TOY, Wire, settle
 
@@ -155,6 +158,43 @@ async def asked(
     await settle()
     wire.answer(reply, status)
     return await task, wire.sent[0]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_only_large_messages_are_read_and_written_in_a_thread(more: int) -> None:
+    size = LARGE + more
+    threads: dict[str, bool] = {}
+
+    def noted(step: str, result: object) -> Callable[..., Any]:
+        def work(*_arguments: object) -> object:
+            threads[step] = threading.current_thread() is not threading.main_thread()
+            return result
+
+        return work
+
+    # As much as all numbers of a message may have, and a byte more.
+    numbers = (Tensor("x", Datatype.INT8, (4 * LARGE + more,), bytes(4 * LARGE + more)),)
+    request, response = Request(Operation.INFER, "m", inputs=numbers), Response(numbers)
+    toy = replace(
+        TOY,
+        decode_request=noted("request read", request),
+        encode_request=noted("request written", Message()),
+        decode_response=noted("reply read", response),
+        encode_response=noted("reply written", Message(status=200)),
+    )
+    wire = Wire()
+
+    async def handler(request: Request) -> Answer:
+        return await ask(request, toy, wire, TARGET)
+
+    reply = answer(message(bytes(size)), toy, LISTENER, to(handler))
+    assert inspect.isawaitable(reply)
+    task = asyncio.ensure_future(reply)
+    while not wire.sent:
+        await asyncio.sleep(0)
+    wire.answer(bytes(size), 200)
+    await task
+    assert threads == dict.fromkeys(("request read", "request written", "reply read", "reply written"), bool(more))
 
 
 async def test_a_backends_answer_is_decoded() -> None:

@@ -37,6 +37,9 @@ class BufferForm(Enum):
     REQUEST = "InferRequest"
     RESPONSE = "InferResponse"
 
+    # Members are singletons: identity is equality, and hashing by it keeps cached lookups cheap.
+    __hash__ = object.__hash__
+
 
 # --- accounting for bytes ---
 

@@ -107,10 +107,21 @@ def _recall(
     body: Buffer, layouts: _Layouts, limits: Limits
 ) -> tuple[DocumentLayout, str | None, tuple[Tensor, ...]] | None:
     """The layout of `body`, if it is known, its id, and its tensor."""
-    found = _last_again(body, layouts) or _found(body, layouts)
-    if found is None:
+    last = layouts.last
+    if (
+        last is not None
+        and type(body) is bytes
+        and len(body) < _BULK
+        and body.startswith(last[0])
+        and body.endswith(last[1])
+    ):
+        # If there is more than one list between the two ends, it is none of numbers, and `_packed` refuses it.
+        before, behind, layout = last
+        id, begin, end = None, len(before) - 1, len(body) - len(behind)
+    elif (found := _found(body, layouts)) is not None:
+        layout, id, begin, end = found
+    else:
         return None
-    layout, id, begin, end = found
     # Another listener or backend may have smaller limits than the one that a layout was remembered for. A value outside
     # the list, which alone are counted, has a byte at least; a number has eight of its raw form at most.
     if begin + len(body) - end > limits.json_values or 8 * layout.count > limits.message:
@@ -127,20 +138,6 @@ def _recall(
 
 _Found: TypeAlias = tuple[DocumentLayout, str | None, int, int]
 """A known layout, the id, and where the list of numbers begins and ends."""
-
-
-def _last_again(body: Buffer, layouts: _Layouts) -> _Found | None:
-    """The layout that was found last, if a small body has the same text around its list.
-
-    If there is more than one list between the two ends, it is none of numbers, and `_packed` refuses it.
-    """
-    if layouts.last is None or type(body) is not bytes:
-        return None
-    before, behind, layout = layouts.last
-    begin, end = len(before) - 1, len(body) - len(behind)
-    if end - begin >= _BULK or not body.startswith(before) or not body.endswith(behind):
-        return None
-    return layout, None, begin, end
 
 
 def _found(body: Buffer, layouts: _Layouts) -> _Found | None:
@@ -307,11 +304,11 @@ def _recall_binary(
     tensors."""
     parts = message.parts
     body = parts[0] if len(parts) == 1 else message.body
-    if type(body) is not bytes or len(body) > LARGEST or len(body) > limits.message:
+    if type(body) is not bytes:
         return None
     end = _length(length)
     layout = layouts.get(body[:end])
-    if layout is None or len(body) != layout.size or end > limits.json_values:
+    if layout is None or len(body) != layout.size or layout.size > limits.message or end > limits.json_values:
         return None
     tensors = []
     for name, datatype, shape, at, to, parameters in layout.tensors:
@@ -337,7 +334,7 @@ def _remember_binary(
             return
         places.append((each.name, each.datatype, each.shape, at, at + len(each.data), each.parameters))
         at += len(each.data)
-    if at != sum(map(len, original.parts)):  # a tensor is not behind the document, but in it
+    if at > LARGEST or at != sum(map(len, original.parts)):  # or a tensor is not behind the document, but in it
         return
     layout = BinaryLayout(
         tuple(places), at, original.outputs, original.parameters, *_texts(original),

@@ -17,7 +17,7 @@ import orjson
 
 from gateway import json
 from gateway.core.layouts import LONGEST, LayoutStore
-from gateway.core.types import Buffer, Headers, Parameters, Request, Response, Tensor
+from gateway.core.types import Buffer, Headers, Request, Response, Tensor
 from gateway.protocols.v2.rest.binary import binary_headers
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject
 from gateway.protocols.v2.rest.tensors import write_binary
@@ -43,60 +43,59 @@ _binary: LayoutStore[tuple[object, ...], _BeforeBytes] = LayoutStore()
 
 def request_in(form: BodyForm, request: Request) -> _Body | None:
     """Headers and body of an inference request with the tensor in this form. It wants all outputs in the same form."""
-    tensor = _only(request.inputs, request.parameters)
-    if tensor is None or request.outputs:
+    if request.outputs or request.parameters or len(request.inputs) != 1:
         return None
-    return (_in_json if form is _JSON else _in_binary)(None, None, request.id, tensor)
+    return (_in_json if form is _JSON else _in_binary)(None, None, request.id, request.inputs[0])
 
 
 def response_in(form: BodyForm, response: Response, request: Request) -> _Body | None:
     """Headers and body of a response with the tensor in this form, under the names and the id of the client's
     `request`."""
-    tensor = _only(response.outputs, response.parameters)
-    if tensor is None:
+    if response.parameters or len(response.outputs) != 1:
         return None
     model, version = request.model or response.model, request.version or response.version
-    return (_in_json if form is _JSON else _in_binary)(model, version, request.id, tensor)
+    return (_in_json if form is _JSON else _in_binary)(model, version, request.id, response.outputs[0])
 
 
 _JSON = BodyForm.JSON
 
 
-def _only(tensors: tuple[Tensor, ...], parameters: Parameters) -> Tensor | None:
-    """The only tensor, if it holds numbers that every server takes, and there are no parameters."""
-    if len(tensors) != 1 or parameters:
-        return None
-    tensor = tensors[0]
-    return None if tensor.parameters or tensor.datatype not in WRITTEN else tensor
-
-
 def _in_json(model: str | None, version: str | None, id: str | None, tensor: Tensor) -> _Body | None:
     data = tensor.data
-    if len(data) > _FEW:
+    if len(data) > _FEW or tensor.parameters:
         return None
     key = model, version, tensor.name, tensor.datatype, tensor.shape, len(data)
-    before, unpack = _json.get(key) or _before_numbers(key, tensor)
+    before = _json.get(key) or _before_numbers(key, tensor)
+    if before is None:
+        return None
+    text, unpack = before
     numbers = orjson.dumps(unpack(data))
     if b"n" in numbers:  # a null: NaN or an infinity
         return None
     if id is not None:
-        before = b'{"id":%b,%b' % (json.write(id), before[1:])
-    return JSON_HEADERS, (b"%b%b%b" % (before, numbers, _BEHIND),)
+        text = b'{"id":%b,%b' % (json.write(id), text[1:])
+    return JSON_HEADERS, (b"%b%b%b" % (text, numbers, _BEHIND),)
 
 
 def _in_binary(model: str | None, version: str | None, id: str | None, tensor: Tensor) -> _Body | None:
     data = tensor.data
-    if not len(data):
+    if tensor.parameters or not len(data):
         return None
     key = model, version, tensor.name, tensor.datatype, tensor.shape, len(data)
-    headers, text = _binary.get(key) or _before_bytes(key, tensor)
+    before = _binary.get(key) or _before_bytes(key, tensor)
+    if before is None:
+        return None
+    headers, text = before
     if id is not None:
         text = b'{"id":%b,%b' % (json.write(id), text[1:])
         headers = binary_headers(len(text))
     return headers, (text, data)
 
 
-def _before_numbers(key: tuple[Any, ...], tensor: Tensor) -> _BeforeNumbers:
+def _before_numbers(key: tuple[Any, ...], tensor: Tensor) -> _BeforeNumbers | None:
+    """None for a tensor without numbers, or with some that not every server takes."""
+    if tensor.datatype not in WRITTEN:
+        return None
     model, version, *_ = key
     place = orjson.Fragment(b"")  # of the numbers; `data` has to be the last member for _BEHIND
     entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "data": place}
@@ -113,7 +112,10 @@ def _reader(count: int, letter: str) -> _Unpack:
     return Struct(f"<{count}{letter}").unpack
 
 
-def _before_bytes(key: tuple[Any, ...], tensor: Tensor) -> _BeforeBytes:
+def _before_bytes(key: tuple[Any, ...], tensor: Tensor) -> _BeforeBytes | None:
+    """None as `_before_numbers`."""
+    if tensor.datatype not in WRITTEN:
+        return None
     model, version, *_ = key
     text = json.write(_document(model, version, write_binary(tensor), binary=True))
     before = binary_headers(len(text)), text

@@ -22,7 +22,8 @@ from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write
 from gateway.protocols.v2.rest.verbatim import BodyForm
 
 _WHAT = "the request"
-_JSON = BodyForm.JSON  # Python 3.11 takes ten times as long to find a member in its class
+# Python 3.11 takes ten times as long to find a member in its class.
+_JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
 
 # --- inference requests ---
@@ -209,19 +210,19 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
-    form = _form_of(answer, request.origin)
-    if answer.original is not None:
+    form, original = _form_of(answer, request.origin), answer.original
+    if original is not None and original.form is form:
         original = verbatim.response_as_it_came(answer, request, form, translate)
         if original is not None:
             return reply(verbatim.headers_of(original), original.parts, 200)
-    return _encode_response(answer, request, request.origin, translate)
+    return _encode_response(answer, request, form, translate)
 
 
 def _form_of(response: Response, origin: Message | None) -> BodyForm | None:
     """The form in which the client wants all outputs; None if it wants some in each."""
     if not isinstance(origin, BinaryOutputMessage):
         return _JSON
-    return BodyForm.BINARY if all(origin.wants_binary(each.name) for each in response.outputs) else None
+    return _BINARY if all(origin.wants_binary(each.name) for each in response.outputs) else None
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -229,7 +230,8 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Me
     if request.schemaless:
         message = generate.encode_response(answer, request, translate)
     else:
-        message = _encode_response(answer, request, None, translate)
+        assert isinstance(answer, Response)
+        message = _encode_response(answer, request, _JSON, translate)
     return replace(message, headers=events.HEADERS)
 
 
@@ -238,13 +240,13 @@ def encode_end(request: Request) -> Message:
     return Message(headers=events.HEADERS, status=200)
 
 
-def _encode_response(answer: Answer, request: Request, origin: Message | None, translate: Translate) -> Message:
-    assert isinstance(answer, Response)
-    form = _form_of(answer, origin)
-    if form is not None and (written := repeated.response_in(form, answer, request)) is not None:
-        return reply(*written, 200)
-    outputs, tensors = _write_outputs(answer.outputs, origin, translate)
-    document = json.write_parts(_response_document(answer, request, outputs))
+def _encode_response(response: Response, request: Request, form: BodyForm | None, translate: Translate) -> Message:
+    """The response with its outputs in `form`, as `_form_of`."""
+    if form is not None and (written := repeated.response_in(form, response, request)) is not None:
+        headers, parts = written
+        return reply(headers, parts, 200)
+    outputs, tensors = _write_outputs(response.outputs, None if form is _JSON else request.origin, translate)
+    document = json.write_parts(_response_document(response, request, outputs))
     if not tensors:
         # like Triton, without the header if every binary tensor is empty
         return reply(JSON_HEADERS, document, 200)
@@ -252,7 +254,7 @@ def _encode_response(answer: Answer, request: Request, origin: Message | None, t
 
 
 def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Outputs:
-    """The outputs' JSON, and the raw bytes of those that are binary and not empty."""
+    """The outputs' JSON, and the raw bytes of those that are binary and not empty. Those are that `origin` wants so."""
     entries: list[JsonObject] = []
     tensors: list[Buffer] = []
     for output in outputs:

@@ -11,7 +11,6 @@ byte that arrived before the request was sent would be taken for the beginning o
 import asyncio
 import typing
 from collections.abc import Iterable, Iterator
-from typing import cast
 
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
@@ -61,13 +60,20 @@ class ClientConnection(asyncio.BufferedProtocol):
     exchange.
     """
 
+    # Not set by the constructor: a connection for one exchange needs few of them.
+    idle_since = 0.0
+    unrequested = b""
+    """The beginning of what the peer sent though nothing was asked."""
+    _paused = False
+    _looks_left: int | None = None
+    """After so many looks it is closed."""
+    _is_probing = False
+    _request_size = 0
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool
     ) -> None:
-        self.idle_since = 0.0
         self.loop = loop
-        self.unrequested = b""
-        """The beginning of what the peer sent though nothing was asked."""
         self._scratch = scratch
         self._observer = observer
         self._reusable = reusable
@@ -75,14 +81,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reply: ReplyReader | None = None
         self._waiter: asyncio.Future[ReplyReader] | None = None
         self._unwritten: Iterator[memoryview] | None = None
-        self._paused = False
-        self._looks_left: int | None = None
-        """After so many looks it is closed."""
-        self._is_probing = False
         self._is_tls = False
         self._has_earlier_reply = False
         """Whether the next bytes begin a reply that is not the first one on this connection."""
-        self._request_size = 0
 
     def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
         """Write a request whose parts have `size` bytes together. The connection must be quiet. `head` and a small body
@@ -151,7 +152,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport = transport  # type: ignore[assignment]
         descriptor = transport.get_extra_info("socket").fileno()
         self._poll = listening_to(descriptor)
         if self._reusable:

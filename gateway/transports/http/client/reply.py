@@ -8,7 +8,7 @@ import httptools
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Message, reply_message
+from gateway.core.types import Buffer, Headers, Message, ReplyMessage
 from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
@@ -245,7 +245,10 @@ class ReplyReader:
     def _completed(self, headers: Headers, body: Buffer, status: int, keep_alive: bool) -> Message:
         if self._arriving is None and len(body) >= MIN_COUNTED:
             body = PROCESS_MEMORY.track(body)
-        self.message = message = reply_message(headers, (body,), status, self._close)
+        # Without keywords, which would double the cost.
+        self.message = message = ReplyMessage(
+            "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", None, None, None, self._close
+        )
         self.keep_alive = keep_alive
         return message
 

@@ -348,22 +348,17 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             self._linger()
 
     def _write(self, reply: Message) -> None:
-        head, parts = self._head, reply.parts
-        size = reply_bytes.body_size(parts)
+        head = self._head
         try:
-            start = reply_bytes.head_of_whole(reply, size, self._connection_line())
+            buffers, size = reply_bytes.whole(
+                reply, self._connection_line(), head is not None and head.method == "HEAD"
+            )
         except ValueError as error:
             self._keep_alive = False
             self._write(self._error_reply(as_gateway_error(error, self._record)))
             return
-        if head is not None and head.method == "HEAD":
-            parts, size = (), 0
-        if size <= reply_bytes.JOINED:
-            self._transport.write(b"".join((start, *parts)))
-        else:
-            self._transport.write(start)
-            for part in parts:
-                self._transport.write(part)
+        for each in buffers:
+            self._transport.write(each)
         if self._record is not None:
             self._record.end(reply.status, size)
 

@@ -52,13 +52,23 @@ def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
     return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
 
 
-def head_of_whole(reply: Message, size: int, connection_line: bytes) -> bytes:
-    """As `head`, of a reply whose body has `size` bytes."""
-    if reply.status in BODILESS:
-        return head(reply, b"", connection_line)
-    return b"%bContent-Length: %d\r\n%b\r\n" % (
-        _begin(reply.status, tuple(reply.headers.raw)), size, connection_line,
-    )  # fmt: skip
+def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[Buffer, ...], int]:
+    """The buffers of a reply that is written at once, and the bytes of its body: none if it answers a HEAD request.
+
+    Raises:
+        ValueError: as `head`.
+    """
+    parts, status = reply.parts, reply.status
+    if len(parts) == 1 and type(body := parts[0]) is bytes and not to_head and status not in BODILESS:
+        size = len(body)  # the shortest way, for what most replies are
+        if size <= JOINED:
+            begin = _begin(status, tuple(reply.headers.raw))
+            return (b"%bContent-Length: %d\r\n%b\r\n%b" % (begin, size, connection_line, body),), size
+    size = body_size(parts)
+    start = head(reply, content_length(size), connection_line)
+    if to_head:
+        return (start,), 0
+    return (b"".join((start, *parts)),) if size <= JOINED else (start, *parts), size
 
 
 # Codecs write few different headers; a hit costs a quarter of writing them.

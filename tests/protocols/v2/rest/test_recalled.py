@@ -359,6 +359,18 @@ def test_a_listener_with_smaller_limits_has_them_for_known_documents_too(limits:
     assert str(known.value) == str(fresh.value)
 
 
+@pytest.mark.parametrize("limits", [Limits(json_values=5), Limits(message=8)], ids=["values", "bytes"])
+def test_a_listener_with_smaller_limits_has_them_for_known_binary_bodies_too(limits: Limits) -> None:
+    text = with_document(binary_entry())
+    message, small = infer_message(text + RAW, len(text)), replace(ListenerSettings("small"), limits=limits)
+    with nothing_remembered(), pytest.raises((DecodeError, GatewayError)) as fresh:
+        V2_REST.decode_request(message, small)
+    assert infer(text + RAW, len(text)).inputs
+    with pytest.raises((DecodeError, GatewayError)) as known:
+        V2_REST.decode_request(message, small)
+    assert str(known.value) == str(fresh.value)
+
+
 def test_any_limit_of_values_is_that_of_a_new_document() -> None:
     body = with_document(entry("[" + ",".join(["1.5"] * 200) + "]", shape="[200]"))
     for values in range(90):
