@@ -30,7 +30,13 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
     """The response under the client's names of model and version, with `outputs` in place of its own if given. It is
     `response` itself if that says the same: nobody changes a Response."""
-    if outputs is None and _has_names_of(response, request):
+    if (
+        outputs is None
+        and response.model == request.model
+        and response.id == request.id
+        and (not request.version or response.version == request.version)
+        and not response.schemaless
+    ):
         return response
     return Response(
         response.outputs if outputs is None else outputs,
@@ -41,16 +47,6 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
         response.origin,
         False,
         response.original,
-    )
-
-
-def _has_names_of(response: Response, request: Request) -> bool:
-    """Whether the response names model, version and id as the client's request does."""
-    return (
-        response.model == request.model
-        and response.id == request.id
-        and (not request.version or response.version == request.version)
-        and not response.schemaless
     )
 
 

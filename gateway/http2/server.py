@@ -153,7 +153,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it. grpcio widens the stream's
-        window in between, which costs it nothing here."""
+        window in between, and the connection's behind it. No credit is spent or earned for all that."""
         begin, received, window = at + HEADER_SIZE, len(data), self._initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -164,12 +164,11 @@ class ServerConnection(Http2Connection, Generic[Head]):
             if begin > received or not self._initial_window < window <= MAX_WINDOW:
                 return 0
             is_huge, rest = read_expected(data, begin - HEADER_SIZE)
-            self._frames_left -= 1
         size: int = rest >> SIZE_SHIFT
         end = begin + size
         if rest & EXPECTED != number | _LAST_DATA or is_huge or size > MAX_FRAME_SIZE or end > received:
             return 0
-        self._frames_left -= 1 + (at - start) // BYTES_PER_FRAME
+        self._frames_left -= 2 + (at - start) // BYTES_PER_FRAME
         head = self._opened(number, data[start:at].tobytes())
         if head is None:
             return at
@@ -179,6 +178,12 @@ class ServerConnection(Http2Connection, Generic[Head]):
         stream = self.streams[number] = Stream(number, window, WINDOW, self._now)
         stream.is_receiving = False
         self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+        behind = end + HEADER_SIZE + WIDENING_SIZE
+        if behind <= received and read_expected(data, end) == (0, _WIDENING):
+            widened = self._window + UNSIGNED.unpack_from(data, end + HEADER_SIZE)[0]
+            if self._window < widened <= MAX_WINDOW:
+                self._window = widened
+                return behind
         return end
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
@@ -206,13 +211,13 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if len(self.streams) + self.still_running >= MAX_STREAMS:
             self._refuse(number, ErrorCode.REFUSED_STREAM)
             return None
-        self._credit.earn(4.0)
         return head
 
     def _open(self, number: int, flags: int, block: bytes) -> None:
         head = self._opened(number, block)
         if head is None:
             return
+        self._credit.earn(4.0)
         stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
         self.events.append(RequestStarted(stream, head))
         if flags & END_STREAM:

@@ -556,7 +556,7 @@ class Backend:
                     return None
                 raise self._no_endpoint()
             return self._choose(0, tried) or self.endpoints[0]
-        if (sequence := sequence_of(request)) is not None:
+        if request.parameters and (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
         # As `_choose`, written out: this is done for every call.
         endpoint = self._strategy.choose(self.endpoints, self.max_in_flight, tried)

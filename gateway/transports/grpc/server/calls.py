@@ -336,7 +336,6 @@ class UnaryCall(ServerCall):
         if message is None:
             self.received(data, ends=True)
         else:
-            self.arrived_bytes = len(data)
             self._answer(message)  # not counted in memory: one frame holds fewer than MIN_COUNTED bytes
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
