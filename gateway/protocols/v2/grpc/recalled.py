@@ -44,6 +44,13 @@ class MessageLayout:
     head: InferenceHead
     tensors: tuple[PlacedTensor, ...]
 
+    def has_between(self, body: bytes, skipped: int) -> bool:
+        """Whether `body` has the same bytes between its contents, `skipped` bytes further behind."""
+        for place, text in self.between:
+            if not body.startswith(text, place + skipped):
+                return False
+        return True
+
 
 _Key: TypeAlias = tuple[str, int, bytes]
 """The role of a message without an id, its size and its beginning."""
@@ -63,12 +70,8 @@ def recall(body: Buffer, kind: MessageKind, message: Message) -> Recalled | None
         return None
     id, skipped = None, 0
     for layout in _layouts.get((kind.role, len(body), body[:BEGINNING]), ()):
-        if body.startswith(layout.start):
-            for place, text in layout.between:
-                if not body.startswith(text, place):
-                    break
-            else:
-                break
+        if body.startswith(layout.start) and (not layout.between or layout.has_between(body, 0)):
+            break
     else:
         found = _layout_without_id(body, kind)
         if found is None:
@@ -101,12 +104,7 @@ def _layout_without_id(body: bytes, kind: MessageKind) -> tuple[MessageLayout, s
     for layout in _layouts.get((kind.role, len(body) - size, beginning[:BEGINNING]), ()):
         start = layout.start
         # A `start` has all fields before the contents, so it does not end before the place of the id.
-        if not (body.startswith(start[:begin]) and body.startswith(start[begin:], end)):
-            continue
-        for place, text in layout.between:
-            if not body.startswith(text, place + size):
-                break
-        else:
+        if body.startswith(start[:begin]) and body.startswith(start[begin:], end) and layout.has_between(body, size):
             try:
                 return layout, body[begin + _PREFIX : end].decode(), size
             except UnicodeDecodeError:
