@@ -306,8 +306,14 @@ class ServerConnection(Http2Connection, Generic[Head]):
             else:
                 closing = self._header_frames(stream, trailers, END_STREAM)
                 self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
-            self._self_ended(stream)
-            self._sends(size)
+            # As `_self_ended` and `_sends`, written out: most replies come here.
+            stream.is_sending = False
+            if stream.is_receiving:
+                self._ended_early.append(stream)
+            else:
+                self._close_stream(stream)
+            self._ping_strikes, self._pinged = 0, -inf
+            self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)
             return
         self.queued.append(self._header_frames(stream, head, 0))
         self._wait(stream, data)

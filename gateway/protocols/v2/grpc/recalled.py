@@ -46,10 +46,7 @@ class MessageLayout:
 
     def has_between(self, body: bytes, skipped: int) -> bool:
         """Whether `body` has the same bytes between its contents, `skipped` bytes further behind."""
-        for place, text in self.between:
-            if not body.startswith(text, place + skipped):
-                return False
-        return True
+        return all(body.startswith(text, place + skipped) for place, text in self.between)
 
 
 _Key: TypeAlias = tuple[str, int, bytes]

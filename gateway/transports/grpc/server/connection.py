@@ -256,13 +256,15 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def _on(self, event: Event) -> None:
-        stream = event.stream
         if type(event) is RequestReceived:
+            stream, head, data = event
             if not stream.is_closed:
-                self._begin(stream, event.head)
+                self._begin(stream, head)
                 if stream.handler is not None:
-                    stream.handler.received_whole(event.data)
-        elif type(event) is DataReceived:
+                    stream.handler.received_whole(data)
+            return
+        stream = event.stream
+        if type(event) is DataReceived:
             if stream.handler is not None:
                 stream.handler.received(event.data, ends=event.ends)
         elif type(event) is RequestStarted:
