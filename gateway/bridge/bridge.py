@@ -208,7 +208,7 @@ class Bridge:
                     self._backend.refused(outgoing, error)
                     raise
                 assert isinstance(answer, Response)
-                return self._passed(answer, request)
+                return self._passed(answer, request) if request.outputs else reply(answer, request)
             key = self._rewrite.key(request)
             return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
         except GatewayError as error:

@@ -39,6 +39,7 @@ from gateway.http2.frames import (
     END_HEADERS,
     END_STREAM,
     ENDS,
+    EXPECTED,
     HEADER,
     HEADER_SIZE,
     HEADERS,
@@ -46,8 +47,11 @@ from gateway.http2.frames import (
     MAX_FRAME_SIZE,
     MAX_WINDOW,
     PREFACE,
+    SIZE_SHIFT,
     ErrorCode,
     Setting,
+    expected,
+    read_expected,
 )
 from gateway.http2.hpack import NO_TABLE
 
@@ -63,6 +67,7 @@ _OPENING = (
     + frames.settings({Setting.HEADER_TABLE_SIZE: 0, Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: WINDOW})
     + WIDEN_CONNECTION
 )
+_DATA, _TRAILERS = expected(DATA, 0), expected(HEADERS, ENDS)
 _GO_AWAY = Struct(">LL")
 """The last stream, with a reserved bit, and the error code; a text for people follows."""
 _MOST_TOLD = 200
@@ -167,30 +172,28 @@ class ClientConnection(Http2Connection):
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """As of any connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request has been sent."""
-        begin, end = at + HEADER_SIZE, len(data)
+        begin, received = at + HEADER_SIZE, len(data)
         stream = self.streams.get(number)
-        if begin > end or stream is None or stream.is_sending or not stream.is_receiving:
+        if begin > received or stream is None or stream.is_sending:
             return 0
-        first, flags, stream_of_data = HEADER.unpack_from(data, at)
-        kind = first & 0xFF
-        size: int = first >> 8
-        trailers = begin + size + HEADER_SIZE
-        if kind != DATA or flags or stream_of_data != number or trailers > end or size > MAX_FRAME_SIZE:
+        is_huge, rest = read_expected(data, at)
+        size: int = rest >> SIZE_SHIFT
+        over = begin + size
+        trailers = over + HEADER_SIZE
+        if rest & EXPECTED != number | _DATA or is_huge or size > MAX_FRAME_SIZE or trailers > received:
             return 0
-        first, flags, stream_of_trailers = HEADER.unpack_from(data, begin + size)
-        kind = first & 0xFF
-        last_size: int = first >> 8
+        is_huge, rest = read_expected(data, over)
+        last_size: int = rest >> SIZE_SHIFT
         end = trailers + last_size
-        if kind != HEADERS or flags != ENDS or stream_of_trailers != number or last_size > MAX_FRAME_SIZE:
+        if rest & EXPECTED != number | _TRAILERS or is_huge or last_size > MAX_FRAME_SIZE or end > received:
             return 0
-        if end > len(data) or size > stream.room:
+        if size > stream.room:
             return 0
         self._frames_left -= 2 + (at - start + last_size) // BYTES_PER_FRAME
         self._room -= size
         if self._room < LEAST_ROOM:
             self._widen_room()
-        stream.heard = self._now
-        head, body, last = data[start:at].tobytes(), data[begin : begin + size], data[trailers:end].tobytes()
+        head, body, last = data[start:at].tobytes(), data[begin:over], data[trailers:end].tobytes()
         self.events.append(new_event(ReplyReceived, (stream, head, body, last)))
         self._close_stream(stream)
         return end

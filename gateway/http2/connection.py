@@ -30,7 +30,6 @@ from gateway.http2.frames import (
     DEFAULT_WINDOW,
     END_HEADERS,
     END_STREAM,
-    HEADER,
     HEADER_SIZE,
     HEADERS,
     LAST_STREAM,
@@ -43,6 +42,7 @@ from gateway.http2.frames import (
     ErrorCode,
     Setting,
     header,
+    read_header,
 )
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
@@ -288,10 +288,10 @@ class Http2Connection:
         if self.is_closed:
             return len(data)
         try:
-            at = 0 if self._is_begun else self._receive_preface(data)
             if self._is_begun:
-                return self._receive_frames(data, at)
-            return at
+                return self._receive_frames(data, 0)
+            at = self._receive_preface(data)
+            return self._receive_frames(data, at) if self._is_begun else at
         except ViolationError as error:
             self._violated(error.code, error)
         except FloodError as error:
@@ -305,13 +305,13 @@ class Http2Connection:
         self.close(code, self.violation)
 
     def _receive_frames(self, data: memoryview, at: int) -> int:
-        end, unpack = len(data), HEADER.unpack_from
+        end = len(data)
         self._frames_left = FRAMES
-        while (start := at + HEADER_SIZE) <= end and not self.is_closed:
+        while (start := at + HEADER_SIZE) <= end:
             if self._frames_left <= 0:
                 self.has_more = True
                 break
-            first, flags, number = unpack(data, at)
+            first, flags, number = read_header(data, at)
             if first >= _TOO_LARGE:
                 raise _oversized(data[at:], first >> 8)
             following: int = start + (first >> 8)
@@ -506,7 +506,6 @@ class Http2Connection:
     def _close_stream(self, stream: Stream) -> None:
         stream.is_closed = True
         stream.is_receiving = stream.is_sending = False
-        stream.closing = None
         if stream.unsent is not None:
             stream.unsent = None
             self.waiting.remove(stream)

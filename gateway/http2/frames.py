@@ -26,10 +26,21 @@ HEADER = Struct(">LBL")
 """A frame's header: 24 bits of the payload's size and 8 of the type as one number, flags, and the stream with a
 reserved bit."""
 HEADER_SIZE = HEADER.size
+read_header = HEADER.unpack_from
+read_expected = Struct(">BQ").unpack_from
+"""Reads a header in which only the size is not known, as two numbers. The first is 0 for payloads below 64 KiB. The
+second is the size, shifted by SIZE_SHIFT, with the stream and what `expected` returns in the bits of EXPECTED."""
+SIZE_SHIFT = 48
+EXPECTED = 2**SIZE_SHIFT - 1
 UNSIGNED = Struct(">L")
 WIDENING_SIZE = UNSIGNED.size
 WIDENING = WIDENING_SIZE << 8 | WINDOW_UPDATE
 """The first number of the header of WINDOW_UPDATE, whose payload has so many bytes."""
+
+
+def expected(kind: int, flags: int) -> int:
+    """The type and the flags of a frame, as `read_expected` reads them."""
+    return kind << 40 | flags << 32
 
 
 class Setting(IntEnum):

@@ -118,14 +118,14 @@ class HeadReader(Generic[Head]):
             DecodeError: not a header block; no later one can be read.
             MalformedError: not the head of a request.
         """
-        if not self._decoder.is_stateless or len(block) > _LARGEST_REMEMBERED:
+        if not self._decoder.is_stateless:
             return self._read(block)
         remembered = self._heads.remembered
         known = remembered.get(block)
         if known is not None:
             return known
         head = self._read(block)
-        if self._decoder.is_stateless:
+        if self._decoder.is_stateless and len(block) <= _LARGEST_REMEMBERED:
             remembered[block] = head
             if len(remembered) > _MOST_REMEMBERED:
                 remembered.popitem(last=False)

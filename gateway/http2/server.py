@@ -42,6 +42,7 @@ from gateway.http2.frames import (
     END_HEADERS,
     END_STREAM,
     ENDS,
+    EXPECTED,
     HEADER,
     HEADER_SIZE,
     HEADERS,
@@ -49,12 +50,15 @@ from gateway.http2.frames import (
     MAX_FRAME_SIZE,
     MAX_WINDOW,
     PREFACE,
+    SIZE_SHIFT,
     UNSIGNED,
-    WIDENING,
     WIDENING_SIZE,
+    WINDOW_UPDATE,
     ErrorCode,
     Setting,
+    expected,
     header,
+    read_expected,
 )
 from gateway.http2.heads import Head, HeadReader, MalformedError, RequestHeads
 from gateway.http2.hpack import NO_TABLE
@@ -72,6 +76,9 @@ PING_INTERVAL = 9.0
 ask whether the server is there, and are not always on time."""
 _MOST_PING_STRIKES = 2
 """Pings that may come sooner."""
+
+_LAST_DATA = expected(DATA, END_STREAM)
+_WIDENING = expected(WINDOW_UPDATE, 0) | WIDENING_SIZE << SIZE_SHIFT
 
 _DRAIN_PING = b"draining"
 _NO_DATA = memoryview(b"")
@@ -146,38 +153,37 @@ class ServerConnection(Http2Connection, Generic[Head]):
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it. grpcio widens the stream's
-        window in between."""
-        begin = at + HEADER_SIZE
-        if begin > len(data) or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
+        window in between, and the connection's behind it. No credit is spent or earned for all that."""
+        begin, received, window = at + HEADER_SIZE, len(data), self._initial_window
+        if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
-        first, flags, stream_of_data = HEADER.unpack_from(data, at)
-        widening = 0
-        if first == WIDENING:
-            widening, begin = begin, begin + WIDENING_SIZE + HEADER_SIZE
-            if begin > len(data) or stream_of_data != number:
+        is_huge, rest = read_expected(data, at)
+        if rest == number | _WIDENING and not is_huge:
+            window += UNSIGNED.unpack_from(data, begin)[0]
+            begin += WIDENING_SIZE + HEADER_SIZE
+            if begin > received or not self._initial_window < window <= MAX_WINDOW:
                 return 0
-            first, flags, stream_of_data = HEADER.unpack_from(data, begin - HEADER_SIZE)
-        kind, size = first & 0xFF, first >> 8
-        end: int = begin + size
-        if kind != DATA or flags != END_STREAM or stream_of_data != number or end > len(data) or size > MAX_FRAME_SIZE:
+            is_huge, rest = read_expected(data, begin - HEADER_SIZE)
+        size: int = rest >> SIZE_SHIFT
+        end = begin + size
+        if rest & EXPECTED != number | _LAST_DATA or is_huge or size > MAX_FRAME_SIZE or end > received:
             return 0
-        self._frames_left -= (at - start) // BYTES_PER_FRAME
-        opened = self._opened(number, data[start:at].tobytes())
-        if opened is None:
+        self._frames_left -= 2 + (at - start) // BYTES_PER_FRAME
+        head = self._opened(number, data[start:at].tobytes())
+        if head is None:
             return at
-        self._frames_left -= 1
-        stream, head = opened
-        if widening:
-            self._frames_left -= 1
-            self._widen(number, UNSIGNED.unpack_from(data, widening)[0] & MAX_WINDOW)
-            if stream.is_closed:
-                return widening + WIDENING_SIZE
         self._room -= size
         if self._room < LEAST_ROOM:
             self._widen_room()
-        stream.room -= size
+        stream = self.streams[number] = Stream(number, window, WINDOW, self._now)
         stream.is_receiving = False
         self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+        behind = end + HEADER_SIZE + WIDENING_SIZE
+        if behind <= received and read_expected(data, end) == (0, _WIDENING):
+            widened = self._window + UNSIGNED.unpack_from(data, end + HEADER_SIZE)[0]
+            if self._window < widened <= MAX_WINDOW:
+                self._window = widened
+                return behind
         return end
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
@@ -192,8 +198,8 @@ class ServerConnection(Http2Connection, Generic[Head]):
             raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
         self._trailed(self.streams.get(number), flags)
 
-    def _opened(self, number: int, block: bytes) -> tuple[Stream, Head] | None:
-        """A new stream and the head of its request; None if it is refused."""
+    def _opened(self, number: int, block: bytes) -> Head | None:
+        """The head of the request that opens a stream; None if it is refused."""
         self._last = number
         try:
             head = self._heads.read(block)
@@ -205,15 +211,14 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if len(self.streams) + self.still_running >= MAX_STREAMS:
             self._refuse(number, ErrorCode.REFUSED_STREAM)
             return None
-        self._credit.earn(4.0)
-        stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
-        return stream, head
+        return head
 
     def _open(self, number: int, flags: int, block: bytes) -> None:
-        opened = self._opened(number, block)
-        if opened is None:
+        head = self._opened(number, block)
+        if head is None:
             return
-        stream, head = opened
+        self._credit.earn(4.0)
+        stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
         self.events.append(RequestStarted(stream, head))
         if flags & END_STREAM:
             self.events.append(DataReceived(stream, _NO_DATA, True))
@@ -301,8 +306,14 @@ class ServerConnection(Http2Connection, Generic[Head]):
             else:
                 closing = self._header_frames(stream, trailers, END_STREAM)
                 self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
-            self._self_ended(stream)
-            self._sends(size)
+            # As `_self_ended` and `_sends`, written out: most replies come here.
+            stream.is_sending = False
+            if stream.is_receiving:
+                self._ended_early.append(stream)
+            else:
+                self._close_stream(stream)
+            self._ping_strikes, self._pinged = 0, -inf
+            self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)
             return
         self.queued.append(self._header_frames(stream, head, 0))
         self._wait(stream, data)

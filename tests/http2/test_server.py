@@ -124,6 +124,7 @@ PIECES = [
     http2.window_update(1, 5),
     http2.window_update(1, 0),
     http2.window_update(0, 5),
+    http2.window_update(0, 0),
     http2.window_update(3, 2**31 - 1),
     frame(WINDOW_UPDATE, 0, 1, bytes(3)),
     http2.reset(8),
@@ -134,13 +135,28 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8))
 def test_frames_in_one_piece_mean_what_they_mean_one_by_one(pieces: list[bytes]) -> None:
+    check_that_one_piece_means_the_same(b"".join(pieces))
+
+
+@pytest.mark.parametrize("of_connection", [0, 5, 2**31 - 2**16, 2**31 - 1, 2**31 + 5])
+@pytest.mark.parametrize("of_stream", [0, 5, 2**31 - 2**16, 2**31 - 1, 2**31 + 5])
+def test_windows_widened_within_and_behind_a_request_are_as_wide_as_one_by_one(
+    of_stream: int, of_connection: int
+) -> None:
+    whole = http2.head(*fields()) + http2.window_update(1, of_stream) + http2.data(b"x", end=True)
+    check_that_one_piece_means_the_same(whole + http2.window_update(0, of_connection) + request(3))
+
+
+def check_that_one_piece_means_the_same(octets: bytes) -> None:
     together, apart = Conversation(), Conversation()
-    together.client(b"".join(pieces))
-    apart.client(*(bytes([octet]) for octet in b"".join(pieces)))
+    together.client(octets)
+    apart.client(*(bytes([octet]) for octet in octets))
     assert together.said == apart.said
     assert together.frames() == apart.frames()
     assert together.http2.violation == apart.http2.violation
-    assert together.http2.streams.keys() == apart.http2.streams.keys()
+    assert together.http2._window == apart.http2._window
+    windows = [{number: each.window for number, each in side.http2.streams.items()} for side in (together, apart)]
+    assert windows[0] == windows[1]
 
 
 # What costs a stream alone, and the code of its reset.

@@ -106,8 +106,9 @@ async def test_an_endpoint_that_failed_in_several_workers_gets_no_more_calls_of_
     async with serving_two(tmp_path, more) as (gateway, first, second):
         second.is_broken = True
         found = [await infer(gateway) for _ in range(60)]
-        assert second.calls == 4
-        assert first.calls == found.count(200) == 56
+        # Workers tell each other of failures in messages, which a call of another worker may overtake.
+        assert 4 <= second.calls < 8
+        assert first.calls == found.count(200) == 60 - second.calls
 
 
 async def test_an_endpoint_whose_probes_fail_gets_no_calls_of_any_worker(tmp_path: Path) -> None:

@@ -101,10 +101,10 @@ class MessageReader:
 def only_message(data: memoryview, limit: int) -> bytes | None:
     """The message in `data`, if they are one whole message, neither compressed nor of more than `limit` bytes; None if
     they are anything else, also where they are wrong."""
-    if len(data) < PREFIX_SIZE:
-        return None
-    flag, size = PREFIX.unpack_from(data)
-    return data[PREFIX_SIZE:].tobytes() if not flag and size == len(data) - PREFIX_SIZE <= limit else None
+    size = len(data) - PREFIX_SIZE
+    if 0 <= size <= limit and PREFIX.unpack_from(data) == (0, size):
+        return data[PREFIX_SIZE:].tobytes()
+    return None
 
 
 def announced_size(data: memoryview) -> int | None:
@@ -114,6 +114,7 @@ def announced_size(data: memoryview) -> int | None:
 
 def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     """The message of `parts`, its prefix before them."""
-    if len(parts) == 1 and type(parts[0]) is bytes:
-        return PREFIX.pack(0, len(parts[0])), parts[0]
+    if len(parts) == 1:
+        only = parts[0]
+        return PREFIX.pack(0, len(only)), only
     return (PREFIX.pack(0, sum(map(len, parts))), *parts)

@@ -8,14 +8,14 @@ from gateway.core.frozen import set_field
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, ParameterValue, Request, Response, call
+from gateway.core.types import Answer, Buffer, Message, Request, Response, call
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.protocols.v2.extensions import check_operation, check_outputs
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.recalled import recall, recall_with_id, remember, request_as_it_came
+from gateway.protocols.v2.grpc.recalled import recall, remember, request_as_it_came
 from gateway.protocols.v2.grpc.streams import unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
@@ -66,7 +66,8 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 def _encode_infer(request: Request, target: Target) -> Message:
     """A ModelInferRequest, raw: every flavor reads that."""
-    check_version(request.version, target)
+    if request.version:
+        check_version(request.version, target)
     if request.outputs:
         check_outputs(request.outputs, target)
     method, _ = schema.REQUESTS[request.operation]
@@ -136,13 +137,9 @@ def _read_wrapped(reply: Message, target: Target) -> Response:
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
     """The ModelInferResponse in `body`, raw or typed, which came with `reply`."""
-    layout, id, skipped = recall(body, RESPONSE), None, 0
-    if layout is None and (found := recall_with_id(body, RESPONSE)) is not None:
-        layout, id, skipped = found
-    if layout is not None:
-        known, none = layout.head, dict[str, ParameterValue]()
-        outputs, original = layout.read(body, reply, none, id, skipped)
-        return Response(outputs, known.model, known.version, id, none, reply, original=original)
+    if (known := recall(body, RESPONSE, reply)) is not None:
+        said, id, outputs, none, original = known
+        return Response(outputs, said.model, said.version, id, none, reply, original=original)
     inference = read_inference(body, RESPONSE)
     head = inference.message
     response = Response(

@@ -39,30 +39,14 @@ class MessageLayout:
     - `start`: the bytes before the first contents; `between`: those before each further one, with their places.
     """
 
-    kind: MessageKind
     start: bytes
     between: tuple[tuple[int, bytes], ...]
     head: InferenceHead
     tensors: tuple[PlacedTensor, ...]
 
-    def read(
-        self, body: Buffer, message: Message, parameters: Parameters, id: str | None, skipped: int
-    ) -> tuple[tuple[Tensor, ...], Original]:
-        """The tensors in `body`, which came in `message` and is of this layout but for the field of its `id`, and the
-        Original of them and `parameters`. That field has `skipped` bytes."""
-        head = self.head
-        if len(self.tensors) == 1:  # as most messages have it
-            name, datatype, shape, at, end = self.tensors[0]
-            tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at + skipped : end + skipped]),)
-        else:
-            tensors = tuple(
-                [
-                    Tensor(name, datatype, shape, body[at + skipped : end + skipped])
-                    for name, datatype, shape, at, end in self.tensors
-                ]
-            )
-        parts, outputs = message.parts, head.outputs
-        return tensors, Original(self.kind, parts, tensors, outputs, parameters, id, head.model, head.version)
+    def has_between(self, body: bytes, skipped: int) -> bool:
+        """Whether `body` has the same bytes between its contents, `skipped` bytes further behind."""
+        return all(body.startswith(text, place + skipped) for place, text in self.between)
 
 
 _Key: TypeAlias = tuple[str, int, bytes]
@@ -72,25 +56,44 @@ _layouts: AlikeLayoutStore[_Key, MessageLayout] = AlikeLayoutStore()
 _attempts: ProofAttempts[_Key] = ProofAttempts()
 
 
-def recall(body: Buffer, kind: MessageKind) -> MessageLayout | None:
-    """The layout of `body`, if it is known."""
+Recalled: TypeAlias = tuple[InferenceHead, str | None, tuple[Tensor, ...], Parameters, Original]
+"""What a message says: its head without the id, the id, the tensors and the parameters, of which there are none; and
+the Original of them."""
+
+
+def recall(body: Buffer, kind: MessageKind, message: Message) -> Recalled | None:
+    """What `body`, which came in `message`, says, if its layout is known."""
     if type(body) is not bytes:
         return None
+    id, skipped = None, 0
     for layout in _layouts.get((kind.role, len(body), body[:BEGINNING]), ()):
-        if not body.startswith(layout.start):
-            continue
-        for place, text in layout.between:
-            if not body.startswith(text, place):
-                break
-        else:
-            return layout
-    return None
+        if body.startswith(layout.start) and (not layout.between or layout.has_between(body, 0)):
+            break
+    else:
+        found = _layout_without_id(body, kind)
+        if found is None:
+            return None
+        layout, id, skipped = found
+    head, placed = layout.head, layout.tensors
+    if len(placed) == 1:  # as most messages have it
+        name, datatype, shape, at, end = placed[0]
+        tensors: tuple[Tensor, ...] = (Tensor(name, datatype, shape, body[at + skipped : end + skipped]),)
+    else:
+        tensors = tuple(
+            [
+                Tensor(name, datatype, shape, body[at + skipped : end + skipped])
+                for name, datatype, shape, at, end in placed
+            ]
+        )
+    none: Parameters = {}
+    original = Original(kind, message.parts, tensors, head.outputs, none, id, head.model, head.version)
+    return head, id, tensors, none, original
 
 
-def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, str, int] | None:
+def _layout_without_id(body: bytes, kind: MessageKind) -> tuple[MessageLayout, str, int] | None:
     """The layout of `body` without its id, if it has one and the layout is known; the id, and the bytes of its
     field."""
-    if type(body) is not bytes or (field := _id_field(body)) is None:
+    if (field := _id_field(body)) is None:
         return None
     begin, end = field
     size = end - begin
@@ -98,12 +101,7 @@ def recall_with_id(body: Buffer, kind: MessageKind) -> tuple[MessageLayout, str,
     for layout in _layouts.get((kind.role, len(body) - size, beginning[:BEGINNING]), ()):
         start = layout.start
         # A `start` has all fields before the contents, so it does not end before the place of the id.
-        if not (body.startswith(start[:begin]) and body.startswith(start[begin:], end)):
-            continue
-        for place, text in layout.between:
-            if not body.startswith(text, place + size):
-                break
-        else:
+        if body.startswith(start[:begin]) and body.startswith(start[begin:], end) and layout.has_between(body, size):
             try:
                 return layout, body[begin + _PREFIX : end].decode(), size
             except UnicodeDecodeError:
@@ -160,7 +158,7 @@ def remember(body: Buffer, kind: MessageKind, head: InferenceHead, tensors: Sequ
         return
     _attempts.succeeded(key)
     start, between, placed = cut_at_contents(tensors, parts)
-    layout = MessageLayout(kind, start, between, head, placed)
+    layout = MessageLayout(start, between, head, placed)
     # It is none of those that are known: `recall` has not found it.
     _layouts.remember_alike(key, layout)
 

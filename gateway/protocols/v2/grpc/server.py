@@ -9,10 +9,8 @@ from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSetting
 from gateway.core.types import (
     NO_HEADERS,
     Answer,
-    Buffer,
     Message,
     Parameters,
-    ParameterValue,
     Request,
     RequestedOutput,
     Response,
@@ -23,7 +21,7 @@ from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.recalled import MessageLayout, recall, recall_with_id, remember, response_as_it_came
+from gateway.protocols.v2.grpc.recalled import recall, remember, response_as_it_came
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
 from gateway.protocols.v2.grpc.tensors import (
@@ -53,10 +51,11 @@ _WHAT = "the request"
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
     body = message.body
-    if (layout := recall(body, REQUEST)) is not None:
-        return _recalled(operation, message, body, layout, None, 0)
-    if (found := recall_with_id(body, REQUEST)) is not None:
-        return _recalled(operation, message, body, *found)
+    if (known := recall(body, REQUEST, message)) is not None:
+        head, id, inputs, none, original = known
+        return Request(
+            operation, head.model, head.version, id, inputs, head.outputs, none, origin=message, original=original
+        )
     inference = read_inference(body, REQUEST)
     head = inference.message
     inputs = read_tensors(inference, REQUEST, listener.limits.message)
@@ -80,17 +79,6 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
         said = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
         remember(body, REQUEST, said, inputs)
     return request
-
-
-def _recalled(
-    operation: Operation, message: Message, body: Buffer, layout: MessageLayout, id: str | None, skipped: int
-) -> Request:
-    """The request in a message with this `body`, of a known layout but for the `skipped` bytes of its `id`."""
-    head, none = layout.head, dict[str, ParameterValue]()
-    inputs, original = layout.read(body, message, none, id, skipped)
-    return Request(
-        operation, head.model, head.version, id, inputs, head.outputs, none, origin=message, original=original
-    )
 
 
 def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:

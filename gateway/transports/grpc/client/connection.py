@@ -201,10 +201,10 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 self._on[type(event)](event)
             if not http2.has_more or http2.is_closed or perf_counter() - begun > seconds:
                 break
-        if http2.violation:
-            self._close()
-            self._fail(unreachable(f"the connection was given up: {http2.violation}{self._foreign}", sent=True))
         if http2.is_closed:
+            if http2.violation:
+                self._close()
+                self._fail(unreachable(f"the connection was given up: {http2.violation}{self._foreign}", sent=True))
             return
         if self._taken == self._filled:
             self._taken = self._filled = 0

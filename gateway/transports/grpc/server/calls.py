@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
-from gateway.core.deadlines import Deadlines, Ring
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
@@ -63,8 +62,8 @@ class CallConnection(typing.Protocol):
     limits: Limits
     memory: Memory
     loop: asyncio.AbstractEventLoop
-    deadlines: Deadlines
-    """Those of the loop."""
+    next_due: float
+    """When it rings the calls that are due; infinity while none has a deadline."""
     peer: str
     identity: str
     is_stopping: bool
@@ -75,6 +74,9 @@ class CallConnection(typing.Protocol):
 
     def flush_together(self) -> None:
         """Write a reply together with those that are ready before the loop's next turn."""
+
+    def ring_calls_at(self, when: float) -> None:
+        """Call `ring` of the calls that are due at this time, which is before `next_due`."""
 
     def admits(self, call: "ServerCall", size: int) -> bool:
         """Whether so many more bytes of a large message may arrive now. If not, `call.grant` is called when so."""
@@ -91,7 +93,7 @@ class ServerCall:
 
     __slots__ = (
         "_body", "_deadline", "_head", "_is_admitted", "_method", "_owner", "_read_so_far", "_record", "_stream",
-        "_task", "_unstarted", "arrived_bytes", "arriving_since", "group", "when",
+        "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
     )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
@@ -114,12 +116,12 @@ class ServerCall:
         """When the message that is arriving began, or was last allowed to go on."""
         self.arrived_bytes = 0
         """Bytes of it that have arrived since then."""
-        self.group: set[Ring]
-        self.when: float
-        """Where it waits for the end of its time, and when that is; set if it has a deadline."""
+        self.due: float | None = None
+        """When its time is over; None if it has no deadline."""
         if head.timeout is not None:
-            self._deadline = self.when = stream.heard + head.timeout
-            owner.deadlines.join(self)
+            self._deadline = self.due = due = stream.heard + head.timeout
+            if due < owner.next_due:
+                owner.ring_calls_at(due)
 
     @property
     def _reader(self) -> MessageReader:
@@ -289,12 +291,11 @@ class ServerCall:
         return False
 
     def ring(self) -> None:
-        """The deadline has passed. A unary call has some time more."""
-        if self.when == self._deadline and self._method.stream is None:
-            self.when += _GRACE
-            self._owner.deadlines.join(self)
-            return
-        self.fail(deadline_passed())
+        """It is due: the deadline has passed. A unary call has some time more."""
+        if self._deadline is not None and self.due == self._deadline and self._method.stream is None:
+            self.due = self._deadline + _GRACE
+        else:
+            self.fail(deadline_passed())
 
     def _let_others(self) -> None:
         self._is_admitted = False
@@ -311,8 +312,6 @@ class ServerCall:
         self._task = None
         if self._read_so_far is not None and self._read_so_far.missing:
             self._let_others()
-        if self._deadline is not None:
-            self.group.discard(self)
 
 
 class UnaryCall(ServerCall):
@@ -336,7 +335,6 @@ class UnaryCall(ServerCall):
         if message is None:
             self.received(data, ends=True)
         else:
-            self.arrived_bytes = len(data)
             self._answer(message)  # not counted in memory: one frame holds fewer than MIN_COUNTED bytes
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:

@@ -11,10 +11,11 @@ While it also stops (`is_stopping`), streams end after the message in hand.
 
 import asyncio
 from collections.abc import Mapping
+from math import inf
 from time import perf_counter
 from typing import TypeAlias
 
-from gateway.core.deadlines import deadlines
+from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
@@ -77,7 +78,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._site = site
-        self.loop, self.deadlines = self._loop, deadlines()
+        self.loop = self._loop
+        self.next_due = inf
+        self._deadlines = Alarm(self._loop, self._ring_calls)
+        """Rings when the first of the deadlines is over. It is not set back when that call ends: calls mostly end long
+        before their deadlines, so this takes a look at all of them now and then, and no step for each."""
         self.limits: Limits = site.limits
         self.peer = self.identity = ""
         self.is_draining = False
@@ -138,6 +143,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side."""
         super().connection_lost(error)
+        self._deadlines.stop()
         self._rest = b""
         self._cancel_all()
         self.http2.is_closed = True
@@ -250,13 +256,15 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def _on(self, event: Event) -> None:
-        stream = event.stream
         if type(event) is RequestReceived:
+            stream, head, data = event
             if not stream.is_closed:
-                self._begin(stream, event.head)
+                self._begin(stream, head)
                 if stream.handler is not None:
-                    stream.handler.received_whole(event.data)
-        elif type(event) is DataReceived:
+                    stream.handler.received_whole(data)
+            return
+        stream = event.stream
+        if type(event) is DataReceived:
             if stream.handler is not None:
                 stream.handler.received(event.data, ends=event.ends)
         elif type(event) is RequestStarted:
@@ -346,6 +354,22 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 return
 
     # Time.
+
+    def ring_calls_at(self, when: float) -> None:
+        """Ring the calls that are due at this time, which is before `next_due`."""
+        self.next_due = when
+        self._deadlines.set(when - self._loop.time())
+
+    def _ring_calls(self) -> None:
+        now, self.next_due = self._loop.time(), inf
+        for stream in list(self.http2.streams.values()):
+            call: ServerCall | None = stream.handler
+            if call is not None and call.due is not None and call.due <= now:
+                call.ring()
+        calls = [stream.handler for stream in self.http2.streams.values() if stream.handler is not None]
+        first = min((call.due for call in calls if call.due is not None), default=inf)
+        if first < inf:
+            self.ring_calls_at(first)
 
     def _watch(self) -> None:
         """Look regularly at everything that is waited for, while there is anything."""

@@ -246,24 +246,27 @@ def test_contents_that_must_be_looked_at_are() -> None:
         read(request_body(b"\x00\x02", datatype="BOOL"))
 
 
+def recall(body: bytes) -> recalled.Recalled | None:
+    return recalled.recall(body, REQUEST, Message(parts=(body,)))
+
+
 def test_what_differs_in_one_byte_outside_the_contents_is_parsed() -> None:
     body = request_body()
     read(body)
     for place in range(len(body) - len(RAW)):
         changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
-        layout = recalled.recall(changed, REQUEST)
-        assert layout is None
+        assert recall(changed) is None
 
 
 @pytest.mark.parametrize("model", ["model", "the-model-of-the-laboratory"])
 def test_what_differs_in_one_byte_around_an_id_is_parsed(model: str) -> None:
     body = request_body(model=model, id="id")
     read(body)
-    assert recalled.recall_with_id(body, REQUEST) is not None
+    assert recall(body) is not None
     id = body.index(b"id")
     for place in {*range(len(body) - len(RAW))} - {id, id + 1}:
         changed = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
-        assert recalled.recall_with_id(changed, REQUEST) is None
+        assert recall(changed) is None
 
 
 def test_models_whose_long_names_begin_alike_are_told_apart_and_remembered() -> None:

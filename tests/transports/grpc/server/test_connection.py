@@ -427,6 +427,17 @@ async def test_a_deadline_that_passes_before_the_message_has_come_ends_the_call(
         assert (await answer(peer))[1][b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
 
 
+async def test_calls_of_one_connection_end_in_the_order_of_their_deadlines() -> None:
+    async with listening(held := Held()) as listener, connected(listener) as peer:
+        for number, timeout in ((1, b"400m"), (3, b"200m"), (5, b"10m")):
+            peer.send(http2.head(*fields(b"/toy.Toy/Echo", (b"grpc-timeout", timeout)), stream=number))
+        peer.send(http2.data(b"whole", end=True, stream=1))
+        await held.asked.get()
+        ended = [await peer.next(HEADERS) for _ in range(3)]
+        assert [number for _, _, number, _ in ended] == [5, 3, 1]
+        assert {ends_with(block)[b"grpc-status"] for *_, block in ended} == {b"%d" % Status.DEADLINE_EXCEEDED}
+
+
 async def test_rapid_resets_do_not_hold_up_others() -> None:
     held = Held()
 
