@@ -182,18 +182,17 @@ async def test_only_large_messages_are_read_and_written_in_a_thread(more: int) -
         decode_response=noted("reply read", response),
         encode_response=noted("reply written", Message(status=200)),
     )
-    wire = Wire()
+
+    class Prompt(Wire):
+        async def exchange(self, message: Message) -> Message:
+            return Message(parts=(bytes(size),), status=200)
 
     async def handler(request: Request) -> Answer:
-        return await ask(request, toy, wire, TARGET)
+        return await ask(request, toy, Prompt(), TARGET)
 
     reply = answer(message(bytes(size)), toy, LISTENER, to(handler))
     assert inspect.isawaitable(reply)
-    task = asyncio.ensure_future(reply)
-    while not wire.sent:  # noqa: ASYNC110 - it is sent in another task
-        await asyncio.sleep(0)
-    wire.answer(bytes(size), 200)
-    await task
+    await reply
     assert threads == dict.fromkeys(("request read", "request written", "reply read", "reply written"), bool(more))
 
 
