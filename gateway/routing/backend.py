@@ -558,12 +558,12 @@ class Backend:
             return self._choose(0, tried) or self.endpoints[0]
         if request.parameters and (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
-        # As `_choose` and `Endpoint.take`, written out: this is done for every call.
+        # As `_choose`, written out: this is done for every call.
         endpoint = self._strategy.choose(self.endpoints, self.max_in_flight, tried)
         if endpoint is not None and not endpoint.health.is_up:
             endpoint = self._instead_of(endpoint, self.max_in_flight, tried)
         if endpoint is not None:
-            endpoint.in_flight += 1
+            endpoint.take()
         return endpoint
 
     def _preferred_endpoint(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
