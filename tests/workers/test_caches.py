@@ -85,8 +85,8 @@ async def test_a_recovery_that_one_worker_notices_empties_the_caches_of_all(tmp_
         while await infer(gateway, 3) != 200:  # and one of them that it is up again
             pass
         before = server.calls
-        await ask_both(gateway, 1)
-        assert server.calls == before + 2
+        while server.calls < before + 2:  # the other worker learns of it in a message
+            await ask_both(gateway, 1)
 
 
 async def test_the_caches_of_all_workers_are_cleared_by_the_status_api(tmp_path: Path) -> None:
