@@ -624,8 +624,8 @@ def _record(joined: Request, members: Sequence[_Member]) -> Record | None:
     for member in members:
         of_one = member.request.record
         if of_one is not None:
-            record = Record(replace(of_one.of_listener, observers=()), id=of_one.id, in_protocol=of_one.in_protocol)
-            record.received = monotonic()
+            of_listener = replace(of_one.of_listener, observers=())
+            record = Record(of_listener, id=of_one.id, in_protocol=of_one.in_protocol, received=monotonic())
             set_field(joined, "record", record)
             return record
     return None

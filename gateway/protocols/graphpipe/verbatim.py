@@ -37,7 +37,7 @@ class BufferForm(Enum):
     REQUEST = "InferRequest"
     RESPONSE = "InferResponse"
 
-    # Members are singletons: identity is equality, and hashing by it keeps cached lookups cheap.
+    # Each member is one object. The hash of Enum is a call of Python for each look-up.
     __hash__ = object.__hash__
 
 
