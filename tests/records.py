@@ -1,5 +1,6 @@
 """Records of requests, made as those who work on a request make them."""
 
+from itertools import chain
 from types import SimpleNamespace
 
 from gateway.core.record import ListenerRecords, Observer, Record, Telling
@@ -25,7 +26,7 @@ def made(
 
 def batch(*ended: Record) -> Batch:
     """What readers get of these, whose requests have ended."""
-    return Batch([read(each) for each in ended])
+    return Batch(list(chain.from_iterable(map(read, ended))))
 
 
 def route(record: Record, route: str = "", backend: str = "", endpoint: str = "", out_protocol: str = "") -> Record:

@@ -119,7 +119,7 @@ every_client = pytest.mark.parametrize("client", PROTOCOLS.values(), ids=PROTOCO
 
 @every_client
 async def test_a_record_says_what_became_of_a_call(client: Protocol, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "SHARE_TIMED", 1.0)
+    monkeypatch.setattr(recording, "next_is_timed", lambda: True)
     async with observed(client) as running:
         connector = connect(running.client, client, DEFAULT_LIMITS)
         await ask(request_of(client), client, connector, Target("gateway"))

@@ -60,9 +60,14 @@ class Observing:
         """What makes the records of a listener's requests; None if nobody wants them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [explaining.on_start(needed_to_explain(listener))] if listener.allow_explain else []
-        if self.tracing is not None:
-            starts.append(self.tracing.starts(has_tls=listener.tls is not None))
-        if not observers and not starts and config.request_ids is None and not listener.reply_headers:
+        traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
+        if (
+            not observers
+            and not starts
+            and traces is None
+            and config.request_ids is None
+            and not listener.reply_headers
+        ):
             return None
         ids = config.request_ids
         if ids is None:  # what is observed changes no message but those that report an error
@@ -70,7 +75,7 @@ class Observing:
         else:
             telling = Telling(ids.reply, listener.reply_headers, ids.forward)
         accepts = ids is None or ids.accept
-        return Recording(listener.name, observers, telling, accepts_ids=accepts, starts=starts).start
+        return Recording(listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts).start
 
     def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
         """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""

@@ -45,6 +45,20 @@ class _StructValue(Struct, frozen=FROZEN, eq=False):  # type: ignore[literal-req
         return f"{self.__class__.__qualname__}({', '.join(shown)})"
 
 
+def assigned_by_place(kind: type[T]) -> type[T]:
+    """Let Python assign to the fields of `kind`, a Struct, by their places, as to slots.
+
+    msgspec's own assignment looks each field up by its name, which takes five times as long. It also tells the garbage
+    collector of the first value that refers to others: so `kind` has to be one that is not collected (gc=False), or
+    whose objects have such a value from the start.
+    """
+    if not kind.__struct_config__.frozen:  # type: ignore[attr-defined]
+        # Set on the class that is made: in its body, msgspec would put its own in their place.
+        for name in ("__setattr__", "__delattr__"):
+            setattr(kind, name, getattr(object, name))
+    return kind
+
+
 if TYPE_CHECKING:
 
     @dataclass_transform(frozen_default=True, field_specifiers=(field,))

@@ -54,10 +54,10 @@ Admit: TypeAlias = Callable[[Headers, str, str], None]
 """What a Listener calls with the headers of a request, the identity in the client's certificate and the client's
 address, before it receives or decompresses much: raises GatewayError if the request would be refused."""
 
-StartRecord: TypeAlias = Callable[[Message, Protocol], Record]
-"""What a Listener calls with each request that has arrived, and with the Message of one that it refuses, if requests
-are observed: sets `Message.record`, which the Listener ends when the reply is written or given up. Records of streams
-end with the last reply to their message (`streaming.answer_message`)."""
+StartRecord: TypeAlias = Callable[[Message, Protocol, int], Record]
+"""What a Listener calls with each request that has arrived and the bytes of its message, and with the Message of one
+that it refuses (0 bytes), if requests are observed: sets `Message.record`, which the Listener ends when the reply is
+written or given up. Records of streams end with the last reply to their message (`streaming.answer_message`)."""
 
 
 Ready: TypeAlias = Callable[[], Awaitable[bool]]

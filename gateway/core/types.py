@@ -10,7 +10,7 @@ import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
-from gateway.core.frozen import Value, field, frozen
+from gateway.core.frozen import Value, assigned_by_place, field, frozen
 from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
@@ -86,6 +86,7 @@ class Metadata(Headers):
     __slots__ = ()
 
 
+@assigned_by_place
 class Message(Value):
     """Bytes and their addressing: one HTTP or gRPC message, or one packet of a byte stream.
 
@@ -387,6 +388,7 @@ class Tries:
             self.places.remove(address)
 
 
+@assigned_by_place
 class Request(Value):
     """One request of a client, in the same form whatever protocol it came in.
 

@@ -1,7 +1,8 @@
 """Requests that have ended, many at once: what several have in common is looked at once, and their numbers are columns.
 
 A Record is read when its request ends, while it is in the processor's caches, and is then free. A batch is made of what
-was read without a statement of Python for each request: `zip`, `map` and `struct` are written in C.
+was read of many, which is one list, without a statement of Python for each request: slices, `zip`, `map` and `struct`
+are written in C.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,11 +61,18 @@ class _Kinds(dict[_Key, RequestKind]):
 _kinds = _Kinds()
 
 
-Fields: TypeAlias = tuple[Any, ...]
-"""Those of a Record, in their order."""
+read: Callable[[Record], tuple[Any, ...]] = astuple
+"""What a batch is made of: the WIDTH fields of a request that has ended, in their order."""
 
-read: Callable[[Record], Fields] = astuple
-"""What a batch is made of: the fields of a request that has ended."""
+WIDTH = len(Record.__struct_fields__)
+_places = {name: place for place, name in enumerate(Record.__struct_fields__)}
+
+_NEEDED = (
+    "asked", "bytes_in", "bytes_out", "cache", "client", "code", "decode", "destination", "encode", "ended", "id",
+    "in_protocol", "losses", "model", "of_listener", "operation", "principal", "queued", "reason", "received",
+    "retries", "server", "status", "tries", "upstream",
+)  # fmt: skip
+"""The fields that a batch is made of."""
 
 _listener, _out_protocol = attrgetter("listener"), attrgetter("protocol.name")
 _route, _backend, _name, _address = map(attrgetter, ("route", "backend", "name", "address"))
@@ -79,9 +87,9 @@ class Batch:
 
     __slots__ = ("clients", "ids", "kinds", "losses", "numbers")
 
-    def __init__(self, requests: Sequence[Fields]) -> None:
-        """With one request at least."""
-        of = dict(zip(Record.__struct_fields__, zip(*requests, strict=True), strict=True))
+    def __init__(self, fields: list[Any]) -> None:
+        """With what was read of each request, one after the other; of one at least."""
+        of = {name: fields[_places[name] :: WIDTH] for name in _NEEDED}
         self.ids: Sequence[str] = of["id"]
         self.clients: Sequence[str] = of["client"]
         self.losses: Sequence[tuple[str, ...]] = of["losses"]
@@ -96,7 +104,7 @@ class Batch:
             of["received"], of["decode"], of["encode"], of["upstream"], of["queued"], of["bytes_in"], of["bytes_out"],
             of["retries"], of["ended"],
         )  # fmt: skip
-        self.numbers: NDArray[np.float64] = np.empty((len(rows), len(requests)))
+        self.numbers: NDArray[np.float64] = np.empty((len(rows), len(self.ids)))
         # `struct` takes numbers of Python in half the time that numpy takes.
         pack_into(f"{self.numbers.size}d", self.numbers.data, 0, *chain.from_iterable(rows))
         self.numbers[SECONDS] = self.numbers[ENDED] - self.numbers[SECONDS]

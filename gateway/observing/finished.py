@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gateway.core.record import OK, Record
-from gateway.observing.batches import Batch, Fields, read
+from gateway.observing.batches import WIDTH, Batch, read
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +19,10 @@ long: each reader needs less than half a millisecond for a batch, and they read 
 SECONDS = 0.1
 """The longest that a request waits."""
 
-_FIRST_OR_FULL = frozenset({1, BATCH})
-"""The numbers of collected requests with which there is something to do. Each is reached: requests are added one by
-one, and a full list is replaced before anything is done with it."""
+_FIRST_OR_FULL = frozenset({WIDTH, WIDTH * BATCH})
+"""The numbers of collected fields with which there is something to do. Each is reached: requests are added one by one,
+and a full list is replaced before anything is done with it."""
+_NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]
 """What is told of requests that have ended."""
@@ -33,11 +34,11 @@ class FinishedRecords:
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
-        self._requests: list[Any] = []
-        """The Fields of each, and None for those in `_failed`."""
+        self._fields: list[Any] = []
+        """What was read of each request, one after the other; _NOT_READ for those in `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Those that failed, with their places. They are read later: of a call whose client has left, it is noted after
-        its end how long it took."""
+        """Those that failed, with their places in `_fields`. They are read later: of a call whose client has left, it
+        is noted after its end how long it took."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
         """Who has yet to read which batch, in order."""
         self._is_timed = False
@@ -47,17 +48,17 @@ class FinishedRecords:
 
     def add(self, record: Record) -> None:
         """Observe a request that has ended."""
-        requests = self._requests
+        fields = self._fields
         if record.status == OK:
-            requests.append(read(record))
+            fields += read(record)
         else:
-            self._failed.append((len(requests), record))
-            requests.append(None)
-        if len(requests) in _FIRST_OR_FULL:
+            self._failed.append((len(fields), record))
+            fields += _NOT_READ
+        if len(fields) in _FIRST_OR_FULL:
             self._first_or_full()
 
     def _first_or_full(self) -> None:
-        if len(self._requests) >= BATCH:
+        if len(self._fields) >= WIDTH * BATCH:
             full = self._collected()
             self._read_all()  # so that no more than two batches are kept, however long a turn of the loop is
             self._to_read(full)
@@ -87,22 +88,22 @@ class FinishedRecords:
         self._to_read(self._collected())
         self._read_all()
 
-    def _collected(self) -> list[Fields]:
-        """What has been collected; it begins anew."""
-        requests, failed = self._requests, self._failed
-        self._requests, self._failed = [], []
+    def _collected(self) -> list[Any]:
+        """What was read of the requests that have been collected; it begins anew."""
+        fields, failed = self._fields, self._failed
+        self._fields, self._failed = [], []
         for at, record in failed:
-            requests[at] = read(record)
-        return requests
+            fields[at : at + WIDTH] = read(record)
+        return fields
 
-    def _to_read(self, requests: list[Fields]) -> None:
+    def _to_read(self, fields: list[Any]) -> None:
         """Make a batch of these for the readers. No error of that reaches the reply of the request that was last."""
-        if not requests:
+        if not fields:
             return
         try:
-            batch = Batch(requests)
+            batch = Batch(fields)
         except Exception:
-            log.exception("%d requests that have ended are not counted and not logged", len(requests))
+            log.exception("%d requests that have ended are not counted and not logged", len(fields) // WIDTH)
         else:
             self._unread.extend((read, batch) for read in self.readers)
 

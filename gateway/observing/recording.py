@@ -1,23 +1,40 @@
 """Makes the Records of a listener's requests."""
 
 from collections.abc import Callable, Sequence
-from random import random
+from itertools import cycle
+from random import random, shuffle
 from time import monotonic
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
 from gateway.core.record import TIMED, ListenerRecords, Observer, Record, Telling
+from gateway.core.spans import UNSAMPLED
 from gateway.core.transport import StartRecord
-from gateway.core.types import Headers, Message, bytes_of
+from gateway.core.types import Headers, Message
 from gateway.observing.request_ids import NO_IDS, accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 """What is called with a new Record, the message that has arrived, and its protocol."""
 
 
-SHARE_TIMED = 1 / TIMED
-"""The share of requests that `is_timed`."""
+def _shuffled() -> list[bool]:
+    """One of TIMED is true, in an order that nothing else has."""
+    flags = [number % TIMED == 0 for number in range(512 * TIMED)]
+    shuffle(flags)
+    return flags
+
+
+next_is_timed = cycle(_shuffled()).__next__
+"""Whether the next request `is_timed`: a random number for each takes longer."""
+
+
+class Traces(NamedTuple):
+    """Which requests of a listener are traced: those that a client traces, as it says, and of all others this share.
+    `begin` is called for them; the others are UNSAMPLED."""
+
+    sample: float
+    begin: OnStart
 
 
 class Recording:
@@ -25,6 +42,7 @@ class Recording:
 
     - `observers`: whom the Records go to.
     - `accepts_ids`: the client's request id is used if it sends one.
+    - `traces`: None, no request has a place in a trace.
     - `starts`: what is called with each new Record, its message and protocol.
     """
 
@@ -35,40 +53,53 @@ class Recording:
         telling: Telling,
         *,
         accepts_ids: bool = True,
+        traces: Traces | None = None,
         starts: Sequence[OnStart] = (),
     ) -> None:
         self._starts = tuple(starts)
-        self.start: StartRecord = self._start_for_all if starts else self._start
-        # What is called with a new Record may give it a place in a trace, which is forwarded.
-        forwards = telling.forwards or bool(starts)
+        self._start_one: StartRecord = self._start
+        self._context = None
+        if traces is not None:
+            self._start_one = self._start_traced
+            self._context = UNSAMPLED
+            self._sample, self._trace = traces
+        self.start: StartRecord = self._start_for_all if starts else self._start_one
+        # A place in a trace is forwarded.
+        forwards = telling.forwards or traces is not None
         self._of_listener = ListenerRecords(listener, tuple(observers), telling, forwards)
         self._tells = telling.id or telling.route
         self._accepts_ids = accepts_ids
 
-    def _start(self, message: Message, protocol: Protocol) -> Record:
+    def _start(self, message: Message, protocol: Protocol, size: int) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        headers, parts = message.headers, message.parts
+        headers = message.headers
         # Clients that send the same head again share its Headers, in which most have no ids.
         if headers.ids is NO_IDS:
             id, trace = new_id(), b""
         else:
             id, trace = self._ids(headers)
-        size = len(parts[0]) if len(parts) == 1 else bytes_of(message)
         # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
         record = Record(
-            self._of_listener, self._tells, id, trace, protocol.name, message.peer, size, monotonic(),
-            random() < SHARE_TIMED,
+            self._of_listener, self._tells, id, trace, protocol.name, message.peer, size, monotonic(), next_is_timed(),
+            self._context,
         )  # fmt: skip
         set_field(message, "record", record)
         return record
 
-    def _start_for_all(self, message: Message, protocol: Protocol) -> Record:
+    def _start_traced(self, message: Message, protocol: Protocol, size: int) -> Record:
+        """As `_start`, for a request that may be traced."""
+        record = self._start(message, protocol, size)
+        if record.traceparent or random() < self._sample:
+            self._trace(record, message, protocol)
+            record.is_timed = record.is_timed or record.events is not None
+        return record
+
+    def _start_for_all(self, message: Message, protocol: Protocol, size: int) -> Record:
         """As `_start`, for others who are told of the record."""
-        record = self._start(message, protocol)
+        record = self._start_one(message, protocol, size)
         for start in self._starts:
             start(record, message, protocol)
-        if record.events is not None:
-            record.is_timed = True
+        record.is_timed = record.is_timed or record.events is not None
         return record
 
     def _ids(self, headers: Headers) -> tuple[str, bytes]:

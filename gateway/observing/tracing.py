@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from random import random
 from threading import Thread
 from typing import TypeAlias
 
@@ -18,9 +17,9 @@ from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
-from gateway.core.spans import UNSAMPLED, Span, TraceContext, read_context
+from gateway.core.spans import Span, TraceContext, read_context
 from gateway.core.types import Message
-from gateway.observing.recording import OnStart
+from gateway.observing.recording import Traces
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=1)
@@ -67,19 +66,13 @@ class Tracing:
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
-    def starts(self, *, has_tls: bool) -> OnStart:
+    def of_listener(self, *, has_tls: bool) -> Traces:
         """What begins the traces of a listener's requests."""
-        return partial(self._start, has_tls)
+        return Traces(self._sample, partial(self._begin, has_tls))
 
-    def _start(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
+    def _begin(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
         """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
-        sample = self._sample
-        if not record.traceparent:
-            if random() >= sample:  # as `read_context` finds, in fewer steps: most requests come here
-                record.context = UNSAMPLED
-                return
-            sample = 1.0
-        context = record.context = read_context(record.traceparent, message.headers.raw, sample)
+        context = record.context = read_context(record.traceparent, message.headers.raw, 1)
         if isinstance(context, TraceContext) and context.is_sampled:
             record.context = replace(context, observe=self.observe)
             record.observe_also(self.observe)

@@ -74,7 +74,7 @@ def missing(used: Names, exposed: dict[str, set[str]]) -> set[str]:
 async def test_every_metric_and_label_of_the_dashboard_and_the_alerts_is_exposed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(recording, "SHARE_TIMED", 1.0)
+    monkeypatch.setattr(recording, "next_is_timed", lambda: True)
     exposed = await labels_of_metrics()
     found = {what: missing(names(expression), exposed) for what, expression in queries()}
     assert len(found) > 40

@@ -67,7 +67,7 @@ async def call(gateway: Gateway, listener: str, connect: type[Connection], reque
 
 
 async def test_every_request_of_every_protocol_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "SHARE_TIMED", 1.0)
+    monkeypatch.setattr(recording, "next_is_timed", lambda: True)
     async with running() as gateway, httpx.AsyncClient() as client:
         for _ in range(5):
             assert (await infer(client, gateway)).status_code == 200
@@ -161,8 +161,9 @@ routes:
         assert page.value("gateway_retries_total") == 0
 
 
-async def test_models_that_nobody_has_never_become_labels() -> None:
+async def test_models_that_nobody_has_never_become_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The route takes any name, and the server has two of them."""
+    monkeypatch.setattr(recording, "next_is_timed", lambda: True)
     async with running() as gateway, httpx.AsyncClient() as client:
         for at in range(30):
             assert (await infer(client, gateway, f"unknown-{at}")).status_code == 404

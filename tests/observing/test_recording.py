@@ -19,7 +19,7 @@ PARENT = b"00-" + TRACE + b"-00f067aa0ba902b7-01"
 
 
 def started(made_by: Recording, *raw: tuple[bytes, bytes]) -> Record:
-    return made_by.start(Message("POST", "/", Headers(raw), (b"12345",), peer="h:1", received=1.0), PROTOCOL)
+    return made_by.start(Message("POST", "/", Headers(raw), (b"12345",), peer="h:1", received=1.0), PROTOCOL, 5)
 
 
 def test_a_record_says_how_its_request_came() -> None:
@@ -28,18 +28,16 @@ def test_a_record_says_how_its_request_came() -> None:
     assert (record.listener, record.in_protocol, record.client, record.bytes_in) == ("in", "v2-rest", "h:1", 5)
     # Not the time of the message: the event loop's clock has milliseconds.
     assert before <= record.received <= monotonic()
-    parts = Message("POST", "/", parts=(b"12", memoryview(b"345")))
-    assert Recording("in", (), Telling()).start(parts, PROTOCOL).bytes_in == 5
 
 
 def test_requests_that_share_their_headers_share_the_ids_in_them_only() -> None:
     plain, own = Headers([(b"host", b"h")]), Headers([(b"x-request-id", b"one"), (b"traceparent", PARENT)])
     made_by, deaf = Recording("in", (), Telling()), Recording("in", (), Telling(), accepts_ids=False)
-    found = [made_by.start(Message(headers=each), PROTOCOL) for each in (plain, plain, plain, own, own)]
+    found = [made_by.start(Message(headers=each), PROTOCOL, 0) for each in (plain, plain, plain, own, own)]
     assert len({each.id for each in found[:3]}) == 3
     assert [(each.id, each.traceparent) for each in found[3:]] == [("one", PARENT)] * 2
     assert {each.traceparent for each in found[:3]} == {b""}
-    refused = deaf.start(Message(headers=own), PROTOCOL)
+    refused = deaf.start(Message(headers=own), PROTOCOL, 0)
     assert len(refused.id) == 24
     assert refused.traceparent == PARENT
 
@@ -51,7 +49,7 @@ def test_one_request_in_a_few_is_timed() -> None:
 
 
 def test_a_request_whose_spans_are_noted_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "SHARE_TIMED", 0.0)
+    monkeypatch.setattr(recording, "next_is_timed", lambda: False)
 
     def note_spans(record: Record, message: Message, protocol: Protocol) -> None:
         record.events = [Span("request", None, record.received)]
@@ -61,7 +59,7 @@ def test_a_request_whose_spans_are_noted_is_timed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_traces_that_begin_here_are_sampled_by_their_share() -> None:
-    made_by = Recording("in", (), Telling(), starts=[Tracing(lambda records: "", 0.5, 1.0).starts(has_tls=False)])
+    made_by = Recording("in", (), Telling(), traces=Tracing(lambda records: "", 0.5, 1.0).of_listener(has_tls=False))
     found = [started(made_by) for _ in range(1000)]
     assert 400 < sum(each.events is not None for each in found) < 600
     assert all(each.context is not None and each.forwarded_fields() and each.of_listener.forwards for each in found)

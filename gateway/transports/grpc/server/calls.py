@@ -37,7 +37,7 @@ _GRACE = 0.05
 the deadline, in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
-StartRecord: TypeAlias = Callable[[Message], Record]
+StartRecord: TypeAlias = Callable[[Message, int], Record]
 """Makes the record of a request, as `transport.StartRecord` for one protocol."""
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
@@ -246,7 +246,7 @@ class ServerCall:
             name, name, self._head.metadata, (body,), 0, "", name, {}, owner.peer, now, self._deadline, owner.identity
         )
         if self._method.record is not None:
-            self._record = self._method.record(message)
+            self._record = self._method.record(message, len(body))
         return message
 
     async def _inflated(self, message: Compressed) -> Buffer:

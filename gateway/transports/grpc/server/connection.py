@@ -309,7 +309,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._site.record is None:
             return None
         path = head.path.decode("utf-8", "replace")
-        return self._site.record(Message(path=path, headers=head.metadata, peer=self.peer, received=self._loop.time()))
+        message = Message(path=path, headers=head.metadata, peer=self.peer, received=self._loop.time())
+        return self._site.record(message, 0)
 
     def _refuse(self, stream: Stream, head: RequestHead, fault: RequestFault) -> None:
         if (record := self._start_record(head)) is not None:

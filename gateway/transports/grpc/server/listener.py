@@ -169,8 +169,8 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
     if start is None:
         return None
 
-    def start_own(message: Message) -> Record:
-        record = start(message)
+    def start_own(message: Message, size: int) -> Record:
+        record = start(message, size)
         record.in_protocol, record.operation = "grpc", operation
         return record
 
@@ -180,7 +180,7 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
     """Starts the records of requests of the first protocol; None if nobody observes."""
     protocol, start = protocols[0][0], exchanges.record
-    return None if start is None else lambda message: start(message, protocol)
+    return None if start is None else lambda message, size: start(message, protocol, size)
 
 
 def _spoken(protocols: Sequence[tuple[Protocol, str]]) -> str:

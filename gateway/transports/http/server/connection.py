@@ -264,7 +264,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             context, protocol, coding = self._context, dispatch.protocol, dispatch.coding
             message = dispatch.message(head, body, self._peer, self._loop.time(), self._identity)
             if context.record is not None:
-                self._record = context.record(message, protocol)
+                self._record = context.record(message, protocol, len(body))
             try:
                 if dispatch.streams:
                     messages = request_stream(message, coding, context.limits, self.memory)
@@ -403,7 +403,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
         if self._record is None and context.record is not None:
-            self._record = context.record(message, protocol)
+            self._record = context.record(message, protocol, 0)
         is_unknown = error.reason is Reason.PATH_NOT_FOUND
         if is_unknown and is_admitted(context.admit, message.headers, self._identity, self._peer):
             error = refusal(error.reason, f"{error.message}; this listener speaks {context.table.spoken}")

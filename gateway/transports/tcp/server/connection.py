@@ -235,7 +235,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         assert isinstance(form, StreamForm)
         if form.context is not None:
             set_field(message, "headers", form.context(message))
-        start(message, self._context.protocol)
+        start(message, self._context.protocol, bytes_of(message))
 
     def _admit(self, message: Message) -> None:
         """Refuse a message before it is decompressed. For others the exchange does it."""
