@@ -1,10 +1,9 @@
 """Records of requests, made as those who work on a request make them."""
 
 from itertools import chain
-from types import SimpleNamespace
 
 from gateway.core.record import ListenerRecords, Observer, Record, Telling
-from gateway.observing.batches import Batch, read
+from gateway.observing.batches import KIND, OWN, Batch, kinds, read
 
 
 def made(
@@ -20,19 +19,20 @@ def made(
 ) -> Record:
     """The Record of a request that has just arrived."""
     telling = telling or Telling()
-    of_listener = ListenerRecords(listener, tuple(observers), telling, telling.forwards)
-    return Record(of_listener, telling.id or telling.route, id, traceparent, in_protocol, client, bytes_in, received)
+    of_listener = ListenerRecords(tuple(observers), telling, telling.forwards)
+    return Record(
+        listener, in_protocol, received=received, bytes_in=bytes_in, id=id, client=client, of_listener=of_listener,
+        tells=telling.id or telling.route, traceparent=traceparent,
+    )  # fmt: skip
 
 
 def batch(*ended: Record) -> Batch:
     """What readers get of these, whose requests have ended."""
-    return Batch(list(chain.from_iterable(map(read, ended))))
+    fields = [read(each) for each in ended]
+    return Batch([kinds[each[KIND]] for each in fields], list(chain.from_iterable(each[OWN] for each in fields)))
 
 
 def route(record: Record, route: str = "", backend: str = "", endpoint: str = "", out_protocol: str = "") -> Record:
     """`record`, of a request that took this way."""
-    record.destination = SimpleNamespace(route=route, backend=backend)
-    if endpoint or out_protocol:
-        record.asked = SimpleNamespace(name=backend, protocol=SimpleNamespace(name=out_protocol))
-        record.server = SimpleNamespace(address=endpoint)
+    record.route, record.backend, record.endpoint, record.out_protocol = route, backend, endpoint, out_protocol
     return record

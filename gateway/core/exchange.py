@@ -57,7 +57,7 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
         request = decoded(message, protocol, listener)
         destination = select(request)
         if (record := message.record) is not None:
-            record.destination = destination
+            record.route, record.backend = destination.route, destination.backend
         if destination.local is not None:
             return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
@@ -134,7 +134,7 @@ def routed(request: Request, select: Select) -> Destination:
     """The Destination of `request`. Raises GatewayError if there is none."""
     destination = select(request)
     if (record := request.record) is not None:
-        record.destination = destination
+        record.route, record.backend = destination.route, destination.backend
     return destination
 
 

@@ -6,11 +6,10 @@ when nobody waits for it any more. Then each Observer is called, once.
 """
 
 import logging
-import typing
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import monotonic
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -71,62 +70,15 @@ class Telling:
 
 @frozen
 class ListenerRecords:
-    """What the Records of one listener's requests have in common: its name, who is told of them when they end, and what
-    is told of them. `forwards`: requests to backends may have headers because of them."""
+    """What the Records of one listener's requests have in common: who is told of them when they end, and what is told
+    of them. `forwards`: requests to backends may have headers because of them."""
 
-    listener: str = ""
     observers: tuple[Observer, ...] = ()
     telling: Telling = Telling()
     forwards: bool = False
 
 
-class _Nothing:
-    """Stands for the route, backend and endpoint of a request that came to none."""
-
-    name = address = route = backend = ""
-
-    @property
-    def protocol(self) -> Self:
-        return self
-
-
-_NOTHING = _Nothing()
-
-
-class _Way(typing.Protocol):
-    """What a record needs of a Destination."""
-
-    @property
-    def route(self) -> str:
-        """The place of the route in the configuration."""
-
-    @property
-    def backend(self) -> str:
-        """The name of its (first) backend."""
-
-
-class _Named(typing.Protocol):
-    """What a record needs of the Protocol of a backend."""
-
-    @property
-    def name(self) -> str:
-        """The name of the wire form."""
-
-
-class _AskedBackend(typing.Protocol):
-    """What a record needs of a Backend."""
-
-    name: str
-
-    @property
-    def protocol(self) -> _Named:
-        """The wire form of its servers."""
-
-
-class _AskedServer(typing.Protocol):
-    """What a record needs of an Endpoint."""
-
-    address: str
+_NO_LISTENER = ListenerRecords()
 
 
 @assigned_by_place
@@ -135,7 +87,7 @@ class Record(Struct, gc=False, eq=False):
 
     How it came:
 
-    - `of_listener`: what it has in common with others of its listener, `listener`, `observers` and `telling` among it.
+    - `listener`: its name. `of_listener`: what its records have in common, `observers` and `telling` among it.
     - `id`: the request id, accepted from the client or made.
     - `received`: when the listener began with it, on the clock `time.monotonic`, in seconds: its whole message had
       arrived, and it was its turn among the messages of its connection; over gRPC, it was decompressed too.
@@ -172,48 +124,48 @@ class Record(Struct, gc=False, eq=False):
     headers of the reply. `tells`: the reply may have headers because of this record.
 
     Every request has a Record, and each instruction for it counts. So it is made, and read when its request has ended
-    (`observing.batches`), by msgspec, which is written in C; it is not searched for cycles of references; and names are
-    read of `destination`, `asked` and `server` (the Destination, Backend and Endpoint) when they are needed.
+    (`observing.batches`), by msgspec, which is written in C, and it is not searched for cycles of references. The order
+    of the fields is that in which they are read: what many requests have in common (`listener` to `cache`), what
+    differs (`received` to `losses`), and the others.
     """
 
-    of_listener: ListenerRecords
-    tells: bool = False
-    id: str = ""
-    traceparent: bytes = b""
+    listener: str
     in_protocol: str = ""
-    client: str = ""
-    bytes_in: int = 0
-    received: float = 0.0
-    is_timed: bool = False
-    context: TraceContext | Unsampled | None = None
     principal: str = ""
     operation: str = ""
     model: str = ""
-    destination: _Way = _NOTHING
-    asked: _AskedBackend = _NOTHING
-    server: _AskedServer = _NOTHING
-    tries: int = 0
-    retries: int = 0
-    queued: float = 0.0
-    upstream: float = 0.0
-    decode: float = 0.0
-    encode: float = 0.0
-    cache: str = ""
-    cache_age: float = 0.0
-    losses: tuple[str, ...] = ()
+    route: str = ""
+    backend: str = ""
+    out_protocol: str = ""
+    endpoint: str = ""
     status: str = OK
     reason: str = ""
+    tries: int = 0
     code: int = 0
+    cache: str = ""
+
+    received: float = 0.0
+    decode: float = 0.0
+    encode: float = 0.0
+    upstream: float = 0.0
+    queued: float = 0.0
+    bytes_in: int = 0
     bytes_out: int = 0
+    retries: int = 0
     ended: float = 0.0
+    id: str = ""
+    client: str = ""
+    losses: tuple[str, ...] = ()
+
+    of_listener: ListenerRecords = _NO_LISTENER
+    tells: bool = False
+    is_timed: bool = False
+    traceparent: bytes = b""
+    context: TraceContext | Unsampled | None = None
+    cache_age: float = 0.0
     added: Sequence[tuple[bytes, bytes]] = ()
     events: list[Span] | None = None
     explain: "Explain | None" = None
-
-    @property
-    def listener(self) -> str:
-        """The name of the listener."""
-        return self.of_listener.listener
 
     @property
     def telling(self) -> Telling:
@@ -223,26 +175,6 @@ class Record(Struct, gc=False, eq=False):
     def observe_also(self, observer: Observer) -> None:
         """Tell another observer when the request has ended."""
         self.of_listener = replace(self.of_listener, observers=(*self.of_listener.observers, observer))
-
-    @property
-    def route(self) -> str:
-        """The place of the route in the configuration."""
-        return self.destination.route
-
-    @property
-    def backend(self) -> str:
-        """The name of the backend asked last, or else of the first one of the route."""
-        return self.asked.name or self.destination.backend
-
-    @property
-    def out_protocol(self) -> str:
-        """The wire form of the backend asked last."""
-        return self.asked.protocol.name
-
-    @property
-    def endpoint(self) -> str:
-        """The address asked last."""
-        return self.server.address
 
     @property
     def seconds(self) -> float:

@@ -76,8 +76,8 @@ _LINE = [
 
 def _texts(numbers: NDArray[Any]) -> list[str]:
     """Each number as JSON. orjson writes many numbers faster than Python writes one."""
-    if not numbers.any():  # as nearly always for times in queues
-        return [str(numbers[0])] * len(numbers)
+    if (numbers == numbers[0]).all():  # as for times in queues, which nearly always are 0, and often for sizes
+        return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
     written = orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].decode().split(",")
 

@@ -1,15 +1,13 @@
 """Requests that have ended, many at once: what several have in common is looked at once, and their numbers are columns.
 
-A Record is read when its request ends, while it is in the processor's caches, and is then free. A batch is made of what
-was read of many, which is one list, without a statement of Python for each request: slices, `zip`, `map` and `struct`
-are written in C.
+A Record is read when its request ends, while it is in the processor's caches, and is then free. A batch of many is made
+without a statement of Python for each: slices, `chain` and `struct` are written in C.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from struct import pack_into
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from msgspec.structs import astuple
@@ -34,48 +32,37 @@ class RequestKind:
     )  # fmt: skip
 
     def __init__(
-        self, principal: str, listener: str, in_protocol: str, out_protocol: str, operation: str, model: str,
-        route: str, first_backend: str, asked: str, endpoint: str, status: str, reason: str, tries: int, code: int,
-        cache: str,
+        self, listener: str, in_protocol: str, principal: str, operation: str, model: str, route: str, backend: str,
+        out_protocol: str, endpoint: str, status: str, reason: str, tries: int, code: int, cache: str,
     ) -> None:  # fmt: skip
-        """With the values that a Batch looks it up by."""
-        self.principal, self.listener, self.operation, self.model = principal, listener, operation, model
-        self.in_protocol, self.out_protocol = in_protocol, out_protocol
-        self.route, self.backend, self.endpoint = route, asked or first_backend, endpoint
-        self.status, self.reason, self.tries, self.code = status, reason, tries, code
-        self.cache = cache
+        """With the fields of a Record, in their order."""
+        self.listener, self.in_protocol, self.principal, self.operation = listener, in_protocol, principal, operation
+        self.model, self.route, self.backend, self.out_protocol = model, route, backend, out_protocol
+        self.endpoint, self.status, self.reason, self.tries = endpoint, status, reason, tries
+        self.code, self.cache = code, cache
 
 
-_Key: TypeAlias = tuple[str, str, str, str, str, str, str, str, str, str, str, str, int, int, str]
-"""The arguments of RequestKind."""
-
-
-class _Kinds(dict[_Key, RequestKind]):
-    def __missing__(self, key: _Key) -> RequestKind:
+class _Kinds(dict[tuple[Any, ...], RequestKind]):
+    def __missing__(self, key: tuple[Any, ...]) -> RequestKind:
         if len(self) >= MOST_KINDS:
             self.clear()
         kind = self[key] = RequestKind(*key)
         return kind
 
 
-_kinds = _Kinds()
-
+kinds: Mapping[tuple[Any, ...], RequestKind] = _Kinds()
+"""The RequestKind with these fields."""
 
 read: Callable[[Record], tuple[Any, ...]] = astuple
-"""What a batch is made of: the WIDTH fields of a request that has ended, in their order."""
+"""The fields of a Record, in their order: those in KIND make its RequestKind, those in OWN are its own."""
 
-WIDTH = len(Record.__struct_fields__)
-_places = {name: place for place, name in enumerate(Record.__struct_fields__)}
-
-_NEEDED = (
-    "asked", "bytes_in", "bytes_out", "cache", "client", "code", "decode", "destination", "encode", "ended", "id",
-    "in_protocol", "losses", "model", "of_listener", "operation", "principal", "queued", "reason", "received",
-    "retries", "server", "status", "tries", "upstream",
-)  # fmt: skip
-"""The fields that a batch is made of."""
-
-_listener, _out_protocol = attrgetter("listener"), attrgetter("protocol.name")
-_route, _backend, _name, _address = map(attrgetter, ("route", "backend", "name", "address"))
+_fields = Record.__struct_fields__
+KIND = slice(_fields.index("cache") + 1)
+OWN = slice(KIND.stop, _fields.index("losses") + 1)
+WIDTH = OWN.stop - OWN.start
+"""The number of fields in OWN."""
+_NUMBERS = ENDED + 1
+_ID, _CLIENT, _LOSSES = range(_NUMBERS, WIDTH)
 
 
 class Batch:
@@ -87,24 +74,14 @@ class Batch:
 
     __slots__ = ("clients", "ids", "kinds", "losses", "numbers")
 
-    def __init__(self, fields: list[Any]) -> None:
-        """With what was read of each request, one after the other; of one at least."""
-        of = {name: fields[_places[name] :: WIDTH] for name in _NEEDED}
-        self.ids: Sequence[str] = of["id"]
-        self.clients: Sequence[str] = of["client"]
-        self.losses: Sequence[tuple[str, ...]] = of["losses"]
-        keys = zip(
-            of["principal"], map(_listener, of["of_listener"]), of["in_protocol"], map(_out_protocol, of["asked"]),
-            of["operation"], of["model"], map(_route, of["destination"]), map(_backend, of["destination"]),
-            map(_name, of["asked"]), map(_address, of["server"]), of["status"], of["reason"], of["tries"], of["code"],
-            of["cache"], strict=True,
-        )  # fmt: skip
-        self.kinds: Sequence[RequestKind] = list(map(_kinds.__getitem__, keys))
-        rows = (
-            of["received"], of["decode"], of["encode"], of["upstream"], of["queued"], of["bytes_in"], of["bytes_out"],
-            of["retries"], of["ended"],
-        )  # fmt: skip
-        self.numbers: NDArray[np.float64] = np.empty((len(rows), len(self.ids)))
+    def __init__(self, kinds: Sequence[RequestKind], own: list[Any]) -> None:
+        """With the kind of each request, of one at least, and the fields in OWN, one request after the other."""
+        self.kinds = kinds
+        self.ids: Sequence[str] = own[_ID::WIDTH]
+        self.clients: Sequence[str] = own[_CLIENT::WIDTH]
+        self.losses: Sequence[tuple[str, ...]] = own[_LOSSES::WIDTH]
+        self.numbers: NDArray[np.float64] = np.empty((_NUMBERS, len(kinds)))
+        rows = [own[at::WIDTH] for at in range(_NUMBERS)]
         # `struct` takes numbers of Python in half the time that numpy takes.
         pack_into(f"{self.numbers.size}d", self.numbers.data, 0, *chain.from_iterable(rows))
         self.numbers[SECONDS] = self.numbers[ENDED] - self.numbers[SECONDS]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gateway.core.record import OK, Record
-from gateway.observing.batches import WIDTH, Batch, read
+from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kinds, read
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +19,9 @@ long: each reader needs less than half a millisecond for a batch, and they read 
 SECONDS = 0.1
 """The longest that a request waits."""
 
-_FIRST_OR_FULL = frozenset({WIDTH, WIDTH * BATCH})
-"""The numbers of collected fields with which there is something to do. Each is reached: requests are added one by one,
-and a full list is replaced before anything is done with it."""
+_FIRST_OR_FULL = frozenset({1, BATCH})
+"""The numbers of collected requests with which there is something to do. Each is reached: requests are added one by
+one, and a full list is replaced before anything is done with it."""
 _NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]
@@ -34,11 +34,12 @@ class FinishedRecords:
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
-        self._fields: list[Any] = []
-        """What was read of each request, one after the other; _NOT_READ for those in `_failed`."""
+        self._kinds: list[Any] = []
+        self._own: list[Any] = []
+        """The RequestKind of each, and its fields in OWN, one request after the other; None for those in `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Those that failed, with their places in `_fields`. They are read later: of a call whose client has left, it
-        is noted after its end how long it took."""
+        """Those that failed, with their places. They are read later: of a call whose client has left, it is noted after
+        its end how long it took."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
         """Who has yet to read which batch, in order."""
         self._is_timed = False
@@ -48,20 +49,23 @@ class FinishedRecords:
 
     def add(self, record: Record) -> None:
         """Observe a request that has ended."""
-        fields = self._fields
+        of_each, own = self._kinds, self._own
         if record.status == OK:
-            fields += read(record)
+            fields = read(record)
+            of_each.append(kinds[fields[KIND]])
+            own += fields[OWN]
         else:
-            self._failed.append((len(fields), record))
-            fields += _NOT_READ
-        if len(fields) in _FIRST_OR_FULL:
+            self._failed.append((len(of_each), record))
+            of_each.append(None)
+            own += _NOT_READ
+        if len(of_each) in _FIRST_OR_FULL:
             self._first_or_full()
 
     def _first_or_full(self) -> None:
-        if len(self._fields) >= WIDTH * BATCH:
+        if len(self._kinds) >= BATCH:
             full = self._collected()
             self._read_all()  # so that no more than two batches are kept, however long a turn of the loop is
-            self._to_read(full)
+            self._to_read(*full)
             self._plan_turn()
         elif not self._is_timed:
             self._is_timed = True
@@ -85,25 +89,27 @@ class FinishedRecords:
 
     def flush(self) -> None:
         """Hand over what has been collected."""
-        self._to_read(self._collected())
+        self._to_read(*self._collected())
         self._read_all()
 
-    def _collected(self) -> list[Any]:
-        """What was read of the requests that have been collected; it begins anew."""
-        fields, failed = self._fields, self._failed
-        self._fields, self._failed = [], []
+    def _collected(self) -> tuple[list[RequestKind], list[Any]]:
+        """What has been collected; it begins anew."""
+        of_each, own, failed = self._kinds, self._own, self._failed
+        self._kinds, self._own, self._failed = [], [], []
         for at, record in failed:
-            fields[at : at + WIDTH] = read(record)
-        return fields
+            fields = read(record)
+            of_each[at] = kinds[fields[KIND]]
+            own[at * WIDTH : (at + 1) * WIDTH] = fields[OWN]
+        return of_each, own
 
-    def _to_read(self, fields: list[Any]) -> None:
+    def _to_read(self, of_each: list[RequestKind], own: list[Any]) -> None:
         """Make a batch of these for the readers. No error of that reaches the reply of the request that was last."""
-        if not fields:
+        if not of_each:
             return
         try:
-            batch = Batch(fields)
+            batch = Batch(of_each, own)
         except Exception:
-            log.exception("%d requests that have ended are not counted and not logged", len(fields) // WIDTH)
+            log.exception("%d requests that have ended are not counted and not logged", len(of_each))
         else:
             self._unread.extend((read, batch) for read in self.readers)
 

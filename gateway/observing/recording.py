@@ -56,6 +56,7 @@ class Recording:
         traces: Traces | None = None,
         starts: Sequence[OnStart] = (),
     ) -> None:
+        self._listener = listener
         self._starts = tuple(starts)
         self._start_one: StartRecord = self._start
         self._context = None
@@ -66,7 +67,7 @@ class Recording:
         self.start: StartRecord = self._start_for_all if starts else self._start_one
         # A place in a trace is forwarded.
         forwards = telling.forwards or traces is not None
-        self._of_listener = ListenerRecords(listener, tuple(observers), telling, forwards)
+        self._of_listener = ListenerRecords(tuple(observers), telling, forwards)
         self._tells = telling.id or telling.route
         self._accepts_ids = accepts_ids
 
@@ -80,8 +81,9 @@ class Recording:
             id, trace = self._ids(headers)
         # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
         record = Record(
-            self._of_listener, self._tells, id, trace, protocol.name, message.peer, size, monotonic(), next_is_timed(),
-            self._context,
+            self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
+            of_listener=self._of_listener, tells=self._tells, is_timed=next_is_timed(), traceparent=trace,
+            context=self._context,
         )  # fmt: skip
         set_field(message, "record", record)
         return record

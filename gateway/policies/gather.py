@@ -625,7 +625,9 @@ def _record(joined: Request, members: Sequence[_Member]) -> Record | None:
         of_one = member.request.record
         if of_one is not None:
             of_listener = replace(of_one.of_listener, observers=())
-            record = Record(of_listener, id=of_one.id, in_protocol=of_one.in_protocol, received=monotonic())
+            record = Record(
+                of_one.listener, of_one.in_protocol, received=monotonic(), id=of_one.id, of_listener=of_listener
+            )
             set_field(joined, "record", record)
             return record
     return None
@@ -638,7 +640,8 @@ def _note(record: Record, members: Sequence[_Member], rows: int) -> None:
         own = member.request.record
         if own is None:
             continue
-        own.asked, own.server = record.asked, record.server
+        if record.tries:
+            own.backend, own.out_protocol, own.endpoint = record.backend, record.out_protocol, record.endpoint
         own.tries += record.tries
         own.retries += record.retries
         own.queued += record.queued

@@ -33,7 +33,7 @@ from gateway.core.operations import CALLS, Operation
 from gateway.core.record import ListenerRecords, Record, Telling
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
-from gateway.core.transport import Destination, Handler, StreamHandler
+from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts
@@ -155,7 +155,7 @@ class MirrorRecord(Record, gc=False, eq=False):
 def mirror_record(client: Record | None, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
     """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
     mirror."""
-    record = MirrorRecord(ListenerRecords(telling=Telling(forwards=True), forwards=True))
+    record = MirrorRecord("", of_listener=ListenerRecords(telling=Telling(forwards=True), forwards=True))
     if client is None:
         return record
     record.client_id = client.id
@@ -166,7 +166,7 @@ def mirror_record(client: Record | None, backend: str = "", operation: str = "",
         root = Span(MIRROR_SPAN, None, monotonic())
         root.facts = record.told
         record.told |= {"backend": backend, "outcome": DROPPED}
-        record.destination = Destination(backend=backend)
+        record.backend = backend
         record.operation, record.model = operation, model[:LONGEST_MODEL]
         record.events, record.is_timed = [root], True
         record.observe_also(context.observe)

@@ -80,6 +80,7 @@ class Backend:
         self._has_tls = has_tls
         """All endpoints are reached over TLS, whatever the schemes of their addresses are."""
         self.protocol = protocol
+        self._form = protocol.name
         self._servers = protocol.traits.servers
         # A busy server can still answer what does not run a model, unless it serves one connection at a time.
         self._with_slot = frozenset(Operation) if self._servers.one_connection else CALLS
@@ -284,8 +285,7 @@ class Backend:
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             if record is not None:
                 record.tries += 1
-                record.server = endpoint
-                record.asked = self
+                record.backend, record.out_protocol, record.endpoint = self.name, self._form, endpoint.address
                 sent = monotonic()
             try:
                 return await send(one_try, endpoint)
@@ -376,7 +376,7 @@ class Backend:
             sent, spoken, span = request, protocol, None
             if (record := request.record) is not None:
                 record.tries += 1
-                record.server, record.asked = endpoint, self
+                record.backend, record.out_protocol, record.endpoint = self.name, self._form, endpoint.address
                 if record.events is not None:
                     span = self._span_of_try(record, endpoint)
                     sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
