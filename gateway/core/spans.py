@@ -134,20 +134,24 @@ class TraceContext:
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
 
 
+unsampled_parent: Callable[[], bytes] = map(
+    (b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)).__mod__, count(1)
+).__next__
+"""Makes the `traceparent` of a new trace, whose flags tell the next services not to sample it either. The ids are
+counted, behind random digits of this process: that costs less than random ones, and nobody records them."""
+
+
 class Unsampled:
     """The context of every request that begins a trace which is not sampled: each call of a backend gets a new trace
-    id, whose flags tell the next services not to sample it either. The ids are counted, behind random digits of this
-    process: that costs less than random ones, and nobody records them."""
+    id."""
 
     is_sampled = False
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """The headers for a backend."""
-        return [(TRACE_PARENT, _UNSAMPLED_PARENT % next(_numbers))]
+        return [(TRACE_PARENT, unsampled_parent())]
 
 
-_UNSAMPLED_PARENT = b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)
-_numbers = count(1)
 UNSAMPLED = Unsampled()
 
 

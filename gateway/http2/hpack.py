@@ -248,11 +248,11 @@ def write_repeated(fields: Iterable[Field]) -> bytes:
     """As `write`, for few names that come again and again, each with another value of few lengths."""
     block = b""
     for name, text in fields:
-        block += _up_to_value(name, len(text)) + text
+        block += up_to_value(name, len(text)) + text
     return block
 
 
 @lru_cache(1024)
-def _up_to_value(name: bytes, size: int) -> bytes:
+def up_to_value(name: bytes, size: int) -> bytes:
     """A literal with a value of `size` bytes, without the value."""
     return literal(name, b"")[:-1] + _integer(size, 7)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tests.benchmarks import (
@@ -124,28 +125,23 @@ def _peak() -> memory.Peak:
 
 
 def _protections(rounds: int) -> Iterator[protection.Protection]:
-    with tempfile.TemporaryDirectory() as folder, generator() as load:
-        yield from protection.measure(Path(folder), rounds, load)
+    return protection.over_starts(protection.measure, rounds)
 
 
 def _access_logs(rounds: int, *, ids: bool = False) -> Iterator[protection.Protection]:
-    with tempfile.TemporaryDirectory() as folder, generator() as load:
-        yield from access_log.measure(Path(folder), rounds, load, ids=ids)
+    return protection.over_starts(partial(access_log.measure, ids=ids), rounds)
 
 
 def _counted(rounds: int) -> Iterator[protection.Protection]:
-    with tempfile.TemporaryDirectory() as folder, generator() as load:
-        yield from metrics.measure(Path(folder), rounds, load)
+    return protection.over_starts(metrics.measure, rounds)
 
 
 def _keys(rounds: int, *, together: bool = False) -> Iterator[protection.Protection]:
-    with tempfile.TemporaryDirectory() as folder, generator() as load:
-        yield from keys.measure(Path(folder), rounds, load, together=together)
+    return protection.over_starts(partial(keys.measure, together=together), rounds)
 
 
 def _traced(rounds: int) -> Iterator[protection.Protection]:
-    with tempfile.TemporaryDirectory() as folder, generator() as load:
-        yield from tracing.measure(Path(folder), rounds, load)
+    return protection.over_starts(tracing.measure, rounds)
 
 
 def _gathered(rounds: int) -> Iterator[gathered.Gathered]:

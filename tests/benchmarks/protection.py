@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
-from tests.benchmarks.measure import Generator, Turn
+from tests.benchmarks.measure import Generator, Turn, generator
 from tests.benchmarks.rows import REST_TO_GRPC, UMBRIDGE_TO_V2, Row
 from tests.benchmarks.servers import Server, own_address, reference_server
 from tests.interop.processes import start_gateway
@@ -65,6 +67,25 @@ class Protection:
     def shown(self) -> str:
         more = self.protected - self.plain
         return f"{self.row:44}{self.plain:12.0f}{self.protected:12.0f}{more:+12.1f}{self.ratio:12.3f}"
+
+
+STARTS = 3
+"""How often the gateways are started. Where the memory of a process lies makes each of its requests some microseconds
+cheaper or dearer for as long as it runs."""
+
+Measure: TypeAlias = Callable[[Path, int, Generator], Iterator[Protection]]
+"""Measures gateways that it starts, in a folder, in so many rounds."""
+
+
+def over_starts(measure: Measure, rounds: int) -> Iterator[Protection]:
+    """The medians of several starts, each with half as many rounds."""
+    found = []
+    for _ in range(STARTS):
+        with tempfile.TemporaryDirectory() as folder, generator() as load:
+            found.append(list(measure(Path(folder), (rounds + 1) // 2, load)))
+    for of_row in zip(*found, strict=True):
+        plain, protected = median(each.plain for each in of_row), median(each.protected for each in of_row)
+        yield Protection(of_row[0].row, plain, protected, median(each.ratio for each in of_row))
 
 
 def heading(title: str = TITLE, aim: str = AIM) -> str:
