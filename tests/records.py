@@ -3,7 +3,7 @@
 from itertools import chain
 
 from gateway.core.record import ListenerRecords, Observer, Record, Telling
-from gateway.observing.batches import KIND, OWN, Batch, kinds, read
+from gateway.observing.batches import KIND, OWN, Batch, kind_with, read
 
 
 def made(
@@ -29,7 +29,7 @@ def made(
 def batch(*ended: Record) -> Batch:
     """What readers get of these, whose requests have ended."""
     fields = [read(each) for each in ended]
-    return Batch([kinds[each[KIND]] for each in fields], list(chain.from_iterable(each[OWN] for each in fields)))
+    return Batch([kind_with[each[KIND]] for each in fields], list(chain.from_iterable(each[OWN] for each in fields)))
 
 
 def route(record: Record, route: str = "", backend: str = "", endpoint: str = "", out_protocol: str = "") -> Record:

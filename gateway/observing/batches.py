@@ -50,17 +50,19 @@ class _Kinds(dict[tuple[Any, ...], RequestKind]):
         return kind
 
 
-kinds: Mapping[tuple[Any, ...], RequestKind] = _Kinds()
-"""The RequestKind with these fields."""
+kind_with: Mapping[tuple[Any, ...], RequestKind] = _Kinds()
+"""The RequestKind with these values."""
 
 read: Callable[[Record], tuple[Any, ...]] = astuple
-"""The fields of a Record, in their order: those in KIND make its RequestKind, those in OWN are its own."""
+"""The fields of a Record, in their order."""
 
 _fields = Record.__struct_fields__
 KIND = slice(_fields.index("cache") + 1)
+"""Those that a RequestKind has."""
 OWN = slice(KIND.stop, _fields.index("losses") + 1)
+"""Those that differ from request to request."""
 WIDTH = OWN.stop - OWN.start
-"""The number of fields in OWN."""
+"""The number of those in OWN."""
 _NUMBERS = ENDED + 1
 _ID, _CLIENT, _LOSSES = range(_NUMBERS, WIDTH)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from gateway.core.record import OK, Record
-from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kinds, read
+from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kind_with, read
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +49,16 @@ class FinishedRecords:
 
     def add(self, record: Record) -> None:
         """Observe a request that has ended."""
-        of_each, own = self._kinds, self._own
+        kinds, own = self._kinds, self._own
         if record.status == OK:
             fields = read(record)
-            of_each.append(kinds[fields[KIND]])
+            kinds.append(kind_with[fields[KIND]])
             own += fields[OWN]
         else:
-            self._failed.append((len(of_each), record))
-            of_each.append(None)
+            self._failed.append((len(kinds), record))
+            kinds.append(None)
             own += _NOT_READ
-        if len(of_each) in _FIRST_OR_FULL:
+        if len(kinds) in _FIRST_OR_FULL:
             self._first_or_full()
 
     def _first_or_full(self) -> None:
@@ -94,22 +94,22 @@ class FinishedRecords:
 
     def _collected(self) -> tuple[list[RequestKind], list[Any]]:
         """What has been collected; it begins anew."""
-        of_each, own, failed = self._kinds, self._own, self._failed
+        kinds, own, failed = self._kinds, self._own, self._failed
         self._kinds, self._own, self._failed = [], [], []
         for at, record in failed:
             fields = read(record)
-            of_each[at] = kinds[fields[KIND]]
+            kinds[at] = kind_with[fields[KIND]]
             own[at * WIDTH : (at + 1) * WIDTH] = fields[OWN]
-        return of_each, own
+        return kinds, own
 
-    def _to_read(self, of_each: list[RequestKind], own: list[Any]) -> None:
+    def _to_read(self, kinds: list[RequestKind], own: list[Any]) -> None:
         """Make a batch of these for the readers. No error of that reaches the reply of the request that was last."""
-        if not of_each:
+        if not kinds:
             return
         try:
-            batch = Batch(of_each, own)
+            batch = Batch(kinds, own)
         except Exception:
-            log.exception("%d requests that have ended are not counted and not logged", len(of_each))
+            log.exception("%d requests that have ended are not counted and not logged", len(kinds))
         else:
             self._unread.extend((read, batch) for read in self.readers)
 

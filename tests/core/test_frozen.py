@@ -1,10 +1,12 @@
 """Values are changed by copying."""
 
+import gc
 from dataclasses import FrozenInstanceError
 
 import pytest
+from msgspec import Struct
 
-from gateway.core.frozen import extended, frozen, replace, set_field
+from gateway.core.frozen import assigned_by_place, copied, extended, frozen, replace, set_field
 from gateway.core.operations import Operation
 from gateway.core.types import Request
 
@@ -59,3 +61,36 @@ def test_only_its_maker_sets_fields() -> None:
     made = Point(1)
     set_field(made, "y", 2)
     assert made == Point(1, 2)
+
+
+@assigned_by_place
+class Noted(Struct, gc=False):
+    count: int = 0
+    name: str = ""
+
+
+@assigned_by_place
+class Holding(Struct):
+    held: list[object]
+    other: object = None
+
+
+def test_fields_are_assigned_by_their_places() -> None:
+    noted = Noted()
+    noted.count, noted.name = 2, "two"
+    assert (noted.count, noted.name) == (2, "two")
+    with pytest.raises(AttributeError):
+        noted.unknown = 1  # type: ignore[attr-defined]
+    assert copied(noted) == Noted(2, "two") != Noted(2)
+    # Python assigns by place where a type has the assignment of `object`, and where no class below overrides it.
+    assert Noted.__setattr__ is object.__setattr__
+    assert Noted.__delattr__ is object.__delattr__
+
+
+def test_what_is_assigned_by_place_is_collected_in_a_cycle() -> None:
+    holding = Holding([])
+    holding.other = holding
+    assert gc.is_tracked(holding)
+    gc.collect()
+    del holding
+    assert gc.collect() > 0
