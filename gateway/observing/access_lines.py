@@ -55,10 +55,10 @@ def json_lines(batch: Batch, since_1970: float) -> bytes:
     JSON takes as they are: numbers, addresses and ids (`request_ids`)."""
     members = {kind: _json_members(kind) for kind in set(batch.kinds)}
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
-    milliseconds = np.rint(batch.numbers * 1e6) / 1e3
+    queued, upstream, seconds = (np.rint(batch.numbers[row] * 1e6) / 1e3 for row in (QUEUED, UPSTREAM, SECONDS))
     columns = (
         times(batch, since_1970), batch.ids, batch.clients, map(members.__getitem__, batch.kinds), _texts(sizes[0]),
-        _texts(sizes[1]), _texts(milliseconds[QUEUED]), _texts(milliseconds[UPSTREAM]), _texts(milliseconds[SECONDS]),
+        _texts(sizes[1]), _texts(queued), _texts(upstream), _texts(seconds),
     )  # fmt: skip
     # All pieces of all lines, column by column: fewer steps than a format string for each line.
     pieces, width = _LINE * len(batch), len(_LINE)
@@ -78,7 +78,7 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
     """Each number as JSON. orjson writes many numbers faster than Python writes one."""
     if (numbers == numbers[0]).all():  # as for times in queues, which nearly always are 0, and often for sizes
         return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
-    written = orjson.dumps(np.ascontiguousarray(numbers), option=orjson.OPT_SERIALIZE_NUMPY)
+    written = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].decode().split(",")
 
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.admin.metrics import MetricsPage
 from gateway.core.record import Record
@@ -56,6 +58,34 @@ def test_times_of_codecs_are_counted_of_requests_that_were_timed() -> None:
     for stage, count, seconds in (("decode", 2, 0.625), ("encode", 1, 2.0), ("request", 3, 0.75)):
         assert page.value(f"gateway_{stage}_seconds_count") == count
         assert page.value(f"gateway_{stage}_seconds_sum") == seconds
+
+
+ENDED = st.builds(
+    record,
+    st.sampled_from(["m", "n"]),
+    st.sampled_from([0.05, 0.2, 5.0]),
+    tries=st.integers(0, 2),
+    status=st.sampled_from(["OK", "INTERNAL"]),
+    reason=st.sampled_from(["", "timeout"]),
+    endpoint=st.sampled_from(["a:1", "b:1"]),  # no label: requests of several kinds are counted together
+    queued=st.sampled_from([0.0, 0.5]),
+    upstream=st.sampled_from([0.0, 0.25]),
+    decode=st.sampled_from([0.0, 0.125]),
+    bytes_out=st.integers(0, 5),
+)
+
+
+@given(st.lists(ENDED, min_size=1, max_size=12))
+def test_many_at_once_are_counted_as_one_by_one(ended: list[Record]) -> None:
+    models = ModelLabels(2, ["m", "n"])
+    one_by_one = counting(ended[0], models=models)
+    for each in ended[1:]:
+        one_by_one.count(records.batch(each))
+    at_once, expected = (
+        [line for line in text(each).splitlines() if line.startswith("gateway_")]
+        for each in (counting(*ended, models=models), one_by_one)
+    )
+    assert at_once == expected
 
 
 def test_a_large_metric_is_one_on_the_page_though_it_is_rendered_in_parts() -> None:
