@@ -34,8 +34,12 @@ test-fast: setup  ## the tests that need no real servers and clients
 coverage: setup  ## test-fast, and the lines and branches that it does not reach
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
+# Those of ATTACKS measure no time, so they may run side by side.
+ATTACKS := tests/attacks/test_failing_servers.py tests/attacks/test_memory.py
+
 attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
-	$(BIN)/python -m pytest -m attack tests/attacks
+	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist loadfile $(ATTACKS)
+	$(BIN)/python -m pytest -m attack tests/attacks $(ATTACKS:%=--ignore=%)
 
 soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)

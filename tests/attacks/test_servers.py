@@ -113,19 +113,20 @@ def empty_tlvs(connection: socket.socket) -> None:
 
 
 def small_chunks(connection: socket.socket) -> None:
-    hostile.http_request(connection)
-    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    for _ in range(2 * FRAMES // 1000):
-        connection.sendall(b"1\r\nx\r\n" * 1000)
-    connection.sendall(b"0\r\n\r\n")
-    hostile.silent(connection)
+    while True:  # the gateway keeps a connection whose replies are whole
+        hostile.http_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(2 * FRAMES // 1000):
+            connection.sendall(b"1\r\nx\r\n" * 1000)
+        connection.sendall(b"0\r\n\r\n")
 
 
 def empty_vectors(connection: socket.socket) -> None:
     hostile.http_request(connection)
     body = b'{"output":[%b[]]}' % (b"[]," * (20 * 2**20))
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-    hostile.silent(connection)
+    while True:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        hostile.http_request(connection)
 
 
 OTHERS = {

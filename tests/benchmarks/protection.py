@@ -78,14 +78,14 @@ Measure: TypeAlias = Callable[[Path, int, Generator], Iterator[Protection]]
 
 
 def over_starts(measure: Measure, rounds: int) -> Iterator[Protection]:
-    """The medians of several starts, each with half as many rounds."""
+    """The medians of several starts, each with half as many rounds; of what is more, that of each start."""
     found = []
     for _ in range(STARTS):
         with tempfile.TemporaryDirectory() as folder, generator() as load:
             found.append(list(measure(Path(folder), (rounds + 1) // 2, load)))
     for of_row in zip(*found, strict=True):
-        plain, protected = median(each.plain for each in of_row), median(each.protected for each in of_row)
-        yield Protection(of_row[0].row, plain, protected, median(each.ratio for each in of_row))
+        plain, more = median(each.plain for each in of_row), median(each.protected - each.plain for each in of_row)
+        yield Protection(of_row[0].row, plain, plain + more, median(each.ratio for each in of_row))
 
 
 def heading(title: str = TITLE, aim: str = AIM) -> str:

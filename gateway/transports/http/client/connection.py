@@ -182,6 +182,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._finish(reply)
         elif reply.is_paused:
             self._transport.pause_reading()
+        elif nbytes == len(self._scratch) and reply.body_buffer is None:
+            # There is more. The parser calls back for each chunk, however small, and uvloop would go on reading: others
+            # have their turn first.
+            self._transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self._transport.is_closing() and (self._reply is None or not self._reply.is_paused):
+            self._transport.resume_reading()
 
     def eof_received(self) -> None:
         reply = self._reply

@@ -11,6 +11,10 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
+from gateway.core.tasks import spawn
+from gateway.core.types import Message
+from gateway.transports.http.client.connection import SCRATCH_BYTES
+from gateway.transports.http.client.reply import ReplyReader
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -43,6 +47,32 @@ async def test_large_bodies_both_ways(framing: str) -> None:
         reply = await connector.exchange(post(b"{}", memoryview(body)))
         assert reply.body == body
         assert endpoint.requests[0][1] == b"{}" + body
+
+
+async def test_between_two_reads_of_small_chunks_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, turn, turns = ReplyReader.read, 0, []
+
+    def noted(reply: ReplyReader, data: memoryview) -> Message | None:
+        turns.append(turn)
+        return read(reply, data)
+
+    async def others() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(ReplyReader, "read", noted)
+    chunks = b"1\r\nx\r\n" * 100_000
+    endpoint = Endpoint([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n", OK])
+    async with serving(endpoint.handle) as port, connecting(port) as connector:
+        beside = spawn(others())
+        assert (await connector.exchange(GET)).body == b"x" * 100_000
+        beside.cancel()
+        assert (await connector.exchange(GET)).body == b"ok"
+    assert endpoint.connections == 1
+    assert len(turns) > len(chunks) / SCRATCH_BYTES
+    assert len(set(turns[:-1])) == len(turns[:-1])
 
 
 async def test_a_large_request_is_not_copied() -> None:
