@@ -93,7 +93,6 @@ class Recording:
         record = self._start(message, protocol, size)
         if record.traceparent or random() < self._sample:
             self._trace(record, message, protocol)
-            record.is_timed = record.is_timed or record.events is not None
         return record
 
     def _start_for_all(self, message: Message, protocol: Protocol, size: int) -> Record:

@@ -85,7 +85,7 @@ class Tracing:
                 "transport": protocol.transport,
                 "tls": has_tls,
             }
-            record.events = [root] if record.events is None else [root, *record.events]
+            record.events, record.is_timed = [root], True
 
     def observe(self, record: Record) -> None:
         """Queue the Record of a sampled request that has ended."""

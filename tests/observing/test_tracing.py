@@ -110,14 +110,17 @@ def of_kind(collector: Collector, service: str, kind: object) -> list[Span]:
 
 
 @asynccontextmanager
-async def two_gateways(collector: Collector, sample: float) -> AsyncIterator[tuple[Gateway, Gateway]]:
+async def two_gateways(
+    collector: Collector, sample: float, sample_of_back: float | None = None
+) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """A gateway for all clients, in front of one that speaks V2 over gRPC, in front of an UM-Bridge server."""
+    back_sample = sample if sample_of_back is None else sample_of_back
     config = reference_config("umbridge", "127.0.0.1:0", ["posterior"], catalog())
     reference = await serve_reference(config, asyncio.get_running_loop().time)
     try:
         number = int(reference.address.rpartition(":")[2])
         async with (
-            running(BACK, collector, sample, REFERENCE=number) as back,
+            running(BACK, collector, back_sample, REFERENCE=number) as back,
             running(FRONT, collector, sample, PORT=port(back, "grpc")) as front,
         ):
             yield front, back
@@ -176,9 +179,7 @@ async def test_spans_have_the_attributes_of_the_conventions(collector: Collector
 @pytest.mark.parametrize(("sample", "flags"), [(0, None), (1, "00")], ids=["by share", "by the client"])
 async def test_what_is_not_sampled_is_not_sent(collector: Collector, sample: float, flags: str | None) -> None:
     """Neither by this gateway nor, since it is told so, by the next one."""
-    async with two_gateways(collector, sample) as (front, back):
-        assert back.observing.tracing is not None
-        back.observing.tracing._sample = 1.0
+    async with two_gateways(collector, sample, sample_of_back=1) as (front, _):
         headers = [f"traceparent: 00-{TRACE}-{PARENT}-{flags}"] if flags else []
         head, _ = await post(port(front, "http"), "/v2/models/posterior/infer", BODY, *headers)
         assert head.startswith("HTTP/1.1 200")

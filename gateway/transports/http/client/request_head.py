@@ -50,8 +50,9 @@ class HeadWriter:
         first = self._first_lines(method, message.path, message.query, tuple(raw))
         length = _length_line(size) if size or method not in _WITHOUT_BODY else b""
         if (record := message.record) is not None:
+            # Most requests of listeners that trace are UNSAMPLED: the same as for the others, in fewer steps.
             if record.context is UNSAMPLED and not record.of_listener.telling.forwards:
-                length += b"traceparent: %b\r\n" % unsampled_parent()  # as below, in fewer steps: most come here
+                length += b"traceparent: %b\r\n" % unsampled_parent()
             else:
                 length += b"".join(map(_FIELD.__mod__, record.forwarded_fields(message.span)))
         if remaining is None:
