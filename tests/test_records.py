@@ -1,6 +1,7 @@
 """What observers are told of each request, once, over every wire form."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -23,6 +24,8 @@ from gateway.core.record import GIVEN_UP, Record
 from gateway.core.transport import Destination, Handler
 from gateway.core.types import Answer, Request, Response, tensor
 from gateway.observing import recording
+from tests.http2 import by_hand as http2
+from tests.http2.conversation import OPENING, fields
 from tests.paused_server import port_of
 
 PROTOCOLS = registry.protocols()
@@ -219,6 +222,50 @@ async def test_what_the_grpc_listener_refuses_is_told_once() -> None:
             record = await running.one()
             assert (record.status, record.reason) == (status, reason)
             assert record.code == grpc.StatusCode[status].value[0]
+
+
+GZIP = (b"grpc-encoding", b"gzip")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ([GZIP], b"\1\0\0\0\4text", "INTERNAL"),
+        ([GZIP], b"\1" + len(packed := gzip.compress(bytes(200_000))).to_bytes(4) + packed, "RESOURCE_EXHAUSTED"),
+        ([], b"\1\0\0\0\4text", "INTERNAL"),
+        ([], b"\2\0\0\0\4text", "INTERNAL"),
+        ([], b"\0\0\0\0\5text", "INTERNAL"),
+    ],
+    ids=["not gzip", "a bomb", "without an encoding", "no such flag", "cut off"],
+)
+async def test_a_grpc_message_that_cannot_be_read_is_told_once(
+    headers: list[tuple[bytes, bytes]], body: bytes, status: str
+) -> None:
+    """As the only one of a call, and after one that was answered in a stream."""
+    client = PROTOCOLS["v2-grpc"]
+    good = bytes(client.encode_request(request_of(client), Target("gateway")).body)
+    async with observed(client) as running:
+        raw = http2.head(*fields((METHOD + "ModelInfer").encode(), *headers)) + http2.frame(http2.DATA, 1, 1, body)
+        async with sent(running, OPENING + raw):
+            assert (await running.one()).status == status
+        running.records.clear()
+        raw = http2.head(*fields((METHOD + "ModelStreamInfer").encode(), *headers)) + http2.data(good)
+        async with sent(running, OPENING + raw) as writer:
+            await running.count(1)
+            writer.write(http2.frame(http2.DATA, 1, 1, body))
+            await running.count(2)
+        assert [each.status for each in running.records] == ["OK", status]
+
+
+@asynccontextmanager
+async def sent(running: Observed, raw: bytes) -> AsyncIterator[asyncio.StreamWriter]:
+    """A connection over which these bytes are sent, and perhaps more."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port_of(running.client))
+    writer.write(raw)
+    try:
+        yield writer
+    finally:
+        writer.close()
 
 
 async def test_a_grpc_call_that_the_deadline_ends_is_late_and_not_cancelled() -> None:

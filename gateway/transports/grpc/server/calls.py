@@ -166,16 +166,16 @@ class ServerCall:
         try:
             messages = self._reader.read(data)
         except TooLargeError as error:
-            self.fail(_too_large(error.size, self._owner.limits))
+            self._refuse_message(_too_large(error.size, self._owner.limits))
             return
         except GatewayError as error:
-            self.fail(error)
+            self._refuse_message(error)
             return
         except DecodeError as error:
-            self.fail(_malformed(str(error)))
+            self._refuse_message(_malformed(str(error)))
             return
         if ends and not self._reader.is_between:
-            self.fail(_malformed("the request ends within a message"))
+            self._refuse_message(_malformed("the request ends within a message"))
             return
         if messages and not ends and len(data) < SMALL_DATA:
             self._owner.http2.refund_small_data()
@@ -200,6 +200,12 @@ class ServerCall:
 
     def _begin_arriving(self) -> None:
         self.arriving_since, self.arrived_bytes = self._stream.heard, 0
+
+    def _refuse_message(self, error: GatewayError) -> None:
+        """End the call because of a message that is not handed on. It has a record of its own: those before it in a
+        stream have theirs."""
+        self._record = None
+        self.fail(error)
 
     def fail(self, error: GatewayError) -> None:
         """End the call with an error of the listener's own."""
@@ -378,7 +384,8 @@ class UnaryCall(ServerCall):
         try:
             inflated = await self._inflated(body)
         except GatewayError as error:
-            self._end(refused(error))
+            self._task = None  # it is this one, which ends by itself
+            self._refuse_message(error)
             return
         except asyncio.CancelledError:
             return  # as in `_answer_later`
@@ -456,7 +463,9 @@ class StreamCall(ServerCall):
         except asyncio.CancelledError:
             return  # as any other task: a cancelled one keeps the error, and with it the request
         except _RefusedError as error:
-            self._trailers = refused(error.why)
+            self._task = None  # it is this one, which ends by itself
+            self._refuse_message(error.why)
+            return
         except Exception as error:
             await self._break_off(self._refuse(error))
         if self._is_cut_off and not self._trailers.status:
