@@ -105,7 +105,7 @@ class Writer:
         self._builder = flatbuffers.Builder(0)
 
     def string(self, text: bytes) -> int:
-        return int(self._builder.CreateByteVector(text)) if b"\0" in text else int(self._builder.CreateString(text))
+        return int(self._builder.CreateString(text))
 
     def links(self, offsets: list[int]) -> int:
         self._builder.StartVector(4, len(offsets), 4)
