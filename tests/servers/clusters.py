@@ -126,6 +126,8 @@ def slurm_processes(
         "MailProg": "/bin/true",
         "SlurmdParameters": "config_overrides",  # CPUs that the machine need not have
         "KillWait": "2",
+        # Jobs wait up to 3 s by default, so that many can be looked at together.
+        "SchedulerParameters": "batch_sched_delay=0",
         "MessageTimeout": "5",
         **options,
     }
