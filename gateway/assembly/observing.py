@@ -12,6 +12,7 @@ from gateway.core.transport import StartRecord
 from gateway.explain import explaining
 from gateway.observing.counters import Counters
 from gateway.observing.finished import FinishedRecords, Reader
+from gateway.observing.otlp import OtlpExporter
 from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import TraceCounts, Tracing
 
@@ -100,10 +101,11 @@ class Observing:
             return False
         before, self._tracing, self.tracing = self.tracing, config, None
         if config is not None:
-            from gateway.observing.otlp import OtlpExporter  # needs the extra `tracing`
+            from gateway.observing.collector import Collector  # needs the extra `tracing`
 
             headers = {name: each.get_secret_value() for name, each in config.headers.items()}
-            export = OtlpExporter(config.otlp, headers, config.timeout, config.service, INFO.version)
+            collector = Collector(config.otlp, headers, config.timeout)
+            export = OtlpExporter(collector.send, config.service, INFO.version)
             self.tracing = Tracing(export, config.sample, config.interval, self.traces)
             self.tracing.start()
         if before is not None:

@@ -574,8 +574,8 @@ def _collector(url: str) -> str:
         raise refusal(f"expected a URL such as http://127.0.0.1:4318, got {VALUE}")
     if parts.username or parts.password:
         raise refusal("the URL has a password, which would be shown; a header in `headers` can carry it")
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
-        text = 'needs the packages of the extra `tracing`: pip install "inference-gateway[tracing]"'
+    if find_spec("requests") is None:
+        text = 'needs the package of the extra `tracing`: pip install "inference-gateway[tracing]"'
         raise refusal(text)
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/traces"
 

@@ -1,32 +1,26 @@
-"""Spans in OpenTelemetry's form, made of finished Records and sent by OTLP over HTTP as protobuf.
+"""Spans in OpenTelemetry's form, made of finished Records.
 
 Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; what these have no word for begins
-with `gateway.`. The packages are those of the extra `tracing`.
+with `gateway.`.
 """
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic, time
-from urllib.parse import urlsplit
-
-from opentelemetry.exporter.otlp.proto.http import Compression
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
-from opentelemetry.trace.status import Status as SpanStatus
-from opentelemetry.trace.status import StatusCode
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from gateway.core.errors import Status
 from gateway.core.record import OK, Record
-from gateway.core.spans import LONGEST_ERROR, MIRROR_SPAN, Span, TraceContext
+from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
+from gateway.observing import span_messages
+from gateway.observing.span_messages import CLIENT, INTERNAL, SERVER, Value
 
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http"
+Attributes: TypeAlias = dict[str, Value]
 
-Attributes = dict[str, str | bool | int | float]
+SCOPE = "gateway"
+"""The name of the instrumentation scope."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 """The methods that `http.request.method` may have. A request without one, or with another, has _OTHER."""
@@ -42,107 +36,68 @@ _SERVER_FAULTS = frozenset(
 
 
 class OtlpExporter:
-    """An Export to the collector at `url`.
+    """An Export of spans by `send`, which takes an ExportTraceServiceRequest and returns why it could not be sent.
 
-    - `headers`: those of each request to it. `timeout`: seconds that one batch may take, with all its tries.
-    - `service`, `version`: the resource's `service.name` and `service.version`.
+    `service`, `version`: the resource's `service.name` and `service.version`.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, service: str, version: str) -> None:
-        self._exporter = OTLPSpanExporter(url, headers=dict(headers), timeout=timeout, compression=Compression.Gzip)
-        self._resource = Resource.create({"service.name": service, "service.version": version})
-        self._scope = InstrumentationScope("gateway", version)
-        self._lines = _Lines()
-        # The exporter writes a line for each try that fails; the gateway writes one for each batch, rate-limited.
-        logger = logging.getLogger(_EXPORTER_LOG)
-        logger.propagate = False
-        logger.handlers[:] = [self._lines]
+    def __init__(self, send: Callable[[bytes], str], service: str, version: str) -> None:
+        self._send = send
+        self._version = version
+        self._resource = {
+            **_of_environment(os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")),
+            "service.name": service,
+            "service.version": version,
+            "service.instance.id": str(uuid4()),
+        }
 
     def __call__(self, records: Sequence[Record]) -> str:
         """Send the spans of `records`. Returns why they were not taken; empty if they were."""
-        spans = [span for record in records for span in self._spans(record)]
-        self._lines.texts.clear()
-        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
-            return ""
-        # The first line says what the collector did, the last one why it is not tried again.
-        texts = self._lines.texts
-        return "; ".join(dict.fromkeys((texts[0], texts[-1]))) if texts else "the collector did not take them"
+        spans = (span for record in records for span in _spans(record))
+        return self._send(span_messages.request(self._resource, SCOPE, self._version, spans))
 
-    def close(self) -> None:
-        """Give up a batch that is being sent."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
-    def _spans(self, record: Record) -> Iterator[ReadableSpan]:
-        context = record.context
-        if not isinstance(context, TraceContext) or not record.events:
-            return
-        since_epoch = time() - monotonic()
-        root, *parts = record.events
-        root.ended = record.ended
-        # The event loop's clock, with which some parts are measured, may be some milliseconds behind.
-        root.began = min([root.began, *(each.began for each in parts)])
-        own = _context(context.trace, context.id)
-        parent = _context(context.trace, context.parent, is_remote=True) if context.parent else None
-        if root.name == MIRROR_SPAN:
-            above = _context(context.trace, context.parent)
-            yield self._span(MIRROR_SPAN, own, above, root, SpanKind.INTERNAL, _of_mirrored_call(record, root),
-                             SpanStatus(), since_epoch)  # fmt: skip
-        else:
-            yield self._span(_name(record, root), own, parent, root, SpanKind.SERVER, _of_request(record, root),
-                             _status(record, root), since_epoch)  # fmt: skip
-        for each in parts:
-            ended = each.ended or record.ended
-            each.ended = max(ended, each.began)
-            above = own if each.parent is None else _context(context.trace, each.parent.id)
-            kind, attributes = SpanKind.INTERNAL, _known(each.facts, "gateway.")
-            name = each.name
-            if name == "try":
-                kind, attributes = SpanKind.CLIENT, _of_try(each)
-                name = _call_name(each.facts, record)
-            is_error = bool(each.error) or _is_http_error(each)
-            status = SpanStatus(StatusCode.ERROR, each.error or None) if is_error else SpanStatus()
-            if is_error:
-                attributes["error.type"] = _error_type(each)
-            yield self._span(name, _context(context.trace, each.id), above, each, kind, attributes, status, since_epoch)
+def _of_environment(text: str) -> dict[str, str]:
+    """The attributes in `NAME=VALUE,NAME=VALUE`, percent-encoded: OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry's
+    specification, section "Specifying resource information via an environment variable"."""
+    pairs = (each.partition("=") for each in text.split(",") if "=" in each)
+    return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
 
-    def _span(
-        self,
-        name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
-        span: Span,
-        kind: SpanKind,
-        attributes: Attributes,
-        status: SpanStatus,
-        since_epoch: float,
-    ) -> ReadableSpan:
-        return ReadableSpan(
-            name,
-            context,
-            parent,
-            self._resource,
-            attributes,
-            kind=kind,
-            status=status,
-            start_time=round((span.began + since_epoch) * 1e9),
-            end_time=round((span.ended + since_epoch) * 1e9),
-            instrumentation_scope=self._scope,
+
+def _spans(record: Record) -> Iterator[bytes]:
+    """The spans of a request as protobuf; none if it was not sampled."""
+    context = record.context
+    if not isinstance(context, TraceContext) or not record.events:
+        return
+    since_epoch = time() - monotonic()
+    root, *parts = record.events
+    root.ended = record.ended
+    # The event loop's clock, with which some parts are measured, may be some milliseconds behind.
+    root.began = min([root.began, *(each.began for each in parts)])
+    began, ended = root.began + since_epoch, root.ended + since_epoch
+    if root.name == MIRROR_SPAN:
+        attributes = _of_mirrored_call(record, root)
+        yield span_messages.span(
+            context.trace, context.id, context.parent, MIRROR_SPAN, INTERNAL, began, ended, attributes
         )
-
-
-class _Lines(logging.Handler):
-    """Keeps the exporter's log lines about one batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage()[:LONGEST_ERROR])
-
-
-def _context(trace: int, span: int, *, is_remote: bool = False) -> SpanContext:
-    return SpanContext(trace, span, is_remote, _SAMPLED)
+    else:
+        yield span_messages.span(
+            context.trace, context.id, context.parent, _name(record, root), SERVER, began, ended,
+            _of_request(record, root), is_parent_remote=bool(context.parent), error=_error(record, root),
+        )  # fmt: skip
+    for each in parts:
+        kind, name, attributes = INTERNAL, each.name, _known(each.facts, "gateway.")
+        if name == "try":
+            kind, name, attributes = CLIENT, _call_name(each.facts, record), _of_try(each)
+        is_error = bool(each.error) or _is_http_error(each)
+        if is_error:
+            attributes["error.type"] = _error_type(each)
+        above = context.id if each.parent is None else each.parent.id
+        ended = max(each.ended or record.ended, each.began)
+        yield span_messages.span(
+            context.trace, each.id, above, name, kind, each.began + since_epoch, ended + since_epoch, attributes,
+            error=each.error if is_error else None,
+        )  # fmt: skip
 
 
 def _name(record: Record, root: Span) -> str:
@@ -264,8 +219,9 @@ def _known(facts: Mapping[str, object], prefix: str) -> Attributes:
     return {f"{prefix}{name}": each for name, each in facts.items() if isinstance(each, str | bool | int | float)}
 
 
-def _status(record: Record, root: Span) -> SpanStatus:
-    """An error if the gateway or a backend is at fault: over HTTP a status of 500 and more."""
+def _error(record: Record, root: Span) -> str | None:
+    """The error of a request's span: there is one if the gateway or a backend is at fault, over HTTP by a status of 500
+    and more."""
     if record.code >= 500 if root.facts["transport"] == "http" else record.status in _SERVER_FAULTS:
-        return SpanStatus(StatusCode.ERROR, record.reason or record.status)
-    return SpanStatus()
+        return record.reason or record.status
+    return None

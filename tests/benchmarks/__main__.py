@@ -85,6 +85,7 @@ def main() -> None:
         print(f"\n{protection.heading(tracing.TITLE, tracing.AIM)}", flush=True)
         for each in _traced(options.rounds):
             print(each.shown(), flush=True)
+        print(f"{'the spans of one traced request alone':44}{'':12}{tracing.exporting():12.1f}", flush=True)
     if options.rows in gathered.TITLE:
         print(f"\n{gathered.heading()}", flush=True)
         for way in _gathered(options.rounds):

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from statistics import median
 from threading import Thread
+from time import process_time
 
+from gateway.core.record import Record
+from gateway.core.spans import Span, TraceContext, begin, note
+from gateway.observing.collector import compressed
+from gateway.observing.otlp import OtlpExporter
 from tests.benchmarks.measure import Generator
 from tests.benchmarks.protection import Protection, compared, start
 from tests.benchmarks.servers import own_address, reference_server
@@ -42,6 +48,53 @@ def measure(folder: Path, rounds: int, load: Generator) -> Iterator[Protection]:
             for name, text in settings.items()
         )  # fmt: skip
         yield from compared((observed, traced), rounds, load)
+
+
+TRACED = 40
+"""Requests whose spans are sent at once: those of 4,000 requests, of which one in a hundred is sampled."""
+TIMES = 50
+
+
+def exporting() -> float:
+    """Microseconds for the spans of one traced request, eight of them: their attributes, protobuf and gzip."""
+    sizes: list[int] = []
+
+    def send(batch: bytes) -> str:
+        sizes.append(len(compressed(batch)))
+        return ""
+
+    export, spent = OtlpExporter(send, "inference-gateway", "1.0.0"), []
+    for _ in range(TIMES):
+        records = [_traced(number) for number in range(TRACED)]
+        before = process_time()
+        export(records)
+        spent.append(process_time() - before)
+    return 1e6 * median(spent) / TRACED
+
+
+def _traced(number: int) -> Record:
+    """The record of a request from UM-Bridge to V2 over REST."""
+    record = Record(
+        "to_rest", "umbridge", "", "infer", "vector_10", "routes[0]", "rest", "v2-rest", "127.0.0.1:8000", tries=1,
+        code=200, received=1.0, ended=1.001, id=f"{number:024x}", client=f"127.0.0.1:{40000 + number}", bytes_in=100,
+        bytes_out=100, context=TraceContext(number + 1, 0, number + 1, is_sampled=True),
+    )  # fmt: skip
+    root = Span("request", None, 1.0)
+    root.facts = {"method": "POST", "path": "/Evaluate", "pattern": "POST /Evaluate", "transport": "http", "tls": False}
+    record.events = [root]
+    note(record, "decode", 1e-5)
+    note(record, "fit", 1e-5)
+    with begin(record, "try") as sent:
+        sent.facts = {
+            "backend": "rest", "endpoint": "127.0.0.1:8000", "protocol": "v2-rest", "transport": "http", "tls": False,
+            "number": 1, "method": "POST", "path": "/v2/models/vector_10/infer", "status": 200, "request_bytes": 300,
+            "reply_bytes": 200,
+        }  # fmt: skip
+        note(record, "encode request", 1e-5, sent)
+        note(record, "decode reply", 1e-5, sent)
+    note(record, "fit reply", 1e-5)
+    note(record, "encode", 1e-5)
+    return record
 
 
 class _Takes(BaseHTTPRequestHandler):

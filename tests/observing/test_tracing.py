@@ -17,6 +17,7 @@ from gateway.app import Gateway
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
 from gateway.assembly.reference import serve_reference
+from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.address import Address
@@ -256,6 +257,21 @@ async def test_a_method_that_the_client_made_up_is_no_name(collector: Collector)
     assert "MADEUP" not in str(known)
     assert request.name.startswith("HTTP")
     assert request.status.code != Status.STATUS_CODE_ERROR
+
+
+async def test_spans_say_of_which_service_they_are(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=gateway-1, a%20b = c%2Cd=e ,service.name=other,,broken"
+    )
+    async with running(FRONT, collector, PORT=1) as front:
+        await post(port(front, "http"), "/v2/models/posterior/infer", b"{")
+    [request] = collector.requests
+    [resource] = request.resource_spans
+    found = attributes(resource.resource.attributes)
+    assert found.pop("service.instance.id")
+    assert found == {
+        "k8s.pod.name": "gateway-1", "a b": "c,d=e", "service.name": "front", "service.version": INFO.version,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

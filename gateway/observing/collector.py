@@ -1,0 +1,84 @@
+"""Sends batches to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"), again where that
+allows it. The package is that of the extra `tracing`."""
+
+import gzip
+from collections.abc import Mapping
+from contextlib import suppress
+from random import uniform
+from time import monotonic, sleep
+
+import requests
+
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+"""The statuses with which a batch may be sent again."""
+_FIRST_PAUSE = 1.0
+"""Seconds before the second try; twice as long before each further one, where the collector says nothing else."""
+_LEVEL = 3
+"""Of gzip: the default takes twice the time for 7% fewer bytes."""
+_LONGEST_REASON = 100
+"""Characters of a status line's reason that are told."""
+_MOST_READ = 2**16
+"""Bytes of a reply that are read. Nothing in them is used."""
+
+
+def compressed(batch: bytes) -> bytes:
+    """A batch as it is sent."""
+    return gzip.compress(batch, _LEVEL)
+
+
+class Collector:
+    """The collector at `url`, for use in one thread at a time.
+
+    `headers`: those of each request to it. `timeout`: seconds that a batch may take, with all its tries.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._session = requests.Session()
+        self._session.headers.update({**headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"})
+
+    def send(self, batch: bytes) -> str:
+        """Send a batch. Returns why it was not taken; empty if it was."""
+        body, until, pause = compressed(batch), monotonic() + self._timeout, _FIRST_PAUSE
+        while True:
+            why_not, wanted = self._try(body, until - monotonic())
+            if wanted is None:
+                return why_not
+            seconds = wanted or pause * uniform(0.8, 1.2)
+            if monotonic() + seconds > until:
+                return why_not
+            sleep(seconds)
+            pause *= 2
+
+    def _try(self, body: bytes, seconds: float) -> tuple[str, float | None]:
+        """Why the batch was not taken, empty if it was; and after how many seconds it may be sent again: 0 if nothing
+        says it, None for never."""
+        try:
+            with (
+                self._session.post(
+                    self._url, body, timeout=max(seconds, 0.001), allow_redirects=False, stream=True
+                ) as reply,
+                suppress(requests.RequestException),
+            ):  # the status is known
+                next(reply.iter_content(_MOST_READ), b"")  # read to its end, the connection can be used again
+        except requests.Timeout:
+            return f"timeout: no answer within {self._timeout:g} s", None
+        except requests.ConnectionError as error:
+            return f"no connection: {_cause(error)}", 0.0
+        except requests.RequestException as error:
+            return f"{type(error).__name__}: {_cause(error)}", None
+        if 200 <= reply.status_code < 300:
+            return "", None
+        why_not = f"the collector answered {reply.status_code} {(reply.reason or '')[:_LONGEST_REASON]}".rstrip()
+        if reply.status_code not in _TRY_AGAIN:
+            return why_not, None
+        after = reply.headers.get("Retry-After", "")
+        return why_not, float(after) if after.isdecimal() else 0.0
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost cause: `requests` wraps what the system says in errors with the URL."""
+    while (inner := error.__cause__ or error.__context__) is not None:
+        error = inner
+    return str(error) or type(error).__name__

@@ -1,0 +1,80 @@
+"""Messages of spans, as OpenTelemetry's own classes read them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from gateway.observing.span_messages import CLIENT, INTERNAL, SERVER, Value, attribute, request, span
+from tests.observing.collector import attributes
+
+TEXTS = st.text(max_size=300)
+VALUES: st.SearchStrategy[Value] = st.one_of(
+    TEXTS, st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False)
+)
+ATTRIBUTES = st.dictionaries(TEXTS, VALUES, max_size=5)
+TIMES = st.floats(0, 4e9)
+
+
+def test_the_bytes_of_a_request() -> None:
+    attributes: dict[str, Value] = {"a": "b", "c": True, "d": 300, "e": 0.5}
+    made = span(0x0102, 0x03, 0x04, "n", CLIENT, 1.0, 2.0, attributes, is_parent_remote=True, error="no")
+    whole = bytes.fromhex(
+        "0a10" "00000000000000000000000000000102" "1208" "0000000000000003" "2208" "0000000000000004"
+        "2a01" "6e" "3003" "39" "00ca9a3b00000000" "41" "0094357700000000"
+        "4a08" "0a0161" "1203" "0a0162" "4a07" "0a0163" "1202" "1001" "4a08" "0a0164" "1203" "18ac02"
+        "4a0e" "0a0165" "1209" "21000000000000e03f" "7a06" "1202" "6e6f" "1802" "8501" "00030000"
+    )  # fmt: skip
+    assert made == whole
+    outside = bytes.fromhex(
+        "0a9201" "0a0b" "0a09" "0a0172" "1204" "0a027373" "128201" "0a06" "0a0178" "120179" "1278"
+    )  # fmt: skip
+    found = request({"r": "ss"}, "x", "y", [made])
+    assert found == outside + whole
+
+
+def test_true_is_not_one() -> None:
+    assert [attribute("a", value)[-2:].hex() for value in (1, True, 1)] == ["1801", "1001", "1801"]
+
+
+@given(
+    st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 2**64 - 1), TEXTS,
+    st.sampled_from([INTERNAL, SERVER, CLIENT]), TIMES, TIMES, ATTRIBUTES, st.booleans(), st.none() | TEXTS,
+)  # fmt: skip
+def test_opentelemetry_reads_what_a_span_says(
+    trace: int, id: int, parent: int, name: str, kind: int, began: float, ended: float,
+    told: dict[str, Value], is_remote: bool, error: str | None,
+) -> None:  # fmt: skip
+    found = Span.FromString(
+        span(trace, id, parent, name, kind, began, ended, told, is_parent_remote=is_remote, error=error)
+    )
+    assert (int.from_bytes(found.trace_id), len(found.trace_id)) == (trace, 16)
+    assert (int.from_bytes(found.span_id), len(found.span_id)) == (id, 8)
+    assert int.from_bytes(found.parent_span_id) == parent
+    assert len(found.parent_span_id) == (8 if parent else 0)
+    assert (found.name, found.kind) == (name, kind)
+    assert (found.start_time_unix_nano, found.end_time_unix_nano) == (round(began * 1e9), round(ended * 1e9))
+    assert attributes(found.attributes) == told
+    assert {key: type(value) for key, value in attributes(found.attributes).items()} == {
+        key: type(value) for key, value in told.items()
+    }
+    assert found.flags == (0x300 if is_remote else 0x100)
+    if error is None:
+        assert not found.HasField("status")
+    else:
+        assert (found.status.code, found.status.message) == (Status.STATUS_CODE_ERROR, error)
+
+
+@given(ATTRIBUTES, TEXTS, TEXTS, st.integers(0, 5))
+def test_opentelemetry_reads_a_request(resource: dict[str, Value], scope: str, version: str, number: int) -> None:
+    spans = [span(1, at + 1, 0, str(at) * 100, SERVER, 0, 0, {}) for at in range(number)]
+    [found] = ExportTraceServiceRequest.FromString(request(resource, scope, version, spans)).resource_spans
+    assert attributes(found.resource.attributes) == resource
+    [of_scope] = found.scope_spans
+    assert (of_scope.scope.name, of_scope.scope.version) == (scope, version)
+    assert [each.name for each in of_scope.spans] == [str(at) * 100 for at in range(number)]
+
+
+def test_what_is_no_text_is_sent_as_far_as_it_is() -> None:
+    found = Span.FromString(span(1, 1, 0, "\ud800x", SERVER, 0, 0, {"a": "\udfff"}, error="\ud800"))
+    assert (found.name, attributes(found.attributes), found.status.message) == ("?x", {"a": "?"}, "?")
