@@ -69,7 +69,7 @@ class Protection:
         return f"{self.row:44}{self.plain:12.0f}{self.protected:12.0f}{more:+12.1f}{self.ratio:12.3f}"
 
 
-STARTS = 3
+STARTS = 6
 """How often the gateways are started. Where the memory of a process lies makes each of its requests some microseconds
 cheaper or dearer for as long as it runs."""
 
@@ -78,11 +78,11 @@ Measure: TypeAlias = Callable[[Path, int, Generator], Iterator[Protection]]
 
 
 def over_starts(measure: Measure, rounds: int) -> Iterator[Protection]:
-    """The medians of several starts, each with half as many rounds; of what is more, that of each start."""
+    """The medians of several starts, each with a third of the rounds; of what is more, that of each start."""
     found = []
     for _ in range(STARTS):
         with tempfile.TemporaryDirectory() as folder, generator() as load:
-            found.append(list(measure(Path(folder), (rounds + 1) // 2, load)))
+            found.append(list(measure(Path(folder), (rounds + 2) // 3, load)))
     for of_row in zip(*found, strict=True):
         plain, more = median(each.plain for each in of_row), median(each.protected - each.plain for each in of_row)
         yield Protection(of_row[0].row, plain, plain + more, median(each.ratio for each in of_row))
