@@ -1,6 +1,7 @@
 """What the models of the configuration are built of: types of scalars, values whose YAML form differs from the form in
 the program, and errors for validators."""
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -88,6 +89,18 @@ def _header_name(text: str) -> str:
     return name
 
 
+# RFC 9110, section 5.5, without characters beyond ASCII
+_HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
+
+
+def _header_value(secret: SecretStr) -> SecretStr:
+    if not _HEADER_VALUE.fullmatch(secret.get_secret_value()):
+        raise refusal(
+            "the value cannot stand in a header: expected visible ASCII characters, and spaces between them only"
+        )
+    return secret
+
+
 Name = Annotated[str, Field(min_length=1)]
 HeaderName = Annotated[Name, AfterValidator(_header_name)]
 Size = Annotated[int, Strict(), Field(ge=1)]
@@ -97,6 +110,8 @@ Period = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
 """A text that is shown as `***` wherever it is printed; `get_secret_value` returns it."""
+SecretHeader = Annotated[Secret, AfterValidator(_header_value)]
+"""The value of a header, as a Secret."""
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]

@@ -67,7 +67,8 @@ class Collector:
         except requests.ConnectionError as error:
             return f"no connection: {_cause(error)}", 0.0
         except requests.RequestException as error:
-            return f"{type(error).__name__}: {_cause(error)}", None
+            # Its text may have the value of a header, which is a secret.
+            return f"the request or the reply is not valid: {type(error).__name__}", None
         if 200 <= reply.status_code < 300:
             return "", None
         why_not = f"the collector answered {reply.status_code} {(reply.reason or '')[:_LONGEST_REASON]}".rstrip()

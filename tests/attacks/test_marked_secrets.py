@@ -217,6 +217,7 @@ BROKEN = [
     "\t{mark}",
     "tracing: {{otlp: '{collector}', headers: {{x-key: [header-{mark}]}}}}",
     "tracing: {{otlp: '{collector}', headers: {{'x key': header-{mark}}}}}",
+    "tracing: {{otlp: '{collector}', headers: {{x-key: ' header-{mark}'}}}}",
     "tracing: {{otlp: 'http://u:{mark}@h:1'}}",
     "tracing: {{otlp: 'u:{mark}@h:1'}}",
     "tracing: {{otlp: 'ftp://u:a/{mark}@h:1'}}",

@@ -1,5 +1,7 @@
 """`tracing`: what is wrong with it is told with its place."""
 
+import json
+
 import pytest
 
 from gateway.cli.options import catalog
@@ -32,3 +34,18 @@ def test_a_url_without_a_path_gets_that_of_traces(url: str, used: str) -> None:
     tracing = loads(SOUND.replace("URL", f'"{url}"'), "test.yaml", catalog(), {}).tracing
     assert tracing is not None
     assert tracing.otlp == used
+
+
+@pytest.mark.parametrize("value", [" hidden", "hidden ", "hid\nden", "hid\u20acden", "\x7fhidden"])
+def test_a_header_that_cannot_be_sent_is_told_without_it(value: str) -> None:
+    text = SOUND.replace("URL", f'"http://c", headers: {{x-key: {json.dumps(value)}}}')
+    with pytest.raises(ConfigError) as failed:
+        loads(text, "test.yaml", catalog(), {})
+    assert "3:46: the value cannot stand in a header: expected visible ASCII characters" in str(failed.value)
+    assert "hid" not in str(failed.value)
+
+
+def test_a_header_may_have_spaces_within() -> None:
+    tracing = loads(SOUND.replace("URL", '"http://c", headers: {a: "Basic x ~"}'), "test.yaml", catalog(), {}).tracing
+    assert tracing is not None
+    assert tracing.headers["a"].get_secret_value() == "Basic x ~"

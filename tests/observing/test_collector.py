@@ -129,3 +129,8 @@ def test_a_collector_that_is_not_there(pauses: list[float]) -> None:
     with answering() as gone:
         pass
     assert Collector(gone.url, {}, 2).send(b"batch") == "no connection: [Errno 111] Connection refused"
+
+
+def test_a_header_that_cannot_be_sent_is_not_shown() -> None:
+    why_not = Collector("http://127.0.0.1:1", {"x-key": "hidden\nb: c"}, 2).send(b"batch")
+    assert why_not == "the request or the reply is not valid: InvalidHeader"
