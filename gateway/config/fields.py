@@ -110,7 +110,7 @@ Period = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
 """A text that is shown as `***` wherever it is printed; `get_secret_value` returns it."""
-SecretHeader = Annotated[Secret, AfterValidator(_header_value)]
+SecretHeaderValue = Annotated[Secret, AfterValidator(_header_value)]
 """The value of a header, as a Secret."""
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]

@@ -31,7 +31,7 @@ from gateway.config.fields import (
     Period,
     Seconds,
     Secret,
-    SecretHeader,
+    SecretHeaderValue,
     Share,
     Size,
     SomeNames,
@@ -586,7 +586,7 @@ class TracingConfig(Keys):
 
     otlp: Annotated[Name, AfterValidator(_collector)]
     """The URL of a collector that takes OTLP over HTTP; `/v1/traces` is added to one without a path."""
-    headers: Mapping[HeaderName, SecretHeader] = {}
+    headers: Mapping[HeaderName, SecretHeaderValue] = {}
     """`{NAME: VALUE}`: headers of the requests to the collector."""
     sample: Share = 0.01
     """The share of the traces that begin at this gateway which are recorded. A request with a `traceparent` header is

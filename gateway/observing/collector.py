@@ -1,5 +1,5 @@
-"""Sends batches to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"), again where that
-allows it. The package is that of the extra `tracing`."""
+"""Sends batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). After the
+errors that the protocol names, a batch is sent again. Needs the extra `tracing`."""
 
 import gzip
 from collections.abc import Mapping
@@ -60,8 +60,9 @@ class Collector:
                     self._url, body, timeout=max(seconds, 0.001), allow_redirects=False, stream=True
                 ) as reply,
                 suppress(requests.RequestException),
-            ):  # the status is known
-                next(reply.iter_content(_MOST_READ), b"")  # read to its end, the connection can be used again
+            ):
+                # The connection can be used again if the reply is read to its end. If that fails, its status counts.
+                next(reply.iter_content(_MOST_READ), b"")
         except requests.Timeout:
             return f"timeout: no answer within {self._timeout:g} s", None
         except requests.ConnectionError as error:

@@ -86,9 +86,10 @@ def _spans(record: Record) -> Iterator[bytes]:
             _of_request(record, root), is_parent_remote=bool(context.parent), error=_error(record, root),
         )  # fmt: skip
     for each in parts:
-        kind, name, attributes = INTERNAL, each.name, _known(each.facts, "gateway.")
-        if name == "try":
+        if each.name == "try":
             kind, name, attributes = CLIENT, _call_name(each.facts, record), _of_try(each)
+        else:
+            kind, name, attributes = INTERNAL, each.name, _known(each.facts, "gateway.")
         is_error = bool(each.error) or _is_http_error(each)
         if is_error:
             attributes["error.type"] = _error_type(each)

@@ -384,7 +384,7 @@ class UnaryCall(ServerCall):
         try:
             inflated = await self._inflated(body)
         except GatewayError as error:
-            self._task = None  # it is this one, which ends by itself
+            self._task = None  # this is that task: it ends by itself, and is not cancelled
             self._refuse_message(error)
             return
         except asyncio.CancelledError:
@@ -463,7 +463,7 @@ class StreamCall(ServerCall):
         except asyncio.CancelledError:
             return  # as any other task: a cancelled one keeps the error, and with it the request
         except _RefusedError as error:
-            self._task = None  # it is this one, which ends by itself
+            self._task = None  # this is that task: it ends by itself, and is not cancelled
             self._refuse_message(error.why)
             return
         except Exception as error:
