@@ -1,5 +1,6 @@
 """README's lists are complete, and the gateway prints what README shows; `tests/documents` runs its commands."""
 
+import json
 import re
 import shlex
 import shutil
@@ -92,3 +93,45 @@ def test_every_make_target_that_readme_names_exists() -> None:
 def test_each_wire_form_is_in_readme_s_table() -> None:
     shown = re.findall(r"^\|[^|]*\| `([a-z0-9-]+)` \|", README, re.MULTILINE)
     assert sorted(shown) == sorted(catalog().protocols)
+
+
+# A row of the tables of ratios, and whom it is compared with: as `docs/benchmarks/results.json` calls them.
+MEASURED = {
+    "V2 REST to V2 gRPC": (
+        "V2 REST to V2 gRPC",
+        {"Envoy's gRPC-JSON transcoder, which has its own JSON": "Envoy, transcoder"},
+    ),
+    "V2 REST served by `gateway reference`": ("V2 REST served", {"MLServer": "MLServer"}),
+    "V2 REST passed on": (
+        "V2 REST to V2 REST",
+        {"Envoy as an HTTP proxy": "Envoy, HTTP proxy", "nginx as an HTTP proxy": "nginx, HTTP proxy"},
+    ),
+    "V2 gRPC passed on": (
+        "V2 gRPC to V2 gRPC",
+        {"Envoy as a gRPC proxy": "Envoy, gRPC proxy", "nginx as a gRPC proxy": "nginx, gRPC proxy"},
+    ),
+}
+SIZES = [10, 1_000, 10_000, 1_000_000]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/limits.md"])
+def test_ratios_to_other_programs_are_those_of_the_published_run_flattering_or_not(page: str) -> None:
+    rows = json.loads((ROOT / "docs/benchmarks/results.json").read_text())["rows"]
+    published = {
+        (row["pair"], row["size"], name): side["ratio"]
+        for row in rows
+        if row["in_flight"] == (1 if row["size"] == SIZES[-1] else 16)
+        for name, side in row["sides"].items()
+    }
+    shown = {}
+    for line in (ROOT / page).read_text().splitlines():
+        work, *cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        if work in MEASURED and len(cells) > 3:
+            pair, others = MEASURED[work]
+            figures = zip(SIZES, cells[1:], strict=False)
+            shown |= {(pair, size, others[cells[0]]): float(figure) for size, figure in figures if figure}
+    assert shown == {key: pytest.approx(published[key], abs=0.0051) for key in shown}
+    passed_on = {
+        key for key in published if key[0] in ("V2 REST to V2 REST", "V2 gRPC to V2 gRPC") and "proxy" in key[2]
+    }
+    assert passed_on <= shown.keys(), "rows in which the gateway needs more are shown as well"
