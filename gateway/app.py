@@ -54,7 +54,7 @@ from gateway.config.models_apart import with_models_apart
 from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.tasks import spawn
+from gateway.core.tasks import in_turns, spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
@@ -124,10 +124,11 @@ class Gateway:
         self.metrics = Metrics(self, part)
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
+        """The Assembly of `config`; one that follows another has no routes yet."""
         assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
-            self._fleets,
+            self._fleets, in_steps=previous is not None,
         )  # fmt: skip
         if self._part.prepare is not None:
             self._part.prepare(assembly)
@@ -287,7 +288,7 @@ class Gateway:
             await asyncio.to_thread(self._certificates.read_changed)
             config = with_models_apart(config)
             new = applicable(self.config, config)
-            found = changes(self.config, new)
+            found = await asyncio.to_thread(changes, self.config, new)
             if found or new != self.config:
                 await self._change_to(new)
                 self.reloads += 1
@@ -310,6 +311,7 @@ class Gateway:
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, PortServer] = {}
         try:
+            await in_turns(assembly.build_routes())
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
             for each in self._served(config):

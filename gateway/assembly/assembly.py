@@ -13,6 +13,7 @@ from gateway.assembly.guard import Access, Guard
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.routes import (
     Answering,
+    VersionConditions,
     conditions,
     joined_versions,
     policy_states,
@@ -23,7 +24,6 @@ from gateway.assembly.routes import (
     split,
     stream_with_policies,
     with_policies,
-    with_versions,
 )
 from gateway.assembly.server_operations import server_operations
 from gateway.assembly.servers import Fleets, Wiring
@@ -105,7 +105,7 @@ class Assembly:
     """The gateway of one Config: its backends and its Router.
 
     At a reload a second one is made with the endpoints that both have in common (`shared`) and takes over from the
-    `previous` one, which is closed after its last request.
+    `previous` one, which is closed after its last request. With `in_steps` the caller has to run `build_routes`.
     """
 
     def __init__(
@@ -123,6 +123,8 @@ class Assembly:
         connect_over_tls: ConnectOverTls | None = None,
         part: GatewayPart = WHOLE,
         fleets: Fleets | None = None,
+        *,
+        in_steps: bool = False,
     ) -> None:
         self.config = config
         self._fleets = fleets
@@ -191,28 +193,36 @@ class Assembly:
             name: kept.get(name) or ListenerStatistics(clock) for name in paged
         }
         """The statistics of listeners with a metrics page, by name."""
+        self._info = info
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
-        controlling = frozenset(each.name for each in config.listeners if each.allow_control)
-        routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
-        self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
+        self._routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
+        self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in self._routed}, clock)
         """Whether the backends that routes name are ready."""
         self.listener_readiness = Readiness(is_ready, switchable, partial(self.readiness.why_not, config.ready))
-        asks_backends = config.ready != "none" and bool(routed)
-        own = server_operations(info, self.listener_readiness, self.statistics, asks_backends=asks_backends)
-        names = {name for listener in config.listeners for name in listener.protocols}
-        clients = [protocols[name] for name in sorted(names)]
-        routes = [each for each in config.routes if not each.passthrough]
         self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
         """What records call each route."""
-        self.router = self._router(routes, clients, own, info, controlling)
-        self.passthrough = Router(
-            [self._passthrough(each, config) for each in config.routes if each.passthrough],
-            {},
-            joined_versions(clients),
-        )
+        self.router: Router
+        self.passthrough: Router
         """The Router of requests to routes with `passthrough`."""
+        if not in_steps:
+            for _ in self.build_routes():
+                pass
         self.discovery = self._discovery(config)
         """What adds and removes endpoints of backends; nothing runs before its `start`."""
+
+    def build_routes(self) -> Iterator[None]:
+        """Make the Routers, one route in each step: thousands take longer than the event loop may be kept."""
+        config = self.config
+        names = {name for listener in config.listeners for name in listener.protocols}
+        clients = [self._protocols[name] for name in sorted(names)]
+        configs = [each for each in config.routes if not each.passthrough]
+        versions, routes = VersionConditions(configs), []
+        for each in configs:
+            routes.append(self._route(each, versions, clients))
+            yield
+        self.router = self._router(routes, configs, clients)
+        passing = [self._passthrough(each, config) for each in config.routes if each.passthrough]
+        self.passthrough = Router(passing, {}, joined_versions(clients))
 
     def _discovery(self, config: Config) -> Discovery:
         discovery = Discovery(self._clock)
@@ -493,15 +503,11 @@ class Assembly:
         window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
-    def _router(
-        self,
-        configs: Sequence[RouteConfig],
-        clients: Sequence[Protocol],
-        own: Mapping[Operation, Destination],
-        info: ServerInfo,
-        controlling: frozenset[str],
-    ) -> Router:
-        routes = [self._route(config, configs, clients) for config in configs]
+    def _router(self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]) -> Router:
+        info, listeners = self._info, self.config.listeners
+        asks_backends = self.config.ready != "none" and bool(self._routed)
+        own = server_operations(info, self.listener_readiness, self.statistics, asks_backends=asks_backends)
+        controlling = frozenset(each.name for each in listeners if each.allow_control)
         models = {
             name: BackendModels(each.handler, self._clock, first_wait=self._first_list_seconds(name))
             for name, each in self._backend_sides.items()
@@ -565,9 +571,9 @@ class Assembly:
             joins_versions=joins,
         )
 
-    def _route(self, config: RouteConfig, configs: Sequence[RouteConfig], clients: Iterable[Protocol]) -> Route:
+    def _route(self, config: RouteConfig, versions: VersionConditions, clients: Iterable[Protocol]) -> Route:
         sides = [self._backend_sides[name] for name in config.backends]
-        settings = with_versions(route_settings(config), config, configs)
+        settings = versions.added_to(route_settings(config), config.match)
         matching = {client.name: client for client in _matching_clients(config, clients)}
         bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
         of_route = self._route_context(config)

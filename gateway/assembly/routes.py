@@ -48,22 +48,29 @@ def route_settings(config: RouteConfig) -> RouteSettings:
     return extended(RouteSettings, config.translate, rewritten(config), config.rewrite.version, config.signature)
 
 
-def with_versions(settings: RouteSettings, config: RouteConfig, routes: Iterable[RouteConfig]) -> RouteSettings:
-    """The settings of the route `config`, with the versions that clients who see it may ask for: those that `routes`
-    name for the same model, without conditions that depend on the request."""
-    own = config.match
-    if own.model is None or wildcards(own.model):
-        return settings
-    versions = [
-        match.version
-        for match in (each.match for each in routes)
-        if match.version is not None
-        and match.model == own.model
-        and match.listener in (None, own.listener)
-        and match.protocol in (None, own.protocol)
-        and (match is own or not conditions(match).per_request)
-    ]
-    return replace(settings, routed_versions=tuple(dict.fromkeys(versions)), takes_one_version=own.version is not None)
+class VersionConditions:
+    """The routes that are for one model and one version, by the model: the versions that clients may ask for."""
+
+    def __init__(self, routes: Iterable[RouteConfig]) -> None:
+        self._by_model: dict[str, list[MatchConfig]] = {}
+        for match in (each.match for each in routes):
+            if match.model is not None and match.version is not None:
+                self._by_model.setdefault(match.model, []).append(match)
+
+    def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
+        """The settings of the route with the match `own`, with the versions that clients who see it may ask for: those
+        that routes name for the same model, without conditions that depend on the request."""
+        if own.model is None or wildcards(own.model):
+            return settings
+        versions = dict.fromkeys(
+            match.version
+            for match in self._by_model.get(own.model, ())
+            if match.version is not None
+            and match.listener in (None, own.listener)
+            and match.protocol in (None, own.protocol)
+            and (match is own or not conditions(match).per_request)
+        )
+        return replace(settings, routed_versions=tuple(versions), takes_one_version=own.version is not None)
 
 
 def rewritten(config: RouteConfig) -> Rewritten:

@@ -1,14 +1,14 @@
 """Routes that no request can reach, because earlier routes take every request that they would take.
 
 For each combination of listener, protocol and operation that a route can get, one earlier route must take everything:
-its conditions on path, model, version, headers and input must include those of the later route. Whether one model glob
-includes another is decided on their automata (`covers`). Nothing is reported that is not certain.
+its conditions on path, model, version, headers and input must include those of the later route. Nothing is reported
+that is not certain, and globs that include each other in less obvious ways than `covers` knows are not reported.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import groupby, product
 
 from gateway.config.catalog import Catalog
 from gateway.config.keys import Config
@@ -20,42 +20,84 @@ from gateway.core.types import Shape
 
 _OPERATIONS = tuple(operation for operation in Operation if operation not in SERVER_OPERATIONS)
 
-MOST_STEPS = 100_000
-"""The most states that are compared for two globs. Globs that people write take hundreds; beyond that nothing is
-reported."""
+MOST_COMPARISONS = 50_000
+"""Pairs of routes that are compared for one configuration: a second, if all are globs. Of the routes behind those
+nothing is reported."""
 
 
-def unreachable_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Routes that no request reaches, or only requests for names made of the model's, such as `M.gradient`."""
+def unreachable_routes(config: Config, catalog: Catalog, most: int = MOST_COMPARISONS) -> Iterator[Finding]:
+    """Routes that no request reaches, or only requests for names made of the model's, such as `M.gradient`.
+
+    After `most` comparisons nothing more is reported.
+    """
+    # Routes with `passthrough` are tried for other requests than routes without it.
+    before = {False: _Earlier(), True: _Earlier()}
     for at, route in enumerate(config.routes):
-        # Routes with `passthrough` are tried for other requests than routes without it.
-        earlier = {i: each for i, each in enumerate(config.routes[:at]) if each.passthrough == route.passthrough}
-        takers = _takers(route, earlier, config, catalog)
+        earlier = before[route.passthrough]
+        candidates = earlier.candidates(route.match)
+        most -= len(candidates)
+        if most < 0:
+            return
+        takers = _takers(route, candidates, config, catalog)
         if takers:
-            yield Finding(("routes", at, "match"), _message(route, takers, earlier))
+            yield Finding(("routes", at, "match"), _message(route, takers, config.routes))
+        earlier.add(at, route)
 
 
-def _takers(route: RouteConfig, earlier: dict[int, RouteConfig], config: Config, catalog: Catalog) -> list[int]:
+class _Earlier:
+    """The routes before the one that is looked at, by the plain text with which their models begin.
+
+    A glob takes no name that begins otherwise, so that a thousand routes for a thousand names need no comparison.
+    """
+
+    def __init__(self) -> None:
+        self._any_model: list[tuple[int, RouteConfig]] = []
+        self._by_text: defaultdict[str, list[tuple[int, RouteConfig]]] = defaultdict(list)
+
+    def add(self, at: int, route: RouteConfig) -> None:
+        model = route.match.model
+        (self._any_model if model is None else self._by_text[_plain_text(model)]).append((at, route))
+
+    def candidates(self, match: MatchConfig) -> list[tuple[int, RouteConfig]]:
+        """The routes that may take all requests that `match` takes, in their order."""
+        # A request that does not name a model takes only routes without the key `model`.
+        text = None if match.model is None else _plain_text(match.model)
+        texts = () if text is None else (text[:end] for end in range(len(text) + 1))
+        named = (each for start in texts if start in self._by_text for each in self._by_text[start])
+        return sorted([*self._any_model, *named], key=lambda each: each[0])
+
+
+def _plain_text(glob: str) -> str:
+    """What stands before the first wildcard."""
+    return glob[: next((at for at, character in enumerate(glob) if character in "*?["), len(glob))]
+
+
+def _takers(
+    route: RouteConfig, candidates: Sequence[tuple[int, RouteConfig]], config: Config, catalog: Catalog
+) -> list[int]:
     """The earlier routes that together take every request that `route` would take; none if a request is left.
 
     There are few listeners, protocols and operations, so each combination of them can have another taker.
     """
     wanted = route.match
     takers: set[int] = set()
+    fitting = [(at, each) for at, each in candidates if _takes_all(each.match, wanted)]
+    if not fitting:
+        return []
     for (listener, protocol), operation in product(_arrivals(route, config, catalog), _OPERATIONS):
         if wanted.operation not in (None, operation):
             continue
         found = [
-            at
-            for at, each in earlier.items()
+            (at, each)
+            for at, each in fitting
             if each.match.listener in (None, listener)
             and each.match.protocol in (None, protocol)
             and each.match.operation in (None, operation)
-            and _takes_all(each.match, wanted, operation)
+            and (operation not in CALLS or _input_takes_all(each.match.input, wanted.input))
         ]
         if not found:
             return []
-        takers.add(next((at for at in found if is_exact(earlier[at].match)), found[0]))
+        takers.add(next((at for at, each in found if is_exact(each.match)), found[0][0]))
     return sorted(takers)
 
 
@@ -72,15 +114,13 @@ def _arrivals(route: RouteConfig, config: Config, catalog: Catalog) -> list[tupl
     ]
 
 
-def _takes_all(one: MatchConfig, other: MatchConfig, operation: Operation) -> bool:
-    """Whether `one` takes all requests for `operation` that `other` takes, by path, model, version, headers and
-    input."""
+def _takes_all(one: MatchConfig, other: MatchConfig) -> bool:
+    """Whether `one` takes all requests that `other` takes, by path, model, version and headers."""
     return (
         _path_takes_all(one.path, other.path)
         and _model_takes_all(one, other)
         and one.version in (None, other.version)
         and _headers_take_all(one.header, other.header)
-        and (operation not in CALLS or _input_takes_all(one.input, other.input))
     )
 
 
@@ -112,7 +152,6 @@ def _path_takes_all(one: str | None, other: str | None) -> bool:
 def _model_takes_all(one: MatchConfig, other: MatchConfig) -> bool:
     if one.model is None or one.model == other.model:
         return True
-    # A request that does not name a model takes only routes without the key `model`.
     return other.model is not None and covers(one.model, other.model)
 
 
@@ -121,10 +160,10 @@ def is_exact(match: MatchConfig) -> bool:
     return match.model is not None and not any(mark in match.model for mark in "*?[")
 
 
-def _message(route: RouteConfig, takers: list[int], earlier: dict[int, RouteConfig]) -> str:
+def _message(route: RouteConfig, takers: Sequence[int], routes: Sequence[RouteConfig]) -> str:
     names = listed(f"routes[{each}]" for each in takers).replace(" or ", " and ")
     verb = "takes" if len(takers) == 1 else "together take"
-    if is_exact(route.match) and not all(is_exact(earlier[each].match) for each in takers):
+    if is_exact(route.match) and not all(is_exact(routes[each].match) for each in takers):
         # For a name such as M.gradient the router first tries routes for exactly M.
         model = route.match.model
         return (
@@ -138,61 +177,43 @@ def covers(wide: str, narrow: str) -> bool:
     """Whether the glob `wide` takes every name (of at least one character) that the glob `narrow` takes. False if that
     is not certain.
 
-    Both globs are automata; a state is the number of tokens that have been matched. The function searches for a name
-    that only `narrow` takes: it visits each state of `narrow` together with the set of states that `wide` can be in
-    after the same characters, and tries one character for each class that the two globs distinguish. Exact names, which
-    most routes have, need no search: a thousand routes are half a million pairs.
+    `wide` is matched with the tokens of `narrow`, as globs are with the characters of names.
     """
     if not wildcards(narrow):
         return fnmatchcase(narrow, wide)
-    if not wildcards(wide) and ("*" in narrow or "?" in narrow):
+    tokens = _tokens(wide)
+    states = _behind_stars(tokens, {0})
+    for token in _tokens(narrow):
+        fitting = (at for at in states if at < len(tokens) and _token_takes_all(tokens[at], token))
+        states = _behind_stars(tokens, {at if tokens[at] == "*" else at + 1 for at in fitting})
+    return len(tokens) in states
+
+
+def _tokens(glob: str) -> list[str]:
+    """The wildcards and characters, in one form for globs that take the same names: `*?**` becomes `?*`."""
+    found: list[str] = []
+    for is_open, run in groupby(TOKEN.findall(glob), lambda token: token in ("*", "?")):
+        tokens = list(run)
+        found += tokens if not is_open else [*(["?"] * tokens.count("?")), *(["*"] * ("*" in tokens))]
+    return ["*"] if found == ["?", "*"] else found  # no name is empty
+
+
+def _behind_stars(tokens: Sequence[str], states: set[int]) -> set[int]:
+    """`states` and those behind their stars, which may match nothing."""
+    return states | {at + 1 for at in states if at < len(tokens) and tokens[at] == "*"}
+
+
+def _token_takes_all(one: str, other: str) -> bool:
+    """Whether `one` takes all characters that `other` stands for."""
+    if one == other or one == "*":
+        return True
+    if other in ("*", "?") or (one != "?" and len(one) == len(other) == 1):
         return False
-    wide_tokens, narrow_tokens = (TOKEN.findall(re.sub(r"\*+", "*", glob)) for glob in (wide, narrow))
-    alphabet = sorted(_alphabet([*wide_tokens, *narrow_tokens]))
-    todo = [(at, _after_stars(wide_tokens, {0})) for at in _after_stars(narrow_tokens, {0})]
-    seen = set(todo)
-    steps = 0
-    while todo:
-        at, wide_states = todo.pop()
-        for character in alphabet:
-            steps += 1 + len(wide_states)
-            if steps > MOST_STEPS:
-                return False
-            reached = _after(narrow_tokens, {at}, character)
-            if not reached:
-                continue
-            states = _after(wide_tokens, wide_states, character)
-            if len(narrow_tokens) in reached and len(wide_tokens) not in states:
-                return False
-            new = {(each, states) for each in reached} - seen
-            seen |= new
-            todo += new
-    return True
+    return all(fnmatchcase(each, one) for each in _alphabet(one + other) if fnmatchcase(each, other))
 
 
-def _after(tokens: list[str], states: "set[int] | frozenset[int]", character: str) -> frozenset[int]:
-    """The states after one more character."""
-    moved = {
-        at if tokens[at] == "*" else at + 1
-        for at in states
-        if at < len(tokens) and (tokens[at] == "*" or fnmatchcase(character, tokens[at]))
-    }
-    return _after_stars(tokens, moved)
-
-
-def _after_stars(tokens: list[str], states: set[int]) -> frozenset[int]:
-    """`states` and those behind stars, which may match nothing."""
-    found = set(states)
-    for at in states:
-        while at < len(tokens) and tokens[at] == "*":
-            at += 1
-            found.add(at)
-    return frozenset(found)
-
-
-def _alphabet(tokens: list[str]) -> Iterator[str]:
-    """Each character in a token, its neighbours (outside of a range that it ends), and one that is in no token."""
-    named = {ord(character) for token in tokens for character in token}
-    near = {code + step for code in named for step in (-1, 0, 1)}
+def _alphabet(tokens: str) -> Iterator[str]:
+    """Each character in `tokens`, its neighbours (outside of a range that it ends), and one that is in none."""
+    near = {ord(character) + step for character in tokens for step in (-1, 0, 1)}
     near.add(next(code for code in range(ord("a"), 0x10FFFF) if code not in near))
     return (chr(code) for code in near if 0 <= code <= 0x10FFFF)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +22,20 @@ def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     task = asyncio.get_running_loop().create_task(coroutine)
     keep(task)
     return task
+
+
+TURN = 0.005
+"""Seconds for which work that can wait keeps the event loop before others have it."""
+
+
+async def in_turns(steps: Iterable[object]) -> None:
+    """Do all `steps`, and let other tasks run after each TURN of them."""
+    now = asyncio.get_running_loop().time
+    begun = now()
+    for _ in steps:
+        if now() - begun > TURN:
+            await asyncio.sleep(0)
+            begun = now()
 
 
 def keep(task: "asyncio.Task[Any]") -> None:

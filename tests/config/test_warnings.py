@@ -4,9 +4,11 @@ from fnmatch import fnmatchcase
 from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.config import loads_with_warnings
-from gateway.config.unreachable import covers
+from gateway.config.unreachable import covers, unreachable_routes
 from tests.config.toys import CATALOG, ENVIRON, SOUND
 
 LISTENERS = """\
@@ -225,10 +227,29 @@ def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
     assert covers(wide, narrow) == expected
 
 
-def test_what_would_take_long_is_not_claimed() -> None:
-    assert covers("*?" * 5, "a" * 50)
-    assert covers("*?" * 50, "a" * 500)  # an exact name needs no search
-    assert not covers("*?" * 50, "[a]" * 500)  # it does; that takes too many steps
+@given(*[st.lists(st.sampled_from(["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]"]), min_size=1, max_size=5)] * 2)
+def test_a_glob_that_covers_another_takes_all_its_names(wide: list[str], narrow: list[str]) -> None:
+    if covers("".join(wide), "".join(narrow)):
+        names = ("".join(each) for size in range(1, 6) for each in product("abx", repeat=size))
+        taken = [name for name in names if fnmatchcase(name, "".join(narrow))]
+        assert [name for name in taken if not fnmatchcase(name, "".join(wide))] == []
+
+
+def compared(most: int, *models: str) -> list[int]:
+    """The routes that nothing reaches, as `most` comparisons find them."""
+    routes = "".join(f"- {{match: {{model: '{model}'}}, backend: a}}\n" for model in models)
+    config, _ = loads_with_warnings(f"{LISTENERS}backends:\n{ONE}routes:\n{routes}", "g.yaml", CATALOG, ENVIRON)
+    return [int(str(each.location[1])) for each in unreachable_routes(config, CATALOG, most)]
+
+
+def test_routes_for_thousands_of_models_are_compared_only_where_the_text_before_a_wildcard_is_the_same() -> None:
+    models = [f"m{at}" for at in range(1000, 3000)]
+    assert compared(3, *models, "m1700*", "m1700x") == [2001]
+
+
+def test_after_the_most_comparisons_nothing_is_reported() -> None:
+    assert compared(1, "*a*", "*ab*", "*abc*") == [1]
+    assert compared(3, "*a*", "*ab*", "*abc*") == [1, 2]
 
 
 def test_an_endpoint_that_backends_share_with_different_health() -> None:

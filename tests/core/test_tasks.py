@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 import pytest
 
 from gateway.core.errors import invalid_output
-from gateway.core.tasks import outlived_by, spawn
+from gateway.core.tasks import TURN, in_turns, outlived_by, spawn
 
 
 async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
@@ -93,3 +94,24 @@ async def test_a_task_that_is_cancelled_cancels_those_who_wait() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_steps_that_take_long_let_others_have_turns() -> None:
+    now = asyncio.get_running_loop().time
+    done: list[str] = []
+
+    async def other() -> None:
+        done.append("other")
+
+    def steps() -> Iterator[None]:
+        for name in ("first", "second", "third"):
+            done.append(name)
+            begun = now()
+            while name == "second" and now() - begun <= TURN:
+                pass
+            yield
+
+    waiting = asyncio.create_task(other())
+    await in_turns(steps())
+    await waiting
+    assert done == ["first", "second", "other", "third"]
