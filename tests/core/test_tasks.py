@@ -111,7 +111,7 @@ async def test_steps_that_take_long_let_others_have_turns() -> None:
                 pass
             yield
 
-    waiting = asyncio.create_task(other())
+    waiting = spawn(other())
     await in_turns(steps())
     await waiting
     assert done == ["first", "second", "other", "third"]
