@@ -9,7 +9,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import replace
+from gateway.core.frozen import frozen, replace
 from gateway.core.types import Tensor
 from gateway.protocols.grps.strings import is_utf8
 
@@ -26,8 +26,20 @@ MAPS: dict[str, Datatype] = {
 TEXT = "text"
 """The content type of strings: it tells the BYTES of `s_s` from those of `s_b`."""
 
-Keys: TypeAlias = Mapping[str, str]
-"""Tensor name to key, for the tensors whose name is not their key (see `with_distinct_names`)."""
+BYTES_MAP = "s_b"
+
+
+@frozen
+class Place:
+    """The map and the key of an entry."""
+
+    map: str
+    key: str
+
+
+Keys: TypeAlias = Mapping[str, Place]
+"""Tensor name to place, for the tensors whose name is not their key (see `with_distinct_names`), and for those of
+`s_b`, since a model that speaks another protocol does not tell bytes from text."""
 NO_KEYS: Keys = {}
 
 _WIDER = {
@@ -70,14 +82,17 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
     """`tensor` as an entry, widened to a datatype that has a map; None if it has no name or not exactly one element.
 
     The key is the tensor's name, unless `keys` has another. BYTES go to `s_s` if they are UTF-8, else to `s_b`. BYTES
-    that came `from_gmap` without a content type were in `s_b`, and go there again even if they are UTF-8.
+    that were in `s_b` go there again even if they are UTF-8: those that came `from_gmap` without a content type, and
+    others whose place in `keys` is there.
     """
     if tensor.elements != 1 or not tensor.name:
         return None
-    if tensor.name in keys:
-        tensor = replace(tensor, name=keys[tensor.name])
+    place = keys.get(tensor.name)
+    if place is not None:
+        tensor = replace(tensor, name=place.key)
     if tensor.datatype is Datatype.BYTES:
-        is_string = (bool(tensor.content_type) or not from_gmap) and is_utf8(tensor)
+        were_bytes = not tensor.content_type if from_gmap else place is not None and place.map == BYTES_MAP
+        is_string = not were_bytes and is_utf8(tensor)
         return replace(tensor, shape=(1,), content_type=TEXT if is_string else "")
     wide = _WIDER.get(tensor.datatype, tensor.datatype)
     if wide is tensor.datatype:
@@ -86,7 +101,7 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
 
 
 def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
-    """A message's entries, each with a name of its own, and the keys of those that were renamed.
+    """A message's entries, each with a name of its own, and the places of those that were renamed or are in `s_b`.
 
     A key is unique only within its map: one that is in several (grps' own samples use `key` in all six) is renamed to
     `MAP.KEY` in each.
@@ -95,18 +110,16 @@ def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...]
         DecodeError: another entry has such a name as its key.
     """
     uses = Counter(tensor.name for tensor in tensors)
-    if len(uses) == len(tensors):
-        return tensors, NO_KEYS
-    renamed: dict[str, Tensor] = {}
-    keys: dict[str, str] = {}
+    distinct: dict[str, Tensor] = {}
+    keys: dict[str, Place] = {}
     for tensor in tensors:
-        key = tensor.name
-        name = f"{map_of(tensor)}.{key}" if uses[key] > 1 else key
-        if name in renamed:
+        place = Place(map_of(tensor), tensor.name)
+        name = f"{place.map}.{place.key}" if uses[place.key] > 1 else place.key
+        if name in distinct:
             raise DecodeError(
                 f"gmap: two tensors would be called {name!r}: a key, and a key of several maps with its map"
             )
-        renamed[name] = tensor if name == key else replace(tensor, name=name)
-        if name != key:
-            keys[name] = key
-    return tuple(renamed.values()), keys
+        distinct[name] = tensor if name == place.key else replace(tensor, name=name)
+        if name != place.key or place.map == BYTES_MAP:
+            keys[name] = place
+    return tuple(distinct.values()), keys

@@ -64,7 +64,7 @@ def check_payload(grps: GrpsMessage, role: str) -> None:
 
 
 def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:
-    """The message's tensors, for gmap with distinct names, and the keys of those that were renamed."""
+    """The message's tensors, for gmap with distinct names, and the `gmap.Keys` of them."""
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
@@ -111,7 +111,7 @@ def backend_message(payload: Payload | None, names_model: bool, keys: gmap.Keys)
 
 
 def gmap_keys(*origins: Message | None) -> gmap.Keys:
-    """The keys of the renamed tensors of all these messages."""
+    """The keys of all these messages."""
     found = [each.keys for each in origins if isinstance(each, ClientMessage | BackendMessage) and each.keys]
     return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
 

@@ -196,6 +196,32 @@ def test_a_gmap_is_widened_exactly() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [("s_b", "b", b"abc"), ("s_s", "s", "abc"), ("s_b", "c", b"\xff")],
+        [
+            ("s_s", "k", "1"),
+            ("s_b", "k", b"1"),
+            ("s_i32", "k", 1),
+            ("s_i64", "k", 1),
+            ("s_f", "k", 1.0),
+            ("s_d", "k", 1.0),
+        ],
+    ],
+    ids=["text in s_b", "a key in all maps"],
+)
+def test_the_maps_of_a_gmap_stay_behind_a_model_that_tells_no_text_from_bytes(
+    entries: list[tuple[str, str, object]],
+) -> None:
+    request = asked(Payload.GMAP, *(gmap.entry(*each) for each in entries))
+    told = tuple(replace(each, content_type="") for each in request.inputs)
+    grps = answered(*told, request=request)
+    assert grps.payload is Payload.GMAP
+    assert list(gmap.entries(grps.tensors)) == entries
+    assert list(gmap.entries(client.encode_request(request).tensors)) == entries
+
+
 def test_ndarray_only_if_asked() -> None:
     ask = asked(Payload.NDARRAY, replace(FP32, name=""), returns_ndarray=True)
     assert answered(FP32, request=ask) == GrpsMessage("", errors.OK, Payload.NDARRAY, (FP32,))
