@@ -16,6 +16,7 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from gateway.bridge import derivatives, json_members, names, streams
+from gateway.bridge.attachments import without_attachments
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
 from gateway.bridge.complex_form import plain_side, plain_signature
@@ -55,6 +56,7 @@ class Bridge:
         if Datatype.BYTES not in client.traits.wire.datatypes:
             # These clients have numbers alone: they send and get pixels, as the backend does.
             settings = replace(settings, images=None)
+        backend = without_attachments(backend, client)
         full = settings, backend
         if settings.derivatives is not None and settings.derivatives.method == "complex":
             suffix, own = settings.derivatives.imaginary, settings.signature

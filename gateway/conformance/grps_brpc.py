@@ -119,8 +119,10 @@ def several(server: GrpsBrpcServer) -> None:
 @check("frame.attachment", "Attachment", "attachment_size: the bytes after the payload")
 def attachment(server: GrpsBrpcServer) -> None:
     payload = grps_message(**server.fields()).SerializeToString()
-    found = succeeded(answered(server.exchange(request("Predict", payload, b"attached")), "Predict"), "with attachment")
-    require(outputs(found) == outputs(server.answer), "another reply than without an attachment")
+    found = answered(server.exchange(request("Predict", payload, b"attached")), "Predict")
+    if "attachment" in found.status.msg:
+        return  # a server without a use for it may say so
+    require(outputs(succeeded(found, "with attachment")) == outputs(server.answer), "another reply than without one")
 
 
 @check("frame.gzip", "Compression", "compress_type 2: the payload is gzip")

@@ -111,6 +111,8 @@ class Wire:
     """A request can select outputs."""
     parameters: bool = True
     """A request can carry parameters."""
+    attachments: bool = False
+    """A request and a response can carry bytes beside their tensors (`core.types.ATTACHMENT`)."""
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor is a vector. `rows` is ONE."""

@@ -333,6 +333,11 @@ CLASSIFICATION = "classification"
 `value:index[:label]` (V2's classification extension)."""
 
 
+ATTACHMENT = "attachment of the frame"
+"""The parameter, of a request or a response, with the bytes that baidu_std carries beside a message: a text of one
+character for each byte (Latin-1). Wire forms without attachments refuse it. It is no name that clients would choose."""
+
+
 @frozen
 class RequestedOutput:
     """An output that the client selected by name."""

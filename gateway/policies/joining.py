@@ -13,10 +13,12 @@ from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS, Operation
-from gateway.core.types import Parameters, Request, Response, Tensor, Tries
+from gateway.core.types import ATTACHMENT, Parameters, Request, Response, Tensor, Tries
 
 SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 """The parameters of a request that belongs to a sequence."""
+
+_NOT_JOINED = SEQUENCE | {ATTACHMENT}
 
 
 class NotSplittableError(Exception):
@@ -25,11 +27,12 @@ class NotSplittableError(Exception):
 
 def rows_of(request: Request) -> int | None:
     """The number of rows of a request that could be joined with others; None for one that could not: it is no
-    inference, belongs to a sequence, repeats an earlier try, or has tensors whose first dimensions are no rows."""
+    inference, belongs to a sequence, has an attachment, repeats an earlier try, or has tensors whose first dimensions
+    are no rows."""
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
         return None
-    if request.parameters and not SEQUENCE.isdisjoint(request.parameters):
+    if request.parameters and not _NOT_JOINED.isdisjoint(request.parameters):
         return None
     tries = request.tries
     if tries is not None and (tries.avoided or tries.elsewhere):

@@ -119,8 +119,30 @@ def test_compression_checksums_and_attachments(client: Client, behaving: Behave,
     call = Call(message, compress=compress, with_checksum=size == 3, attachment=b"12345678")
     [reply] = client.exchange([call])
     assert reply.message["str_data"] == "x" * size
-    # ours are neither compressed nor summed, and have no attachment
-    assert (reply.meta["compress_type"], reply.meta.get("checksum_type", 0), reply.attachment) == (0, 0, b"")
+    # ours are neither compressed nor summed
+    assert (reply.meta["compress_type"], reply.meta.get("checksum_type", 0), reply.attachment) == (0, 0, b"tail")
+
+
+@pytest.mark.parametrize("attachment", [b"\0\xff\x80tail", bytes(range(256)) * 1000], ids=["small", "large"])
+def test_an_attachment_goes_to_the_server_and_comes_back(client: Client, behaving: Behave, attachment: bytes) -> None:
+    behaving(returns_attachment=True)
+    replies = client.exchange([Call(TWICE, attachment=attachment), Call(TWICE), Call(TWICE, attachment=b"2")])
+    assert [(reply.code, reply.message) for reply in replies] == [(0, DOUBLED)] * 3
+    assert [reply.attachment for reply in replies] == [attachment, b"", b"2"]
+
+
+def test_only_inferences_have_attachments(client: Client) -> None:
+    [reply] = client.exchange([Call({"str_data": "twice-1.0.0"}, method="ModelMetadata", attachment=b"12345")])
+    text = "an attachment of 5 bytes; only Predict can have one"
+    assert reply.message["status"] == {"code": 400, "msg": text, "status": "FAILURE"}
+
+
+def test_a_v2_client_is_told_of_an_attachment_that_it_would_not_get(ports: dict[str, int], behaving: Behave) -> None:
+    behaving(attachment=b"tail")
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
+    status, document = post(f"127.0.0.1:{ports['http']}", "/v2/models/double/infer", inputs=[x])
+    text = "backend 'grps': the reply has an attachment of 4 bytes, which v2-rest cannot carry"
+    assert (status, document["error"]) == (502, text)
 
 
 @pytest.mark.parametrize(

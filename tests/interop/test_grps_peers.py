@@ -281,10 +281,17 @@ def test_many_calls_on_one_brpc_connection(framed: Client) -> None:
 
 
 @pytest.mark.parametrize("compress", [SNAPPY, GZIP, ZLIB])
-def test_compressed_requests_with_checksums_and_attachments(framed: Client, compress: int) -> None:
+def test_compressed_requests_with_checksums(framed: Client, compress: int) -> None:
     sent: Document = {"model": "double", "gtensors": {"tensors": [X]}}
-    reply = framed.call("Predict", sent, compress=compress, with_checksum=True, attachment=b"12345678", auth=b"x")
+    reply = framed.call("Predict", sent, compress=compress, with_checksum=True, auth=b"x")
     assert (reply.code, reply.message["gtensors"]["tensors"]) == (0, [DOUBLED])
+
+
+def test_an_attachment_is_refused_towards_servers_that_cannot_have_one(framed: Client) -> None:
+    sent: Document = {"model": "double", "gtensors": {"tensors": [X]}}
+    reply = framed.call("Predict", sent, attachment=b"12345678")
+    assert (reply.code, reply.message["status"]["code"]) == (0, 400)
+    assert "the request has an attachment of 8 bytes, which" in reply.message["status"]["msg"]
 
 
 @pytest.mark.parametrize(
@@ -504,7 +511,7 @@ def test_the_frames_that_are_sent(site: Site) -> None:
     [
         {"compress": SNAPPY},
         {"compress": GZIP, "with_checksum": True},
-        {"compress": ZLIB, "attachment": b"tail"},
+        {"compress": ZLIB},
         {"minimal": True},
         {"vendored": True},
         {"piece": 1},
@@ -525,6 +532,7 @@ def test_replies_in_every_form(site: Site, habits: dict[str, Any]) -> None:
         ({"error": (1002, "Fail to find method")}, 501),
         ({"error": (1003, "Fail to parse request")}, 400),
         ({"error": (2003, "Server is stopping")}, 503),
+        ({"attachment": b"tail"}, 502),
         ({"hostile": "wrong-magic"}, 502),
         ({"hostile": "meta-larger"}, 502),
         ({"hostile": "body-larger"}, 502),

@@ -75,6 +75,8 @@ class Habits:
     """How replies are compressed; the original never does."""
     attachment: bytes = b""
     """Behind every reply."""
+    returns_attachment: bool = False
+    """A request's attachment is that of its reply."""
     with_checksum: bool = False
     minimal: bool = False
     """The smallest reply a real client accepts: a meta with the correlation id alone."""
@@ -114,7 +116,10 @@ class Service:
         if self._habits.error:
             raise Failed(*self._habits.error)
         payload = COMPRESS[self._habits.compress](encode(method(message)))
-        return write_frame(self._meta(meta, payload), payload, self._habits.attachment)
+        attachment = self._habits.attachment
+        if self._habits.returns_attachment:
+            attachment = frame.split(meta.get("attachment_size", 0))[1]
+        return write_frame(self._meta(meta, payload, len(attachment)), payload, attachment)
 
     def _find(self, request: Document) -> tuple[str, Callable[[Document], Document]]:
         service, name = request["service_name"], request["method_name"]
@@ -124,9 +129,9 @@ class Service:
             raise Failed(ENOMETHOD, f"Fail to find method={service}/{name}")
         return name, self._methods.get(name, lambda message: message)
 
-    def _meta(self, asked: Document, payload: bytes) -> Document:
+    def _meta(self, asked: Document, payload: bytes, attached: int = 0) -> Document:
         habits, identity = self._habits, {"correlation_id": asked.get("correlation_id", 0)}
-        sizes = {"attachment_size": len(habits.attachment)} if habits.attachment else {}
+        sizes = {"attachment_size": attached} if attached else {}
         if habits.minimal:
             return identity | sizes | ({"compress_type": habits.compress} if habits.compress else {})
         meta = {"response": {"error_code": 0}, "compress_type": habits.compress, **identity, **sizes}
@@ -141,7 +146,6 @@ class Service:
     def _failure(self, asked: Document, failed: Failed) -> bytes:
         text = f"[127.0.0.1:{self._port}][E{failed.code}]{failed}"
         meta = self._meta(asked, b"") | {"response": {"error_code": failed.code, "error_text": text}}
-        meta.pop("attachment_size", None)
         return write_frame(meta)
 
 

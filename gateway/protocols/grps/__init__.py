@@ -159,7 +159,7 @@ GRPS_BRPC = Protocol(
     encode_error=brpc_errors.encode_error,
     encode_request=brpc_client.encode_request,
     decode_response=brpc_client.decode_response,
-    traits=_TRAITS,
+    traits=replace(_TRAITS, wire=replace(_TRAITS.wire, attachments=True)),
     payloads=PROTOBUF_PAYLOADS,
     parsed_size=brpc_payload.parsed_size,
 )

@@ -1,12 +1,21 @@
 """grps over brpc, facing backends."""
 
 from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import replace
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request
+from gateway.core.types import ATTACHMENT, Answer, Message, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.brpc import errors
 from gateway.protocols.grps.brpc.context import request_fields
-from gateway.protocols.grps.brpc.frames import is_whole, oversized, read_frame, with_request_fields, write_frame
+from gateway.protocols.grps.brpc.frames import (
+    attachment_parameters,
+    is_whole,
+    oversized,
+    read_frame,
+    with_attachment,
+    with_request_fields,
+    write_frame,
+)
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import METHODS, SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -33,14 +42,20 @@ def encode_request(request: Request, target: Target) -> Message:
     meta = _METAS[name]
     if request.record is not None and (fields := request_fields(request.record, request.span)):
         meta = with_request_fields(meta, fields)
-    return write_frame(meta, write_original(client.encode_request(request), request.original), request.deadline)
+    given = request.parameters
+    if given and ATTACHMENT in given:
+        request = replace(request, parameters={name: each for name, each in given.items() if name != ATTACHMENT})
+    payload = write_original(client.encode_request(request), request.original)
+    if given:
+        meta, payload = with_attachment(meta, payload, given)
+    return write_frame(meta, payload, request.deadline)
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
     """The backend's answer to `request`. As for brpc's own client, a reply without a response part is a success.
 
     Raises:
-        DecodeError: not a reply of grps, or not an answer to the request.
+        DecodeError: not a reply of grps, or not an answer to the request; an attachment beside metadata or readiness.
         GatewayError: the error that the reply reports, in its meta or in its GrpsMessage.
     """
     if not is_whole(message):
@@ -50,4 +65,10 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         raise errors.backend_error(frame.meta)
     headers = errors.reason_headers(frame.meta)
     frame = decompressed(message, frame, target.limits)
-    return client.decode_response(read_payload(frame, "output", target.limits), headers, request)
+    answer = client.decode_response(read_payload(frame, "output", target.limits), headers, request)
+    if frame.attachment:
+        if not isinstance(answer, Response):
+            text = f"an attachment of {len(frame.attachment)} bytes beside the answer to {request.operation.value}"
+            raise DecodeError(text)
+        return replace(answer, parameters=attachment_parameters(frame))
+    return answer

@@ -47,7 +47,7 @@ def is_compressed(message: Message) -> bool:
 
 
 def inflate(message: Message, limits: Limits) -> Message:
-    """A compressed frame with its payload decompressed, its checksum verified and its attachment removed.
+    """A compressed frame with its payload decompressed and its checksum verified.
 
     Raises:
         DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
@@ -56,9 +56,10 @@ def inflate(message: Message, limits: Limits) -> Message:
     frame = read_frame(message)
     verify_checksum(frame)
     inflated = _INFLATERS[frame.meta.compress_type](frame.payload, limits)
-    for field in ("compress_type", "attachment_size", "checksum_type", "checksum_value", "checksum_with_attachment"):
+    for field in ("compress_type", "checksum_type", "checksum_value", "checksum_with_attachment"):
         frame.meta.ClearField(field)
     meta = frame.meta.SerializePartialToString()
+    inflated += frame.attachment
     inflated[:0] = meta  # in place: joining would need the memory twice
     header = HEADER.pack(MAGIC, len(inflated), len(meta))
     return Message(parts=(header, inflated), peer=message.peer, received=message.received)

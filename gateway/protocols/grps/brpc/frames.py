@@ -4,7 +4,7 @@ from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
-from gateway.core.types import NO_HEADERS, Buffer, Headers, Message
+from gateway.core.types import ATTACHMENT, NO_HEADERS, Buffer, Headers, Message, Parameters
 from gateway.protobuf.schema import Protobuf, parse
 from gateway.protobuf.wire import read_varint, varint
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -16,6 +16,7 @@ _MAX_BODY_SIZE = 0xFFFFFFFF
 # Keys of fields that are written by hand.
 _CORRELATION_ID = b"\x20"  # of RpcMeta
 _REQUEST = b"\x0a"  # of RpcMeta
+_ATTACHMENT_SIZE = b"\x28"  # of RpcMeta
 _TIMEOUT_MS = b"\x40"  # of RpcRequestMeta
 _MAX_TIMEOUT_MS = 2**31 - 1
 
@@ -111,8 +112,23 @@ def with_credential(message: Message, authorization: bytes) -> Message:
     return write_frame(meta.SerializeToString(), tuple(payload), message.deadline)
 
 
+def attachment_parameters(frame: Frame) -> Parameters:
+    """The attachment as the parameter of a Request or a Response; none if there is none."""
+    return {ATTACHMENT: str(frame.attachment, "latin-1")} if len(frame.attachment) else {}
+
+
+def with_attachment(
+    meta: bytes, payload: tuple[Buffer, ...], parameters: Parameters
+) -> tuple[bytes, tuple[Buffer, ...]]:
+    """A serialized RpcMeta and the bytes behind it, with the attachment that `parameters` may have."""
+    if ATTACHMENT not in parameters:
+        return meta, payload
+    attachment = str(parameters[ATTACHMENT]).encode("latin-1")
+    return meta + _ATTACHMENT_SIZE + varint(len(attachment)), (*payload, attachment)
+
+
 def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
-    """The frame of a serialized RpcMeta and a payload, without an attachment.
+    """The frame of a serialized RpcMeta and a payload, which may end with an attachment that the meta tells.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED, they are 4 GiB or more.

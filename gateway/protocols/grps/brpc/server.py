@@ -1,12 +1,21 @@
 """grps over brpc, facing clients."""
 
-from gateway.core.errors import Reason, refusal
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import set_field
+from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Request, Response, Translate
 from gateway.protobuf.schema import Protobuf
 from gateway.protocols.grps import server
-from gateway.protocols.grps.brpc.frames import correlation_field, is_whole, oversized, read_frame, write_frame
+from gateway.protocols.grps.brpc.frames import (
+    attachment_parameters,
+    correlation_field,
+    is_whole,
+    oversized,
+    read_frame,
+    with_attachment,
+    write_frame,
+)
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import read_operation
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -17,10 +26,11 @@ SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The request of a client. As in the real server, its attachment is ignored.
+    """The request of a client. The attachment of an inference is a parameter, since a model may take it.
 
     Raises:
-        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid.
+        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid; another method than Predict
+            has an attachment.
         GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame or its decompressed payload is beyond
             the limit.
     """
@@ -32,6 +42,10 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     grps = read_payload(frame, "input", listener.limits)
     request = server.decode_request(grps, operation, origin, listener.model)
     set_field(request, "deadline", _deadline(frame.meta, message))
+    if frame.attachment:
+        if operation is not Operation.INFER:
+            raise DecodeError(f"an attachment of {len(frame.attachment)} bytes; only Predict can have one")
+        set_field(request, "parameters", attachment_parameters(frame))
     return request
 
 
@@ -50,7 +64,10 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """
     grps = server.encode_response(answer, request, translate)
     original = answer.original if isinstance(answer, Response) else None
-    return write_frame(SUCCESS + correlation_of(request), write_original(grps, original))
+    meta, payload = SUCCESS + correlation_of(request), write_original(grps, original)
+    if isinstance(answer, Response) and answer.parameters:
+        meta, payload = with_attachment(meta, payload, answer.parameters)
+    return write_frame(meta, payload)
 
 
 def correlation_of(request: Request) -> bytes:
