@@ -30,14 +30,14 @@ BYTES_MAP = "s_b"
 
 
 @frozen
-class Place:
+class GmapPlace:
     """The map and the key of an entry."""
 
     map: str
     key: str
 
 
-Keys: TypeAlias = Mapping[str, Place]
+Keys: TypeAlias = Mapping[str, GmapPlace]
 """Tensor name to place, for the tensors whose name is not their key (see `with_distinct_names`), and for those of
 `s_b`, since a model that speaks another protocol does not tell bytes from text."""
 NO_KEYS: Keys = {}
@@ -111,9 +111,9 @@ def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...]
     """
     uses = Counter(tensor.name for tensor in tensors)
     distinct: dict[str, Tensor] = {}
-    keys: dict[str, Place] = {}
+    keys: dict[str, GmapPlace] = {}
     for tensor in tensors:
-        place = Place(map_of(tensor), tensor.name)
+        place = GmapPlace(map_of(tensor), tensor.name)
         name = f"{place.map}.{place.key}" if uses[place.key] > 1 else place.key
         if name in distinct:
             raise DecodeError(

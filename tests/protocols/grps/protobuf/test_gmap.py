@@ -81,7 +81,7 @@ def test_a_key_in_two_maps_is_two_tensors_with_the_names_of_the_maps() -> None:
     message = read_message(bytes.fromhex("3a15 1a05 0a016b1001 2205 0a016b1002 1a05 0a01611003"), LIMIT)
     tensors, keys = gmap.with_distinct_names(message.tensors)
     assert [each.name for each in tensors] == ["s_i32.k", "s_i64.k", "a"]
-    assert keys == {"s_i32.k": gmap.Place("s_i32", "k"), "s_i64.k": gmap.Place("s_i64", "k")}
+    assert keys == {"s_i32.k": gmap.GmapPlace("s_i32", "k"), "s_i64.k": gmap.GmapPlace("s_i64", "k")}
     assert [gmap.fit(each, keys) for each in tensors] == list(message.tensors)
 
 
