@@ -234,12 +234,13 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 @frozen
 class TensorSpec:
     """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` is as in
-    Tensor; empty leaves a tensor's own."""
+    Tensor; empty leaves a tensor's own. `description` is what its server tells people about it."""
 
     name: str
     datatype: Datatype
     shape: Shape
     content_type: str = ""
+    description: str = ""
 
     def __str__(self) -> str:
         """Such as `x FP64[-1,3]`."""
@@ -257,6 +258,11 @@ class Signature:
     name: str = ""
     versions: tuple[str, ...] = ()
     platform: str = ""
+    description: str = ""
+    server_version: str = ""
+    """Of the software that serves the model."""
+    further: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    """What the metadata of a grps server has beyond these fields: members of its YAML."""
 
     def __str__(self) -> str:
         """Such as `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""

@@ -22,7 +22,7 @@ _SENT_AS = {Datatype.BOOL: Datatype.UINT8, Datatype.BF16: Datatype.FP32}
 
 def decode_metadata(body: Buffer) -> Signature:
     """The Signature of a MetadataResponse. Its `server` becomes the Signature's platform. Its `version` is that of the
-    server, and so is not a version of the model.
+    server's software, not of the model.
 
     Raises:
         DecodeError: not a MetadataResponse.
@@ -33,6 +33,8 @@ def decode_metadata(body: Buffer) -> Signature:
         tuple(_decode_specs(table, _MODEL.OUTPUTS, "output")),
         name=decode_text(table.string(_MODEL.NAME), "the model's name"),
         platform=decode_text(table.string(_MODEL.SERVER), "the server's name"),
+        description=decode_text(table.string(_MODEL.DESCRIPTION), "the model's description"),
+        server_version=decode_text(table.string(_MODEL.VERSION), "the server's version"),
     )
 
 
@@ -43,7 +45,8 @@ def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
         shape = each.shape(_TENSOR.SHAPE)
         if min(shape, default=0) < -1:
             raise DecodeError(f"{what}: shape {list(shape)} has a dimension below -1")
-        yield TensorSpec(name, decode_type(each.byte(_TENSOR.TYPE), what), shape)
+        description = decode_text(each.string(_TENSOR.DESCRIPTION), f"the description of {what}")
+        yield TensorSpec(name, decode_type(each.byte(_TENSOR.TYPE), what), shape, description=description)
 
 
 def encode_metadata(signature: Signature) -> bytes:
@@ -54,7 +57,7 @@ def encode_metadata(signature: Signature) -> bytes:
         (_MODEL.NAME, signature.name),
         (_MODEL.VERSION, _version(signature)),
         (_MODEL.SERVER, signature.platform),
-        (_MODEL.DESCRIPTION, ""),
+        (_MODEL.DESCRIPTION, signature.description),
     ):
         writer.string(root + offsets[slot], encode_text(text, "the metadata"))
     _encode_specs(writer, root + offsets[_MODEL.INPUTS], signature.inputs)
@@ -67,7 +70,7 @@ def _encode_specs(writer: Writer, at: int, specs: tuple[TensorSpec, ...]) -> Non
     for place, spec in zip(writer.vector_of_offsets(at, len(specs)), specs, strict=True):
         table = writer.table(schema.IO_METADATA_LAYOUT, place)
         writer.string(table + offsets[_TENSOR.NAME], encode_text(spec.name, "the name of a tensor"))
-        writer.string(table + offsets[_TENSOR.DESCRIPTION], b"")
+        writer.string(table + offsets[_TENSOR.DESCRIPTION], encode_text(spec.description, "the metadata"))
         writer.longs(table + offsets[_TENSOR.SHAPE], spec.shape)
         writer.byte(table + offsets[_TENSOR.TYPE], _type(spec))
 
@@ -78,7 +81,7 @@ def encode_json(signature: Signature) -> bytes:
         "Name": signature.name,
         "Version": _version(signature),
         "Server": signature.platform,
-        "Description": "",
+        "Description": signature.description,
         "Inputs": [_spec_json(spec) for spec in signature.inputs],
         "Outputs": [_spec_json(spec) for spec in signature.outputs],
     }
@@ -86,7 +89,7 @@ def encode_json(signature: Signature) -> bytes:
 
 
 def _spec_json(spec: TensorSpec) -> dict[str, object]:
-    return {"Name": spec.name, "Description": "", "Shape": spec.shape, "Type": _type(spec)}
+    return {"Name": spec.name, "Description": spec.description, "Shape": spec.shape, "Type": _type(spec)}
 
 
 def _type(spec: TensorSpec) -> int:
@@ -94,4 +97,5 @@ def _type(spec: TensorSpec) -> int:
 
 
 def _version(signature: Signature) -> str:
-    return ", ".join(signature.versions)
+    """The server's version, as it told it; else, in its place, the model's versions."""
+    return signature.server_version or ", ".join(signature.versions)

@@ -33,7 +33,7 @@ MAX_DEPTH = 16
 
 
 def write_model(signature: Signature, name: str) -> str:
-    """A model's metadata under the `name` that the client used."""
+    """A model's metadata under the `name` that the client used, with what else its grps server tells of it."""
     document: Entry = {"name": name or signature.name, **_versions(signature.versions)}
     if signature.platform:
         document["platform"] = signature.platform
@@ -44,6 +44,7 @@ def write_model(signature: Signature, name: str) -> str:
         document["stream"] = True
     document["inputs"] = [_spec(each) for each in signature.inputs]
     document["outputs"] = [_spec(each) for each in signature.outputs]
+    document |= {key: value for key, value in signature.further.items() if key not in document}
     return _write(document)
 
 
@@ -66,7 +67,9 @@ def write_server(entries: tuple[ModelEntry, ...]) -> str:
 
 
 def _write(document: Entry) -> str:
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
+    text: str = yaml.dump(
+        document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120
+    )
     return text
 
 
@@ -90,7 +93,11 @@ def read_model(text: str) -> Signature:
         name=_text(document.get("name"), "name"),
         versions=_read_versions(document),
         platform=_text(document.get("platform"), "platform"),
+        further={key: value for key, value in document.items() if key not in _KNOWN},
     )
+
+
+_KNOWN = frozenset({"name", "version", "versions", "platform", "infer", "stream", "inputs", "outputs"})
 
 
 def read_server(text: str) -> tuple[ModelEntry, ...]:
@@ -144,7 +151,7 @@ def _read_versions(document: Entry) -> tuple[str, ...]:
 def _text(value: object, what: str) -> str:
     if value is not None and not isinstance(value, str):
         raise DecodeError(f"{what} must be a text")
-    return value or ""
+    return str(value or "")
 
 
 def _mappings(document: Entry, key: str) -> Iterator[Entry]:
@@ -175,10 +182,20 @@ def read_mapping(text: str) -> dict[str, Any]:
     return document
 
 
+class _Plain(str):
+    """A scalar that stood without quotes, and is written so again: `16` stays a number to who reads it."""
+
+    __slots__ = ()
+
+
 class _Loader(yaml.BaseLoader):
     """Refuses aliases, with which a few lines become a tree of gigabytes, and nesting deeper than MAX_DEPTH."""
 
     depth = 0
+
+    def construct_scalar(self, node: Any) -> str:
+        text: str = super().construct_scalar(node)
+        return _Plain(text) if node.style is None else text
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -189,3 +206,16 @@ class _Loader(yaml.BaseLoader):
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes _Plain texts without quotes."""
+
+
+def _write_plain(dumper: Any, text: _Plain) -> yaml.ScalarNode:
+    tag = dumper.resolve(yaml.ScalarNode, str(text), (True, False))
+    node: yaml.ScalarNode = dumper.represent_scalar(tag, str(text))
+    return node
+
+
+_Dumper.add_representer(_Plain, _write_plain)

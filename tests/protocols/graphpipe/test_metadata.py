@@ -22,6 +22,19 @@ SIGNATURE = Signature(
 )
 
 
+def test_what_a_server_tells_people_goes_on() -> None:
+    spec = TensorSpec("x", Datatype.FP32, (-1,), description="pixels, größe")
+    told = Signature((spec,), (spec,), name="m", platform="go", description="finds cats", server_version="1.0.5")
+    for_model = GRAPHPIPE.encode_response(
+        told, Request(Operation.METADATA, "m", origin=call(b"", "m")), DEFAULT_TRANSLATE
+    )
+    assert GRAPHPIPE.decode_response(reply(for_model.body), Request(Operation.METADATA), TARGET) == told
+    by_get = Request(Operation.METADATA, "m", origin=call(b"", "m", "GET"))
+    shown = json.loads(bytes(GRAPHPIPE.encode_response(told, by_get, DEFAULT_TRANSLATE).body))
+    assert (shown["Version"], shown["Description"]) == ("1.0.5", "finds cats")
+    assert [each["Description"] for each in shown["Inputs"] + shown["Outputs"]] == ["pixels, größe"] * 2
+
+
 def test_metadata_is_binary_to_post_and_json_to_get() -> None:
     def told(method: str) -> Message:
         request = Request(Operation.METADATA, "m", origin=call(b"", "m", method))
@@ -33,6 +46,7 @@ def test_metadata_is_binary_to_post_and_json_to_get() -> None:
         (TensorSpec("y", Datatype.FP32, (2,)),),
         name="m",
         platform="onnxruntime",
+        server_version="1, 2",
     )
     shown = told("GET")
     assert shown.headers.get("content-type") == "application/json"

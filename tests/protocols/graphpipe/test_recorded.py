@@ -97,8 +97,10 @@ def test_no_tensors_at_all() -> None:
 def test_metadata_which_the_package_writes_in_reverse_order() -> None:
     signature = GRAPHPIPE.decode_response(reply(recorded("metadata.reply")), Request(Operation.METADATA), TARGET)
     assert signature == Signature(
-        (TensorSpec("b", Datatype.BYTES, ()), TensorSpec("a", Datatype.FP32, (-1, 3))),
+        (TensorSpec("b", Datatype.BYTES, (), description="text"), TensorSpec("a", Datatype.FP32, (-1, 3))),
         (TensorSpec("c", Datatype.INT64, (2,)),),
         name="model",
         platform="a server",
+        description="what it is for",
+        server_version="1.2",
     )

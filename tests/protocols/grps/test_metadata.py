@@ -1,6 +1,7 @@
 """Metadata as YAML text: ours both ways, real servers', and what would hurt."""
 
 import pytest
+import yaml
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
@@ -75,7 +76,18 @@ max_connections: 1000
 def test_what_real_servers_tell() -> None:
     assert read_server(INFERENCE_YML) == (ModelEntry("echo", "1.0.0"), ModelEntry("twice", "1.0"))
     model = "device: cpu\ninferer_args: null\nname: echo\nversion: 1.0.0\n"
-    assert read_model(model) == Signature(name="echo", versions=("1.0.0",))
+    further = {"device": "cpu", "inferer_args": "null"}
+    assert read_model(model) == Signature(name="echo", versions=("1.0.0",), further=further)
+
+
+def test_what_a_server_tells_of_a_model_goes_on_to_clients_of_grps() -> None:
+    text = "name: echo\nversion: 1.0.0\ndevice: gpu\ninferer_args:\n  size: 16\n  id: '16'\n  on: true\n  none: ~\n"
+    told = yaml.safe_load(write_model(read_model(text), "echo-1.0.0"))
+    arguments = {"size": 16, "id": "16", True: True, "none": None}
+    assert told == {
+        "name": "echo-1.0.0", "version": "1.0.0", "inputs": [], "outputs": [], "device": "gpu",
+        "inferer_args": arguments,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -113,4 +125,4 @@ def test_tags_make_nothing() -> None:
     assert read_model("name: !!timestamp 2024-99-99\nversion: !!float 1.10\n") == Signature(
         name="2024-99-99", versions=("1.10",)
     )
-    assert read_model("other: !!python/object/apply:os.getcwd []\n") == Signature()
+    assert read_model("other: !!python/object/apply:os.getcwd []\n") == Signature(further={"other": []})

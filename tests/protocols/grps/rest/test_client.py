@@ -196,7 +196,7 @@ def test_readiness_of_both_servers(message: Message, ready: bool) -> None:
 
 def test_metadata_of_servers() -> None:
     model = reply(b'{"status":%b,"str_data":"device: cpu\\nname: echo\\nversion: 1.0.0\\n"}' % OK_STATUS)
-    assert answer(model, Operation.METADATA) == Signature(name="echo", versions=("1.0.0",))
+    assert answer(model, Operation.METADATA) == Signature(name="echo", versions=("1.0.0",), further={"device": "cpu"})
     server = reply(b'{"status":%b,"str_data":"models:\\n- name: echo\\n  version: 1.0.0\\n"}' % OK_STATUS)
     assert answer(server, Operation.MODELS) == (ModelEntry("echo", "1.0.0"),)
 
