@@ -38,7 +38,7 @@ _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error`: plain text to GET, which people read, and to Go's client, which prints the body."""
+    """The reply that reports `error`: plain text to GET, which people read, and to Go's client, which prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")
