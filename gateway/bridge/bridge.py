@@ -16,7 +16,6 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from gateway.bridge import derivatives, json_members, names, streams
-from gateway.bridge.attachments import without_attachments
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
 from gateway.bridge.complex_form import plain_side, plain_signature
@@ -26,6 +25,7 @@ from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
 from gateway.bridge.known_fits import KnownFit
 from gateway.bridge.metadata import ModelMetadata
+from gateway.bridge.own_parameters import refusing_own_parameters
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
@@ -56,7 +56,7 @@ class Bridge:
         if Datatype.BYTES not in client.traits.wire.datatypes:
             # These clients have numbers alone: they send and get pixels, as the backend does.
             settings = replace(settings, images=None)
-        backend = without_attachments(backend, client)
+        backend = refusing_own_parameters(backend, client)
         full = settings, backend
         if settings.derivatives is not None and settings.derivatives.method == "complex":
             suffix, own = settings.derivatives.imaginary, settings.signature

@@ -111,8 +111,9 @@ class Wire:
     """A request can select outputs."""
     parameters: bool = True
     """A request can carry parameters."""
-    attachments: bool = False
-    """A request and a response can carry bytes beside their tensors (`core.types.ATTACHMENT`)."""
+    own_parameters: frozenset[str] = frozenset()
+    """Parameters of requests, responses and tensors that stand for a part of its messages that other protocols do not
+    have, such as `core.types.ATTACHMENT`. Between protocols of which only one has them they are refused."""
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor is a vector. `rows` is ONE."""
