@@ -38,7 +38,7 @@ async def test_registered_tlvs_are_refused_towards_other_protocols() -> None:
     metadata = replying(b'{"name": "m", "inputs": [], "outputs": []}')
     wires = Wires(CONFIG.format(backend="other"), own=replying(), other=metadata)
     reply = await wires.send("mip", inference(1, 2, *REGISTERED))
-    assert b"input 0 has a registered TLV type, 9, which v2-rest cannot carry" in sent(reply)
+    assert b"input 'input0' has a registered TLV type, 9, which v2-rest cannot carry" in sent(reply)
     assert {each.method for each in wires.sent["other"]} == {"GET"}
 
 
