@@ -106,9 +106,14 @@ class DiscoveredEndpoints:
         self._found[number] = frozenset()
 
         def update(found: frozenset[Found]) -> None:
-            if found != self._found[number]:
+            before = self._found[number]
+            if found != before:
                 self._found[number] = found
-                self._update()
+                try:
+                    self._update()
+                except Exception:
+                    self._found[number] = before  # the next report tries again
+                    raise
 
         return update
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from time import monotonic
 
 from gateway.core.frozen import frozen
+from gateway.core.surviving import surviving
 from gateway.discovery.source import Found
 
 MOST_LEASES = 1000
@@ -153,7 +154,8 @@ class Registrations:
 
     def _changed(self) -> None:
         self._leases.expire()
-        self._report(self._leases.found)
+        with surviving("taking over the servers that registered"):
+            self._report(self._leases.found)
         self.close()
         if (end := self._leases.next_end) is not None:
             seconds = max(end - self._clock(), 0.0)

@@ -19,6 +19,7 @@ from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.surviving import surviving
 from gateway.transports.shedding import Shedding
 
 log = logging.getLogger(__name__)
@@ -289,7 +290,8 @@ class ListenerConnections:
         """Let every connection, also one that is accepted later, close after its last reply."""
         self.ending = self.draining = True
         for connection in list(self._open):
-            connection.drain()
+            with surviving("draining a client's connection"):
+                connection.drain()
 
     async def end(self, seconds: float) -> int:
         """Wait at most `seconds` for all connections to close, then terminate the rest. Returns the number of requests
@@ -301,7 +303,8 @@ class ListenerConnections:
             pass
         unanswered = sum(connection.unanswered for connection in self._open)
         for connection in list(self._open):
-            connection.terminate()
+            with surviving("closing a client's connection"):
+                connection.terminate()
         await self._until_empty()
         await asyncio.sleep(0)  # exchanges that were cancelled with their connections run to their end
         return unanswered

@@ -30,6 +30,7 @@ import numpy as np
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
+from gateway.core.surviving import surviving
 from gateway.core.types import Buffer
 
 log = logging.getLogger(__name__)
@@ -298,7 +299,8 @@ async def give_back(memory: Memory) -> None:
         used = memory.used
         if memory.peak - used > WORTH_TRIMMING:
             memory.peak = used
-            await asyncio.to_thread(trim, 0)
+            with surviving("returning free memory to the system"):
+                await asyncio.to_thread(trim, 0)
 
 
 class _Share:

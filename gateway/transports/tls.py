@@ -6,8 +6,10 @@ protocols here depend on, so they get a TlsTransport instead, which stands betwe
 - The loop encrypts all that it is given at once, also 64 MiB for a client that does not read. TlsTransport hands it
   PIECE bytes at a time, only as fast as the peer reads, and counts all that is unread in `get_write_buffer_size`.
 - What a peer sends right behind its handshake reaches the loop's protocol before `connection_made`.
-- TLS connections of the loop cannot be half-closed. `write_eof` closes: what was written is sent, then the end of the
-  stream (close_notify), and what still arrives is dropped until the peer closes.
+- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream: what was written is sent, then
+  close_notify, and what still arrives is dropped until the peer closes too, or `abort`.
+- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own and closes the socket, as RFC 8446
+  section 6.1 allows: idle clients answer only when they use the connection again.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -92,6 +94,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._early_end = False
         self._is_reading = True
         self._is_closing = False
+        self._ends_raw = False
+        """Whether the socket is closed once everything is sent, without waiting for the peer."""
         self._is_lost = False
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_bytes = 0
@@ -154,6 +158,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """The peer has read most of what was written."""
         self._is_full = False
         self._write_on()
+        self._end_raw()
 
     # What the protocol calls.
 
@@ -179,19 +184,21 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self.write(each)
 
     def write_eof(self) -> None:
-        """Close: TLS connections of the loop cannot be half-closed."""
-        self.close()
+        """End the stream, and close once the peer has: TLS connections of the loop cannot be half-closed."""
+        if not self._is_closing:
+            self._is_closing = True
+            if not self._unwritten and self._tls is not None:
+                self._tls.close()
 
     def can_write_eof(self) -> bool:
         """False, as of the loop's transport."""
         return False
 
     def close(self) -> None:
-        """Close after what was written is sent."""
-        if not self._is_closing:
-            self._is_closing = True
-            if not self._unwritten and self._tls is not None:
-                self._tls.close()
+        """Close after what was written is sent; also after `write_eof`."""
+        self._ends_raw = True
+        self.write_eof()
+        self._end_raw()
 
     def abort(self) -> None:
         """Close at once."""
@@ -267,6 +274,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._is_closing and not unwritten and not self._is_lost:
             tls.close()
         self._tell_protocol()
+
+    def _end_raw(self) -> None:
+        """Close the socket, if the protocol closes and all that was written is encrypted. In the loop's next turn, since
+        close_notify is written in this one."""
+        tls = self._tls
+        if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
+            return
+        if tls.get_write_buffer_size():
+            tls.set_write_buffer_limits(high=0)  # `resume_writing` is called when nothing is left
+        else:
+            asyncio.get_running_loop().call_soon(self._raw.close)
 
     def _tell_protocol(self) -> None:
         is_full = self._is_full or bool(self._unwritten)

@@ -16,6 +16,7 @@ from gateway.assembly.reloading import ReloadError
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.surviving import log_survived, surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.workers.addresses import Addresses
@@ -202,7 +203,8 @@ class Supervisor:
         """Gather at an interval, so that little of what a worker has counted is lost if it is killed."""
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
-            await self.gather()
+            with surviving("gathering what the workers have counted"):
+                await self.gather()
 
     def _renew_listeners(self) -> None:
         """Have a ListenerOfWorkers for each listener of the configuration in use."""
@@ -375,11 +377,14 @@ class Supervisor:
         worker.restarts += 1
         try:
             await worker.start()
+            self._inform(worker)
         except WorkerError as error:
             log.error("worker %d cannot start: %s", worker.number, error)
             worker.kill()
+        except Exception as error:
+            log_survived(f"starting worker {worker.number}", error)
+            worker.kill()
         else:
-            self._inform(worker)
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
 
     def _inform(self, worker: WorkerProcess) -> None:
