@@ -37,7 +37,7 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.listener_connections import Admission, ListenerConnections
-from gateway.transports.memory import PROCESS_MEMORY, Memory
+from gateway.transports.memory import PROCESS_MEMORY, Memory, Sundries
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
@@ -86,6 +86,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     memory: Memory
     """What counts the client's messages, and its unread replies."""
+
+    sundries: Sundries
+    """What else the connection holds."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
@@ -146,6 +149,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._peer = peer_address(transport.get_extra_info("peername"))
         self._identity = transport.get_extra_info(IDENTITY) or ""
         self.memory = PROCESS_MEMORY.of_client(self._peer)
+        self.sundries = Sundries(self.memory)
         self._alarm.set(self._idle_seconds)
         connections = self._context.connections
         match connections.admit(self, self._peer):
@@ -163,6 +167,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.stop()
         self._writable = True
         self._count(0)
+        self.sundries.clear()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than replies are written."""

@@ -27,7 +27,7 @@ from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
-from gateway.transports.memory import Memory
+from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
 
 _LARGE_WINDOW = 2**23
 """Bytes of a message larger than the usual window that a client may send ahead."""
@@ -61,6 +61,7 @@ class CallConnection(typing.Protocol):
     http2: ServerConnection[RequestHead]
     limits: Limits
     memory: Memory
+    sundries: Sundries
     loop: asyncio.AbstractEventLoop
     next_due: float
     """When it rings the calls that are due; infinity while none has a deadline."""
@@ -92,8 +93,8 @@ class ServerCall:
     """What all calls have in common."""
 
     __slots__ = (
-        "_body", "_deadline", "_head", "_is_admitted", "_method", "_owner", "_read_so_far", "_record", "_stream",
-        "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
+        "_body", "_deadline", "_head", "_held_in_memory", "_is_admitted", "_method", "_owner", "_read_so_far",
+        "_record", "_stream", "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
     )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
@@ -101,6 +102,8 @@ class ServerCall:
         self._stream = stream
         self._method = method
         self._head = head
+        self._held_in_memory = CALL_BYTES + head.size
+        """Bytes of the connection's sundries, which the connection has added."""
         self._read_so_far: MessageReader | None = None
         """None until data come that are not a whole request."""
         self._task: asyncio.Task[None] | None = None
@@ -316,6 +319,8 @@ class ServerCall:
         """Drop all references. The unsent rest of a whole reply is sent without the call."""
         self._stream.handler = None
         self._task = None
+        held, self._held_in_memory = self._held_in_memory, 0
+        self._owner.sundries.free(held)
         if self._read_so_far is not None and self._read_so_far.missing:
             self._let_others()
 
@@ -438,6 +443,12 @@ class StreamCall(ServerCall):
         _wake(self._writing)
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
+        try:
+            self._owner.sundries.add(waiting := sum(waiting_bytes(len(each)) for each in messages))
+        except GatewayError as error:
+            self._refuse_message(error)
+            return
+        self._held_in_memory += waiting
         self._queue += messages
         self._held_bytes += PREFIX_SIZE * len(messages) + sum(map(len, messages))
         self._ended = ends
@@ -495,6 +506,9 @@ class StreamCall(ServerCall):
     async def _pulled(self) -> Message:
         body, now = self._queue.popleft(), self._owner.loop.time()
         self._held_bytes -= PREFIX_SIZE + len(body)
+        if self._held_in_memory:  # the call is not over
+            self._held_in_memory -= (waited := waiting_bytes(len(body)))
+            self._owner.sundries.free(waited)
         self.grant()
         self._owner.flush()
         if not isinstance(body, Compressed):

@@ -39,6 +39,7 @@ from gateway.transports.grpc.server.calls import (
 )
 from gateway.transports.grpc.server.heads import RequestFault, RequestHead
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
+from gateway.transports.memory import CALL_BYTES
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
@@ -291,6 +292,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             except GatewayError as error:
                 self._send_error(stream, head, error)
                 return
+        try:
+            self.sundries.add(CALL_BYTES + head.size)
+        except GatewayError as error:
+            self._send_error(stream, head, error)
+            return
         stream.handler = (UnaryCall if method.stream is None else StreamCall)(self, stream, method, head)
         if not self._is_watching:
             self._watch()

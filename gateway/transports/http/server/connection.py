@@ -84,6 +84,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         """The body that is arriving."""
         self._ahead = bytearray()
         """Bytes that arrived before their turn."""
+        self._ahead_error: GatewayError | None = None
+        """Why bytes that arrived before their turn were not kept."""
+        self._head_bytes = 0
+        """What the request's head holds, counted in `sundries`; 0 for heads of the cache, which many requests share."""
         self._keep_alive = False
         """Whether the connection is kept after the reply."""
         self._task: asyncio.Task[None] | None = None
@@ -190,13 +194,21 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             return at + size
         at = reader.feed(data, at)
         if reader.complete:
+            self._hold_head(reader.held_bytes)
             self._head = RequestHead(reader)
             self._head.check()
             self._dispatch = Dispatch(self._head, self._context.table)
             self._request_begun(self._head, self._dispatch)
-        elif reader.size and self._phase is _IDLE:
-            self._head_begun()
+        elif reader.size:
+            self._hold_head(reader.held_bytes)
+            if self._phase is _IDLE:
+                self._head_begun()
         return at
+
+    def _hold_head(self, size: int) -> None:
+        """Count what the head that has arrived so far holds. Raises GatewayError as Sundries.add."""
+        self.sundries.add(size - self._head_bytes)
+        self._head_bytes = size
 
     def _head_begun(self) -> None:
         self._phase = _HEAD
@@ -241,14 +253,24 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         return end
 
     def _store_ahead(self, data: bytes) -> None:
-        self._ahead += data
-        if len(self._ahead) > _MAX_AHEAD:
+        try:
+            self.sundries.add(len(data))
+        except GatewayError as error:
+            self._ahead_error = error.with_traceback(None)  # whose frames hold the bytes
+        else:
+            self._ahead += data
+        if len(self._ahead) > _MAX_AHEAD or self._ahead_error is not None:
             self._transport.pause_reading()
 
     def _receive_ahead(self) -> None:
         """Receive what arrived before its turn, if its turn has come."""
-        if self._ahead and self._phase in _RECEIVING:
+        if self._phase not in _RECEIVING:
+            return
+        if self._ahead_error is not None:
+            self._reject(self._ahead_error)
+        elif self._ahead:
             data, self._ahead = bytes(self._ahead), bytearray()
+            self.sundries.free(len(data))
             self._transport.resume_reading()
             self._receive(data)
 
@@ -296,7 +318,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             message = self._error_reply(as_gateway_error(error, self._record))
         self._task = None
         self._send(message)
-        if self._ahead:
+        if self._ahead or self._ahead_error is not None:
             self._receive_ahead()
 
     async def _send_stream(self, stream: StreamedReplyWriter) -> None:
@@ -386,12 +408,16 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._head = self._dispatch = self._record = None
         if self._head_reader.size:
             self._head_reader.start()
+        if self._head_bytes:
+            self.sundries.free(self._head_bytes)
+            self._head_bytes = 0
         self._alarm.set(self._idle_seconds)
 
     # Refusing.
 
     def _reject(self, error: GatewayError) -> None:
         self._keep_alive = False
+        self._head_reader.start()  # forgets what has arrived of the head
         self._write(self._error_reply(error))
         self._linger()
 
