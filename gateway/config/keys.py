@@ -81,6 +81,11 @@ class ListenerLimitsConfig(LimitsConfig):
     connection_grace: Seconds | None = None
     """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
     UNAVAILABLE. Without it they may take any time."""
+    stream_first_message: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_first_message
+    """Seconds that a client may leave a gRPC stream without its first message; then the stream ends with
+    DEADLINE_EXCEEDED."""
+    stream_idle: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_idle
+    """The same for a stream in which neither side sends anything, once all of its messages are answered."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -95,6 +100,8 @@ def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
         requests_per_connection=keys.requests_per_connection,
         connection_age=keys.connection_age,
         connection_grace=keys.connection_grace,
+        stream_first_message=keys.stream_first_message,
+        stream_idle=keys.stream_idle,
     )
 
 

@@ -39,6 +39,10 @@ class Limits:
     """Seconds after which a connection ends; None: never."""
     connection_grace: float | None = None
     """Seconds after that which calls in flight may still take (gRPC); None: any time."""
+    stream_first_message: float = 300.0
+    """Seconds for the first message of a gRPC stream."""
+    stream_idle: float = 3600.0
+    """Seconds in which neither side of a gRPC stream sends anything, while no answer is owed."""
 
     @property
     def ends_connections(self) -> bool:

@@ -244,6 +244,10 @@ class ServerCall:
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         raise NotImplementedError
 
+    def idle_for_too_long(self, now: float) -> str | None:
+        """Why a stream in which neither side says anything is not kept any longer; None if it is, and of all others."""
+        return None
+
     def _held(self) -> int:
         """Bytes that arrived and were not handed on yet."""
         return 0
@@ -417,13 +421,19 @@ class StreamCall(ServerCall):
     """Any number of messages in both directions. A reply is pulled and written; the next one is pulled when the client
     has taken it. A reply whose status is not 0 ends the call. Requests that nobody pulls use up the stream's window."""
 
-    __slots__ = ("_began", "_ended", "_held_bytes", "_is_cut_off", "_queue", "_reading", "_trailers", "_writing")
+    __slots__ = (
+        "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",
+        "_trailers", "_writing",
+    )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
         super().__init__(owner, stream, method, head)
         self._queue: deque[Received] = deque()
         self._held_bytes = 0
         self._ended = False
+        self._idle_since: float | None = None
+        """When everything that the client had asked was answered; None while something is not."""
+        self._messages_pulled = 0
         self._is_cut_off = False
         """Whether the client could not send everything, because the listener drains."""
         self._began = False
@@ -435,6 +445,16 @@ class StreamCall(ServerCall):
     @property
     def is_arriving(self) -> bool:
         return self._stream.is_receiving and not self._reader.is_between
+
+    def idle_for_too_long(self, now: float) -> str | None:
+        if self._idle_since is None:
+            return None
+        limits, idle = self._owner.limits, now - max(self._idle_since, self._stream.heard)
+        if not self._messages_pulled and idle > limits.stream_first_message:
+            return f"no message came for {limits.stream_first_message:g} s (limits.stream_first_message)"
+        if idle > limits.stream_idle:
+            return f"neither side sent a message for {limits.stream_idle:g} s (limits.stream_idle)"
+        return None
 
     def drain(self) -> None:
         _wake(self._reading)
@@ -494,8 +514,9 @@ class StreamCall(ServerCall):
         loop = asyncio.get_running_loop()
         while True:
             while not self._queue and not self._ended and not self._owner.is_stopping:
-                self._reading = loop.create_future()
+                self._reading, self._idle_since = loop.create_future(), loop.time()
                 await self._reading
+                self._idle_since = None
             if not self._queue and self._ended:
                 return
             if self._owner.is_stopping:
@@ -505,6 +526,7 @@ class StreamCall(ServerCall):
 
     async def _pulled(self) -> Message:
         body, now = self._queue.popleft(), self._owner.loop.time()
+        self._messages_pulled += 1
         self._held_bytes -= PREFIX_SIZE + len(body)
         if self._held_in_memory:  # the call is not over
             self._held_in_memory -= (waited := waiting_bytes(len(body)))
