@@ -562,15 +562,16 @@ class ProcessLimitsConfig(Keys):
     connections: Size = 10_000
     """Connections of clients at once, on all listeners together. Fewer if the system allows fewer file descriptors, of
     which a tenth, and at least 64, are reserved for backends, the health port and the status API."""
+    handshakes: Size = 500
+    """TLS handshakes of clients at once, on all listeners together; further ones wait. Each takes about 100 KiB."""
     memory: Size | None = None
-    """Bytes of all message bodies together (those of 16 KiB and more). Without it half of the memory of the machine or
-    of the process' cgroup."""
+    """Bytes of what clients have in the gateway: bodies of 16 KiB and more, heads, calls that wait, replies that they
+    do not read. Without it half of the memory of the machine or of the process' cgroup."""
     connections_per_client: Size | None = None
     """Connections at once from one IPv4 address or one /64 network of IPv6, on all listeners together. Behind a proxy
     all clients have the proxy's address."""
     memory_per_client: Size | None = None
-    """Bytes of the request bodies of one client address (those of 16 KiB and more) and of the replies that it has not
-    read. What would exceed it is refused before it is read."""
+    """The same of one client address. The replies of model servers count in `memory` alone until they are written."""
     shed: ShedConfig | None = None
     """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
     served."""

@@ -82,6 +82,8 @@ class Memory:
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
         """The most bytes that were held since `give_back` last looked."""
+        self.freed = 0
+        """Bytes that were freed without having been counted since `give_back` last returned any."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
@@ -140,6 +142,10 @@ class Memory:
     def free(self, size: int) -> None:
         """Count `size` bytes less."""
         self._freed.append(size)
+
+    def freed_uncounted(self, size: int) -> None:
+        """`size` bytes were freed that were never counted: `give_back` looks at them too."""
+        self.freed += size
 
     def track(self, data: Buffer) -> Buffer:
         """The same bytes, counted until their last view is gone. They are never refused."""
@@ -302,14 +308,14 @@ def set_allocator() -> None:
 
 
 async def give_back(memory: Memory) -> None:
-    """Return free memory to the system after large messages, for ever. glibc would keep it: 6 requests of 40 MiB left
-    280 MiB."""
+    """Return free memory to the system after large messages and many connections, for ever. glibc would keep it: 6
+    requests of 40 MiB left 280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
         used = memory.used
-        if memory.peak - used > WORTH_TRIMMING:
-            memory.peak = used
+        if memory.peak - used + memory.freed > WORTH_TRIMMING:
+            memory.peak, memory.freed = used, 0
             await asyncio.to_thread(trim, 0)
 
 
@@ -397,7 +403,8 @@ class ArrivingBody:
     """One body as it arrives. `size` is its size, at least 1, or the most that it may have.
 
     Bytes are added with `append`; or they are received into `unfilled`, reported with `filled`, and `reserve` makes
-    more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not counted.
+    more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
+    counted.
     """
 
     __slots__ = ("_buffer", "_is_counted", "_share", "filled_bytes", "size")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import struct
+import ssl
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,11 +16,14 @@ from tests.attacks.attacked import BACKEND, MIB, Attacked, attacked
 from tests.attacks.clients import WAYS, message, post, tensor
 from tests.attacks.stalls import Figure
 from tests.http2 import by_hand as http2
+from tests.tls.certificates import Authority
 
 LIMIT = 32 * MIB
 """`limits.memory` of the gateway under attack."""
 CONNECTION = 64 * 2**10
 """What docs/bounds.md says that a connection without TLS holds beside what is counted."""
+TLS, HANDSHAKES = 128 * 2**10, 50
+"""The same of a connection with TLS, of which a handshake is the larger part; and `limits.handshakes`."""
 SPARE = 24 * MIB
 """What the first requests cost once: code, caches, and the allocator's own."""
 
@@ -40,8 +44,10 @@ def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
         endpoint = f"127.0.0.1:{mute.getsockname()[1]}"
         backend = BACKEND.format(protocol="v2-rest", endpoint=endpoint, more="flavor: plain")
         backend = backend.replace("max_in_flight: 25", "max_in_flight: 100000")
-        limits = f"limits: {{memory: {LIMIT}}}\n"
-        with attacked(tmp_path, works, backends=backend, routes=TO_MUTE, listener=limits) as gateway:
+        files = Authority().issue(tmp_path, "127.0.0.1")
+        more = f'  - {{name: tls, bind: "127.0.0.1:0", protocols: [v2-rest], tls: {files.server}}}\n'
+        more += f"limits: {{memory: {LIMIT}, handshakes: {HANDSHAKES}}}\n"
+        with attacked(tmp_path, works, backends=backend, routes=TO_MUTE, listener=more) as gateway:
             yield gateway
 
 
@@ -199,3 +205,51 @@ def test_connections_hold_no_more_than_the_documents_say(gateway: Attacked, kind
     most = 2 * LIMIT + count * CONNECTION + SPARE
     figure(f"{count} connections hold {more / MIB:.0f} MiB, at most {most / MIB:.0f} MiB")
     assert more < most
+
+
+def hello() -> bytes:
+    """What a TLS client sends first."""
+    sent = ssl.MemoryBIO()
+    side = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
+    with pytest.raises(ssl.SSLWantReadError):
+        side.do_handshake()
+    return sent.read()
+
+
+def test_handshakes_that_stall_take_no_more_than_the_documents_say(gateway: Attacked, figure: Figure) -> None:
+    count, octets = 1000, hello()
+    with ExitStack() as stack:
+        settle(gateway)
+        before = gateway.resident
+        gateway.forget_peak()
+        for _ in range(count):
+            stack.enter_context(socket.create_connection(gateway.address("tls"), 60)).sendall(octets)
+        settle(gateway)
+        more = gateway.peak - before
+    most = HANDSHAKES * TLS + count * CONNECTION // 4 + SPARE
+    figure(f"{count} handshakes that stall take {more / MIB:.0f} MiB, at most {most / MIB:.0f} MiB")
+    assert more < most
+
+
+def test_connections_with_tls_take_no_more_than_the_documents_say_and_give_it_back(
+    gateway: Attacked, figure: Figure
+) -> None:
+    count, context = 1000, ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    settle(gateway)
+    before = gateway.resident
+    with ExitStack() as stack:
+        for _ in range(count):
+            connection = socket.create_connection(gateway.address("tls"), 60)
+            stack.enter_context(context.wrap_socket(connection)).sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n")
+        settle(gateway)
+        more = gateway.resident - before
+    settle(gateway)
+    figure(f"{count} connections with TLS take {more / MIB:.0f} MiB")
+    assert more < count * TLS + SPARE
+    for _ in range(200):
+        if gateway.resident - before < more / 2:
+            break
+        threading.Event().wait(0.1)
+    figure(f"and leave {(gateway.resident - before) / MIB:.0f} MiB")
+    assert gateway.resident - before < more / 2

@@ -18,6 +18,7 @@ from gateway.core.types import Tensor
 from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import Brpc, GrpcGzip, Http, Mip, infer, message, post
 from tests.attacks.stalls import STALL, Attack, Figure, once, stalls
+from tests.http2 import by_hand as http2
 
 SIZE = 60 * MIB
 
@@ -93,10 +94,37 @@ def v2_json(count: int) -> bytes:
     return post("/v2/models/identity/infer", body)
 
 
+SHORT_FIELDS = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n%b\r\n" % b"".join(
+    b"h%d: %d\r\n" % (at, at) for at in range(800)
+)
+
+
+def short_streams(gateway: Attacked) -> str:
+    """Calls with 800 short fields each, which no method serves: 600 as fast as they are read."""
+    begin = http2.PREFACE + http2.settings() + http2.frame(http2.SETTINGS, http2.ACK, 0, b"")
+    named = (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"a"), (b"te", b"trailers"),
+        http2.CONTENT_TYPE,
+    )  # fmt: skip
+    with closing(socket.create_connection(gateway.address("grpc"), 30)) as sending:
+        reading = threading.Thread(target=drop, args=(sending,))
+        reading.start()
+        with suppress(OSError):
+            sending.sendall(begin)
+            for number in range(600):
+                fields = ((b"h%d" % at, b"%d" % (at + number)) for at in range(800))
+                sending.sendall(http2.head(*named, *fields, stream=2 * number + 1, end=True))
+            sending.shutdown(socket.SHUT_WR)
+        reading.join()
+    return "; 600 calls"
+
+
 FEW = 2_000_000
 SMALL_ATTACKS: dict[str, Attack] = {
     "pipelined 404s": flood("http", b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n", 2),
     "pipelined health": flood("http", b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n", 2),
+    "pipelined heads of short fields": flood("http", SHORT_FIELDS, 2),
+    "streams with heads of short fields": short_streams,
     "chunks of one byte": flood(
         "http",
         b"1\r\nx\r\n",

@@ -197,7 +197,7 @@ def test_small_things_of_a_connection_are_refused_beyond_the_limit_and_freed_wit
     memory = Memory(MIB)
     sundries = Sundries(memory)
     sundries.add(MIB)
-    with pytest.raises(GatewayError, match="limits.memory is 1048576 bytes"):
+    with pytest.raises(GatewayError, match=r"limits\.memory is 1048576 bytes"):
         sundries.add(UNCOUNTED + 1)
     assert sundries.size == MIB
     sundries.clear()
