@@ -60,8 +60,9 @@ class LimitsConfig(Keys):
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
     inflation: Size = DEFAULT_LIMITS.inflation
-    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. (A tensor of
-    equal numbers has a ratio of about 1000.)"""
+    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. The default is
+    more than gzip can reach, since a tensor of equal numbers has a ratio of about 1000: `message` and the process'
+    `limits.memory` bound what is inflated."""
 
 
 class ListenerLimitsConfig(LimitsConfig):
