@@ -12,6 +12,7 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.certificates import TlsFiles
 from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Message
 from gateway.transports.certificates import server_context
@@ -288,20 +289,22 @@ def test_handshakes_beyond_the_limit_wait_for_their_turn() -> None:
     assert begun == ["a", "b", "d", "e"]
 
 
-async def test_a_handshake_waits_until_one_that_stalls_is_given_up(files: Files) -> None:
+async def test_a_handshake_waits_until_one_that_stalls_is_over(files: Files) -> None:
     context = ssl.create_default_context(cafile=str(files.ca))
     shared = ConnectionLimit(100)
     shared.handshakes.limit = 1
-    brief = Timeouts(handshake=0.5)
-    async with listening(files, timeouts=brief, shared=shared) as listener:
+    async with listening(files, shared=shared) as listener:
         _, stalled = await raw(listener, client_hello(context))
         while not shared.handshakes.under_way:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.005)
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port(listener), ssl=context, server_hostname="localhost"
-        )
+        secured = asyncio.open_connection("127.0.0.1", port(listener), ssl=context, server_hostname="localhost")
+        waiting = spawn(secured)
+        while listener.open_connections < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert (shared.handshakes.under_way, waiting.done()) == (1, False)
+        stalled.transport.abort()
+        reader, writer = await waiting
         writer.write(HELLO)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()
-        stalled.close()
     assert not shared.handshakes.under_way
