@@ -65,11 +65,12 @@ _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that has not been written yet."""
+    """The part of a stream's data that has not been written yet. `progress` belongs to whoever watches it."""
 
-    __slots__ = ("_pieces", "size")
+    __slots__ = ("_pieces", "progress", "size")
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
+        self.progress: Any = None
         self._pieces = deque(memoryview(piece) for piece in pieces if len(piece))
         self.size = sum(map(len, self._pieces))
 
@@ -99,7 +100,6 @@ class Stream:
         "is_receiving",
         "is_sending",
         "room",
-        "stuck_since",
         "unsent",
         "window",
     )
@@ -120,8 +120,6 @@ class Stream:
         """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
         self.heard = now
         """When the peer last sent data."""
-        self.stuck_since: float | None
-        """When the caller first saw that nothing of `unsent` is sent; None once something of it was."""
         self.handler: Any = None
 
 
@@ -552,7 +550,6 @@ class Http2Connection:
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         stream.unsent = UnsentData(data)
-        stream.stuck_since = None
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
@@ -574,7 +571,6 @@ class Http2Connection:
         pieces = unsent.take(size)
         self._window -= size
         stream.window -= size
-        stream.stuck_since = None
         is_last = not unsent.size
         self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
         self.queued += pieces

@@ -32,6 +32,7 @@ from gateway.core.tasks import spawn
 from gateway.core.types import Buffer
 from gateway.transports.certificates import client_context, refusal_text
 from gateway.transports.listener_connections import Admission, ListenerConnections
+from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ PIECE = 64 * 2**10
 SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The most that one record of TLS holds."""
+_MOST_EARLY = 2 * _RECORD_BYTES
+"""The most that a client may send before the handshake begins: its first message, which is one record."""
+HANDSHAKE_BYTES = 100 * 2**10
+"""About what a handshake takes, and a connection with TLS after it."""
 
 IDENTITY = "identity"
 """The extra info of a TlsTransport with the identity of the client's certificate."""
@@ -142,12 +147,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         self._is_lost = self._is_closing = True
+        PROCESS_MEMORY.freed_uncounted(HANDSHAKE_BYTES)
         self._early.clear()
         self._unwritten.clear()
         self._unwritten_bytes = 0
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
             self._protocol = None
+        # The loop's objects refer to this one for ever: without this they would wait for the garbage collector.
+        self._tls = None
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than is written."""
@@ -357,10 +365,10 @@ class ServerHandshake(asyncio.Protocol):
         if self._has_begun:
             return
         self._has_begun = True
-        if data[:1] == HELLO:
+        if data[:1] == HELLO and len(data) <= _MOST_EARLY:
             self._raw.pause_reading()
             self._early += data
-            spawn(self._run())
+            self._connections.handshakes.enter(self._begin)
             return
         self._failed("it does not begin a handshake; this port is served over TLS")
         self._alarm.set(self._timeouts.linger)
@@ -368,8 +376,13 @@ class ServerHandshake(asyncio.Protocol):
             self._raw.write(_HTTP_REPLY)
         self._raw.write_eof()
 
+    def _begin(self) -> None:
+        """Its turn has come."""
+        spawn(self._run())
+
     def connection_lost(self, exc: Exception | None) -> None:
         """It was closed before a handshake began."""
+        self._connections.handshakes.leave(self._begin)
         self._ended()
 
     def drain(self) -> None:
@@ -391,6 +404,8 @@ class ServerHandshake(asyncio.Protocol):
             return
         finally:
             self._ended()
+            self._connections.handshakes.end()
+            PROCESS_MEMORY.freed_uncounted(HANDSHAKE_BYTES)
         transport.open(tls, self._make_protocol())
 
     def _too_late(self) -> None:
