@@ -140,7 +140,7 @@ class Gateway:
         return connect_over_tls
 
     async def start(self) -> None:
-        """Bind every address and accept connections.
+        """Bind every address and accept connections. What has begun when it is cancelled is for `drain` to end.
 
         Raises:
             BindError: an address cannot be bound; the text names it and the reason. Nothing stays bound.
@@ -148,7 +148,7 @@ class Gateway:
         """
         try:
             await self._start()
-        except BaseException:
+        except Exception:
             await self.drain(0)
             raise
         self.ready = True

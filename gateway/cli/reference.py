@@ -65,11 +65,12 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
 
 
 async def _serve(config: ReferenceConfig) -> None:
-    signals, certificates = Signals(), Certificates()
+    certificates = Certificates()
     try:
         listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)
     except (BindError, ValueError) as error:
         fail(error)
+    signals = Signals()  # only now: loading a model keeps the event loop busy, and a signal ends it at once
     spawn(certificates.watch(ReloadConfig))
     print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)
     log.info("ready at %s", listener.address)

@@ -21,7 +21,7 @@ from gateway.cli.options import (
     read_with_warnings,
     run,
 )
-from gateway.cli.stopping import Signals, drain_on_signal
+from gateway.cli.stopping import Signals, drain_on_signal, is_started
 from gateway.config.keys import Config, LogConfig
 from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
@@ -74,8 +74,10 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
     tap = None if recorder is None else recorder.tap
     gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()), tap)
     signals = Signals(reloader.on_hangup)
+    server = gateway if recorder is None else _Recorded(gateway, recorder)
     try:
-        await gateway.start()
+        if not await is_started(gateway.start(), signals):
+            await drain_on_signal(server, signals, 0, config.drain.timeout)
     except (BindError, ValueError) as error:
         fail(error)
     addresses = {name: listener.address for name, listener in gateway.listeners.items()}
@@ -84,7 +86,6 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
     await signals.first.wait()
     watching.cancel()
     drain = gateway.config.drain
-    server = gateway if recorder is None else _Recorded(gateway, recorder)
     await drain_on_signal(server, signals, drain.delay, drain.timeout)
 
 
@@ -104,7 +105,8 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
             None,
             supervisor.part,
         )
-        await supervisor.start()
+        if not await is_started(supervisor.start(), signals):
+            await drain_on_signal(supervisor, signals, config.drain.delay, config.drain.timeout)
     except (BindError, ValueError, WorkerError) as error:
         fail(error)
     first = supervisor.workers[0]

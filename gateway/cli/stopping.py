@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import typing
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 from gateway.core.tasks import spawn
 
@@ -43,6 +43,24 @@ class Signals:
 
     def _ignore_hangup(self) -> None:
         log.warning("SIGHUP ignored: there is no configuration to read again")
+
+
+async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
+    """Run `start`, which the first signal cancels. Whether it has ended before that; if not, what has begun is to be
+    drained. Raises what `start` raises, unless a signal came first."""
+    starting, first = spawn(start), spawn(signals.first.wait())
+    await asyncio.wait((starting, first), return_when=asyncio.FIRST_COMPLETED)
+    if not signals.first.is_set():
+        first.cancel()
+        await starting
+        return True
+    starting.cancel()
+    second = spawn(signals.second.wait())
+    await asyncio.wait((starting, second), return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    if starting.done() and not starting.cancelled() and (error := starting.exception()) is not None:
+        log.info("the start failed while it was ended: %s", error)
+    return False
 
 
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:

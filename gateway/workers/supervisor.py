@@ -213,7 +213,7 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start the gateway and all workers.
+        """Start the gateway and all workers. What has begun when it is cancelled is for `drain` to end.
 
         Raises:
             BindError: an address cannot be bound.
@@ -223,7 +223,7 @@ class Supervisor:
         self._renew_listeners()
         try:
             await asyncio.gather(*(each.start() for each in self.workers))
-        except BaseException:
+        except Exception:
             self._is_ending = True
             for each in self.workers:
                 each.kill()

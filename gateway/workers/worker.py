@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import pickle
-import signal
 import socket
 import sys
 from functools import partial
@@ -33,9 +32,6 @@ log = logging.getLogger(__name__)
 
 def main(descriptor: int) -> None:
     """Serve until the supervisor says otherwise, or has ended."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Service managers send signals to all processes. The supervisor passes on what they mean.
-        signal.signal(number, signal.SIG_IGN)
     raise_descriptor_limit()
     run(Worker().serve(socket.socket(fileno=descriptor)))
 
