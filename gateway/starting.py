@@ -1,4 +1,4 @@
-"""Signals that come while a command starts.
+"""What a process does first: it handles signals.
 
 The imports of a command that serves take a second or more. Until something handles SIGTERM, the kernel drops it if the
 process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this is
@@ -7,11 +7,14 @@ the first thing that a process does, and the module imports nothing that takes t
 
 import os
 import signal
+import sys
 from types import FrameType
 from typing import NoReturn
 
 SERVING = ("serve", "demo", "record", "reference")
 """The commands that serve until a signal."""
+_PR_SET_PDEATHSIG = 1
+"""From <linux/prctl.h>."""
 
 
 def end_on_signals(command: str) -> None:
@@ -30,6 +33,15 @@ def leave_signals_to_the_parent() -> None:
     """Ignore what service managers send to all processes: the parent passes on what it means."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+def end_with_the_parent() -> None:
+    """Have the kernel kill this process when its parent ends, also while it is stopped or does not respond. Linux only:
+    elsewhere it has to notice by itself."""
+    if sys.platform == "linux":
+        from ctypes import CDLL  # takes a moment, and few processes need it
+
+        CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def _end_start(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,8 +2,9 @@
 
 import sys
 
-from gateway.starting import leave_signals_to_the_parent
+from gateway.starting import end_with_the_parent, leave_signals_to_the_parent
 
+end_with_the_parent()
 leave_signals_to_the_parent()
 
 from gateway.workers.worker import main  # noqa: E402 - takes a while, in which signals may come

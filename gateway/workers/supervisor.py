@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.admin.health import STALLED_SECONDS
@@ -199,10 +200,17 @@ class Supervisor:
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
 
     async def _gather_again(self) -> NoReturn:
-        """Gather at an interval, so that little of what a worker has counted is lost if it is killed."""
+        """Gather at an interval, so that little of what a worker has counted is lost if it is killed. Kill workers that
+        were stopped, from one look to the next: the kernel goes on to give them connections."""
+        stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
             await self.gather()
+            before, stopped = stopped, {each.pid for each in self._running() if is_stopped(each.pid)}
+            for each in self._running():
+                if each.pid in stopped & before:
+                    log.error("worker %d is killed: its process %d is stopped (SIGSTOP)", each.number, each.pid)
+                    each.kill()
 
     def _renew_listeners(self) -> None:
         """Have a ListenerOfWorkers for each listener of the configuration in use."""
@@ -391,6 +399,15 @@ class Supervisor:
         for listener in self.config.listeners:
             if listener.allow_offline and listener.name in self._offline:
                 worker.channel.tell("switch", str(listener.name), False)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (proc(5): the state T). One in a debugger is not (t). False where there
+    is no /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
 
 
 async def _drained(worker: WorkerProcess, seconds: float) -> int:
