@@ -127,11 +127,18 @@ class Gateway:
         assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
-            self._fleets,
+            self._fleets, self._own_addresses,
         )  # fmt: skip
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
+
+    def _own_addresses(self) -> list[str]:
+        """What is bound for clients and operators, or soon will be. The reference servers are model servers like any
+        other."""
+        bound = [each.address for each in (*self.listeners.values(), *self.ports.values())]
+        ports = [port for name in PORTS if (port := _bind(self.config, name)) is not None]
+        return [*bound, *(str(each) for each in (*(one.bind for one in self.config.listeners), *ports))]
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
         def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
