@@ -2,11 +2,12 @@
 
 import sys
 
-from gateway.starting import end_on_signals
+from gateway.starting import end_on_signals, fill_standard_streams
 
 
 def main() -> None:
     """Run the command that the arguments name."""
+    fill_standard_streams()
     end_on_signals(sys.argv[1] if len(sys.argv) > 1 else "")
     from gateway.cli import main as run  # takes a while, in which signals may come
 

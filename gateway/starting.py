@@ -1,4 +1,4 @@
-"""What a process does first: it handles signals.
+"""What a process does first: it handles signals, and has standard streams.
 
 The imports of a command that serves take a second or more. Until something handles SIGTERM, the kernel drops it if the
 process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this is
@@ -33,6 +33,16 @@ def leave_signals_to_the_parent() -> None:
     """Ignore what service managers send to all processes: the parent passes on what it means."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+
+
+def fill_standard_streams() -> None:
+    """Have something at the numbers of standard streams that were closed: else the next file or connection would get
+    them, and what is written to standard output would go there."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
 
 
 def end_with_the_parent() -> None:

@@ -13,6 +13,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.cli.completion import bundled_models, protocols
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
+from gateway.cli.standard_streams import say
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
 from gateway.config.keys import DrainConfig, ReferenceConfig, ReloadConfig
@@ -72,7 +73,7 @@ async def _serve(config: ReferenceConfig) -> None:
         fail(error)
     signals = Signals()  # only now: loading a model keeps the event loop busy, and a signal ends it at once
     spawn(certificates.watch(ReloadConfig))
-    print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)
+    say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)
     drain = DrainConfig()
     await drain_on_signal(listener, signals, drain.delay, drain.timeout)

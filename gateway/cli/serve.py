@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from gateway.cli.options import (
     read_with_warnings,
     run,
 )
+from gateway.cli.standard_streams import say, warn
 from gateway.cli.stopping import Signals, drain_on_signal, is_started
 from gateway.config.keys import Config, LogConfig
 from gateway.config.warnings import find_warnings
@@ -58,7 +58,7 @@ def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
         if loaded.log.format == "json":
             log.warning("%s", warning)
         else:
-            print(warning, file=sys.stderr)
+            warn(warning)
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
     count = 1 if recorder is not None else number_of_workers(loaded)
@@ -123,7 +123,7 @@ def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: S
     config = gateway.config
     if not _is_read_as_json(config.log):
         lines = _addresses(gateway, addresses, references)
-        print("\n".join([*lines, *examples(config, addresses), "ready"]), flush=True)
+        say("\n".join([*lines, *examples(config, addresses), "ready"]))
     log.info("ready")
 
 
