@@ -13,6 +13,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.cli.completion import bundled_models, protocols
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
+from gateway.cli.orphans import reap_if_first
 from gateway.cli.standard_streams import say
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
@@ -66,6 +67,7 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
 
 
 async def _serve(config: ReferenceConfig) -> None:
+    reap_if_first()
     certificates = Certificates()
     try:
         listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)

@@ -20,6 +20,7 @@ from gateway.cli.options import (
     read_with_warnings,
     run,
 )
+from gateway.cli.orphans import reap_if_first
 from gateway.cli.standard_streams import say, warn
 from gateway.cli.stopping import Signals, drain_on_signal, is_started
 from gateway.config.keys import Config, LogConfig
@@ -70,6 +71,7 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
     from gateway.app import Gateway
     from gateway.cli.reloading import Reloader
 
+    reap_if_first()
     reloader = Reloader(path, files)
     tap = None if recorder is None else recorder.tap
     gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()), tap)
@@ -94,6 +96,7 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
     from gateway.cli.reloading import Reloader
     from gateway.workers.supervisor import Supervisor, WorkerError
 
+    reap_if_first()
     reloader = Reloader(path, files)
     signals = Signals(reloader.on_hangup)
     try:
