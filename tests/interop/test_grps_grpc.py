@@ -265,7 +265,7 @@ def test_a_client_that_cancels_its_stream_stops_the_server(channel: grpc.Channel
     ("method", "body", "code", "told", "reason"),
     [
         ("Predict", b"\xff\xff", 400, "no whole number", "invalid-input"),
-        ("Predict", b"", 400, "holds no data", "invalid-input"),
+        ("Predict", b"\x4a\0", 400, "holds no data", "invalid-input"),
         ("Predict", b"2\0", 400, "JSON only", "invalid-input"),
         ("PredictStreaming", b"\xff\xff", 400, "no whole number", "invalid-input"),
         ("Online", b"", 403, "allow_offline", "permission-denied"),

@@ -1,8 +1,9 @@
 """GraphPipe's errors, an InferResponse that holds `errors`, to and from a Reason.
 
 No real server writes them: Go's answers status 400 and a text. Most clients fail on every status but 200, and do not
-read `errors` under 200. So the gateway sends errors under the status that fits. Only the Python client shows the text
-of an error, and only under status 200: with `?errors=200` in its URL a client gets errors under 200.
+read `errors` under 200. So the gateway sends errors under the status that fits. Go's client shows the body as it is, so
+it gets a text. The Python client shows the text of an error only under status 200: with `?errors=200` in its URL a
+client gets errors under 200.
 """
 
 from typing import TypeAlias
@@ -31,15 +32,17 @@ UNDER_200 = "errors=200"
 
 _MAX_TEXT = 8192
 _SEPARATOR = "; "
+_GO = "Go-http-client/"
+"""What the User-Agent of programs in Go begins with."""
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error`. The reply to GET is plain text, since it is read by people."""
+    """The reply that reports `error`: plain text to GET, which people read, and to Go's client, which prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")
-    if message.method in ("GET", "HEAD"):
+    if message.method in ("GET", "HEAD") or message.headers.get("user-agent").startswith(_GO):
         return Message(headers=Headers((_TEXT, *about)), parts=(text,), status=code)
     status = 200 if UNDER_200 in message.query.split("&") else code
     errors = error.errors if isinstance(error, GraphPipeError) else ((code, error.message),)

@@ -167,8 +167,9 @@ def _metadata_text(grps: GrpsMessage) -> str:
 
 
 def _decode_inference(grps: GrpsMessage) -> Response:
-    if grps.payload is not None or grps.status is None:
-        check_payload(grps, "output")
+    if grps.payload is None and grps.status is None:
+        raise DecodeError("the reply holds no data, expected str_data, bin_data, gtensors, gmap or ndarray")
+    check_payload(grps, "output")
     outputs, keys = with_distinct_names(grps)
     origin = backend_message(grps.payload, bool(grps.model), keys)
     return Response(outputs, grps.model, origin=origin, original=grps.original)

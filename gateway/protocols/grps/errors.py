@@ -23,10 +23,19 @@ _NO_SUCH_MODEL = re.compile(
 """What real servers say, with code 500, about a model that they do not have."""
 
 
+class ModelFailure(GatewayError):  # noqa: N818 - the flag's own word
+    """A FAILURE with a `code` that the model or its server chose: clients of grps get the same."""
+
+    def __init__(self, reason: Reason, message: str, code: int) -> None:
+        super().__init__(refusal(reason, message).status, reason, message)
+        self.code = code
+
+
 def failure(error: GatewayError) -> GrpsMessage:
     """The message that reports `error` to a client."""
     text = error.message.encode("utf-8", "replace").decode()  # without lone surrogates
-    return GrpsMessage(status=GrpsStatus(http_status.number(error), text, FAILURE))
+    code = error.code if isinstance(error, ModelFailure) else http_status.number(error)
+    return GrpsMessage(status=GrpsStatus(code, text, FAILURE))
 
 
 def is_failure(status: GrpsStatus | None) -> bool:
@@ -40,11 +49,10 @@ def is_failure(status: GrpsStatus | None) -> bool:
 
 def backend_error(status: GrpsStatus, headers: Headers) -> GatewayError:
     """The error that a backend reports by `status`. From the Python server its text may be a whole traceback."""
-    reason = REASONS.get(headers.get(REASON_HEADER)) or _reason(status)
-    return refusal(reason, status.text or f"status {status.code} without a message")
-
-
-def _reason(status: GrpsStatus) -> Reason:
-    if status.code == 500 and _NO_SUCH_MODEL.fullmatch(status.text):
-        return Reason.MODEL_NOT_FOUND
-    return REASONS_BY_NUMBER.get(status.code, Reason.MODEL_ERROR)
+    text = status.text or f"status {status.code} without a message"
+    told = REASONS.get(headers.get(REASON_HEADER))
+    if told is None and status.code == 500 and _NO_SUCH_MODEL.fullmatch(status.text):
+        told = Reason.MODEL_NOT_FOUND
+    if told is not None:
+        return refusal(told, text)
+    return ModelFailure(REASONS_BY_NUMBER.get(status.code, Reason.MODEL_ERROR), text, status.code)

@@ -50,10 +50,8 @@ def bin_data(element: bytes) -> Tensor:
 
 
 def check_payload(grps: GrpsMessage, role: str) -> None:
-    """Raises DecodeError for a message without data, or with two tensors of one name. `role` (input, output) is what
-    the error calls its tensors."""
-    if grps.payload is None:
-        raise DecodeError("the message holds no data, expected str_data, bin_data, gtensors, gmap or ndarray")
+    """Raises DecodeError for a message with two tensors of one name, or an ndarray without numbers. `role` (input,
+    output) is what the error calls its tensors."""
     if grps.payload is Payload.NDARRAY and not grps.tensors:
         raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
     if grps.payload is not Payload.GMAP and len(grps.tensors) > 1:
@@ -69,17 +67,17 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Key
 
 
 class ClientMessage(Message):
-    """A client's message, with what decides on the payload of its reply: its own `payload`; `returns_ndarray`, whether
-    it asks for an ndarray; the `keys` of its gmap."""
+    """A client's message, with what decides on the payload of its reply: its own `payload`, None if it had no data;
+    `returns_ndarray`, whether it asks for an ndarray; the `keys` of its gmap."""
 
-    payload: Payload = Payload.GTENSORS
+    payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
     keys: gmap.Keys = field(default_factory=dict)
 
 
 def client_message(message: Message, payload: Payload | None, returns_ndarray: bool, keys: gmap.Keys) -> Message:
     """`message` as a ClientMessage; unchanged if it has gtensors and asks for them."""
-    if payload is None or (payload is Payload.GTENSORS and not returns_ndarray):
+    if payload is Payload.GTENSORS and not returns_ndarray:
         return message
     return extended(ClientMessage, message, payload, returns_ndarray, keys)
 
@@ -116,12 +114,12 @@ def gmap_keys(*origins: Message | None) -> gmap.Keys:
     return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
 
 
-def client_payload(origin: Message | None) -> Payload:
-    """The payload that the client sent; gtensors if its message was not of grps."""
+def client_payload(origin: Message | None) -> Payload | None:
+    """The payload that the client sent, None for a message without data; gtensors if its message was not of grps."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 
-def reply_payloads(origin: Message | None, client: Payload) -> tuple[Payload | None, ...]:
+def reply_payloads(origin: Message | None, client: Payload | None) -> tuple[Payload | None, ...]:
     """The payloads to try for a reply, the best first: the backend's, if it speaks grps, and the `client`'s."""
     return (origin.payload, client) if isinstance(origin, BackendMessage) else (client,)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import (
     Headers,
@@ -59,6 +60,16 @@ def test_errors_to_get_are_plain_text() -> None:
     message = GRAPHPIPE.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no \ud800"), None, call(b"", method="GET"))
     assert (message.status, bytes(message.body)) == (404, b"no ?")
     assert message.headers.get("content-type").startswith("text/plain")
+
+
+def test_errors_to_go_s_client_are_plain_text() -> None:
+    """It prints the body of a reply that is not 200, as it is."""
+    asked = replace(call(b""), headers=Headers(((b"user-agent", b"Go-http-client/1.1"),)))
+    message = GRAPHPIPE.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no model 'm'"), None, asked)
+    assert (message.status, bytes(message.body)) == (404, b"no model 'm'")
+    with pytest.raises(GatewayError, match="no model 'm'") as caught:
+        GRAPHPIPE.decode_response(message, INFER, TARGET)
+    assert caught.value.reason is Reason.MODEL_NOT_FOUND
 
 
 @pytest.mark.parametrize(

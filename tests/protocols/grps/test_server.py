@@ -67,7 +67,6 @@ def test_metadata_are_asked_for_by_name_in_str_data() -> None:
 @pytest.mark.parametrize(
     ("grps", "expected"),
     [
-        (GrpsMessage("m"), "no data, expected str_data, bin_data, gtensors, gmap or ndarray"),
         (GrpsMessage(payload=Payload.NDARRAY), "ndarray holds its numbers in JSON only"),
         (GrpsMessage(payload=Payload.GTENSORS, tensors=(FP32, HELLO, FP32)), "input 'y' is given twice"),
         (
@@ -220,6 +219,21 @@ def test_the_maps_of_a_gmap_stay_behind_a_model_that_tells_no_text_from_bytes(
     assert grps.payload is Payload.GMAP
     assert list(gmap.entries(grps.tensors)) == entries
     assert list(gmap.entries(client.encode_request(request).tensors)) == entries
+
+
+def test_a_message_without_data_goes_on_as_it_is() -> None:
+    request = decoded(GrpsMessage("m-1.0.0"))
+    assert (request.inputs, client.encode_request(request)) == ((), GrpsMessage("m-1.0.0"))
+    assert answered(request=request) == GrpsMessage(status=errors.OK)
+    assert answered(FP32, request=request).payload is Payload.GTENSORS
+
+
+@pytest.mark.parametrize("code", [422, 400, 500, 7])
+def test_clients_get_the_code_that_a_model_chose(code: int) -> None:
+    told = GrpsMessage(status=GrpsStatus(code, "too small", FAILURE))
+    with pytest.raises(GatewayError) as failure:
+        from_backend(told)
+    assert errors.failure(failure.value) == told
 
 
 def test_ndarray_only_if_asked() -> None:

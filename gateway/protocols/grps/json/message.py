@@ -33,8 +33,8 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     """The message in `body`. `role` (input, output) is what errors call its tensors.
 
     Raises:
-        DecodeError: not JSON; not a GrpsMessage: data in two members, a member of a wrong type, a tensor whose elements
-            do not match its dtype and shape.
+        DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member in place of data, a member of a
+            wrong type, a tensor whose elements do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
@@ -48,6 +48,10 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
         raise DecodeError(f"model must be a string, not {shown(model)}")
     status = _read_status(document.get("status"))
     if not members:
+        unknown = document.keys() - {"model", "status", *_READERS}
+        if unknown and status is None:
+            expected = "str_data, bin_data, gtensors, gmap or ndarray"
+            raise DecodeError(f"the message holds no data, but {sorted(unknown)[0]!r}; expected {expected}")
         return GrpsMessage(model, status)
     [member] = members
     grps = GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))

@@ -55,7 +55,8 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
     may take.
 
     Raises:
-        DecodeError: not a GrpsMessage, or a tensor whose elements do not match its dtype and shape.
+        DecodeError: not a GrpsMessage, an unknown field in place of data, or a tensor whose elements do not match its
+            dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
     """
     if len(body) > LARGEST or len(body) > limit:
@@ -77,7 +78,7 @@ def _read_anew(body: Buffer, limit: int) -> GrpsMessage:
 def read_large(body: Buffer, limit: int) -> GrpsMessage:
     """As `read_message`, always without upb."""
     message, allowance = memoryview(body), MessageAllowance(limit)
-    model, payload = "", None
+    model, payload, unknown = "", None, 0
     status: list[memoryview] = []
     data: list[memoryview] = []
     for field in fields(message):
@@ -96,6 +97,10 @@ def read_large(body: Buffer, limit: int) -> GrpsMessage:
         elif number == _MODEL:
             check_wire_type(field, LENGTH, "model")
             model = read_text(value, "model")
+        else:
+            unknown = number
+    if payload is None and unknown and not status:
+        raise DecodeError(f"the message holds no data, but field {unknown}, which a GrpsMessage does not have")
     tensors = _READERS[payload](_joined(data), allowance) if payload else ()
     return GrpsMessage(model, _read_status(_joined(status)) if status else None, payload, tensors)
 

@@ -2,6 +2,7 @@
 
 import re
 
+from gateway.core import http_status
 from gateway.core.errors import DecodeError, GatewayError, Reason, error_fields, readable, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request
@@ -15,11 +16,12 @@ _MAX_TEXT_SIZE = 8192
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
     """The reply that reports `error`, or the last message of a stream; also where messages pass through. The HTTP
-    status is the code in the body."""
+    status is the code in the body, unless a model chose one that is no error of HTTP."""
     grps = failure(error)
     assert grps.status is not None
     headers = Headers((*JSON.raw, *error_fields(error)))
-    return Message(headers=headers, parts=write_message(grps, "output", ""), status=grps.status.code)
+    status = grps.status.code if 400 <= grps.status.code < 600 else http_status.number(error)
+    return Message(headers=headers, parts=write_message(grps, "output", ""), status=status)
 
 
 def http_error(reply: Message) -> GatewayError:

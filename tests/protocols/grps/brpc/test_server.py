@@ -100,7 +100,7 @@ def test_a_reply_has_the_exact_correlation_id(number: int) -> None:
         GRPS_BRPC.encode_response(doubled(request), request, DEFAULT_TRANSLATE),
         GRPS_BRPC.encode_error(refusal(Reason.MODEL_NOT_FOUND, "no"), request, arrived(REQUEST)),
         refused(joined(ask(correlation_id=number, request={}))),
-        refused(joined(ask(correlation_id=number))),
+        refused(joined(ask(correlation_id=number), b"\x32\0")),
     ):
         assert read_meta(arrived(written(reply))).correlation_id == number
 
@@ -253,10 +253,10 @@ def test_a_bomb_is_1003() -> None:
 
 
 def test_errors_of_a_message_that_could_be_read_are_in_a_message() -> None:
-    reply = read_frame(arrived(written(refused(joined(ask())))))
+    reply = read_frame(arrived(written(refused(joined(ask(), b"\x32\0")))))
     assert reply.meta.response.error_code == 0
     assert bytes(reply.payload).startswith(bytes.fromhex("0a"))
-    assert b"the message holds no data" in bytes(reply.payload)
+    assert b"ndarray holds its numbers in JSON only" in bytes(reply.payload)
 
 
 @pytest.mark.parametrize(
