@@ -21,8 +21,8 @@ left out as the row says.
 - **refused**: the client gets an error that says so; the model is not called, or its reply is not passed on.
 - **left out**: it does not reach the other side, for the reason given. Nothing else is left out.
 
-*Between equals* is the same wire form on both sides. *Others* are, for a request, the servers of other wire forms, and for
-a reply, the clients of other wire forms.
+*Between equals* is the same wire form on both sides. *Others* are, for a request, the servers of other wire forms, and
+for a reply, the clients of other wire forms.
 """
 
 

@@ -1,8 +1,8 @@
 """Messages of each wire form from plain values, written without the gateway's codecs: JSON, Google's protobuf, the
 flatbuffers package, and MIP's bytes.
 
-A message of HTTP has a `body`, `query` and `headers`, and `path` if that is not the usual one; one of gRPC its `body`; a
-frame of brpc `body`, `meta` and `attachment`; a packet of MIP its numbers and `tlvs`.
+A message of HTTP has a `body`, `query` and `headers`, and `path` if that is not the usual one; one of gRPC its `body`;
+a frame of brpc `body`, `meta` and `attachment`; a packet of MIP its numbers and `tlvs`.
 """
 
 import base64

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from gateway.config import loads, paths
 from gateway.admin.openapi.document import document
 from gateway.cli.options import catalog
+from gateway.config import loads, paths
 from gateway.registry import protocols
 
 PROTOS = Path(__file__).parents[3] / "protos"

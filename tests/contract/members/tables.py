@@ -47,7 +47,7 @@ class Table:
 
     - `sources`: the schemas that they come from.
     - `described`: the members of each message of the schemas that have a row. Messages and members that no schema has
-      are not among them (`beyond`, `beyond_too`); rows for several messages (`also`) may have more than one of them has.
+      are not among them (`beyond`, `beyond_too`); rows for several messages (`also`) are those of all of them.
     - `borrowed`: messages whose other members another table describes (`members_of`).
     - `examples`: a request and a reply of an inference.
     """

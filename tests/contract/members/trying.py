@@ -1,7 +1,7 @@
 """What becomes of a member: two messages that differ in nothing else go through a gateway."""
 
-from collections.abc import Callable, Sequence
 from asyncio import get_running_loop
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.datatypes import Datatype
@@ -132,5 +132,5 @@ def _comparable(message: Message) -> object:
 
 def _is_error(reply: Message, protocol: Protocol) -> bool:
     request = Request(Operation.INFER, MODEL)
-    read: Callable[[], object] = lambda: protocol.decode_response(returned(reply, protocol), request, Target())
-    return isinstance(or_error(read), GatewayError)
+    found = or_error(lambda: protocol.decode_response(returned(reply, protocol), request, Target()))
+    return isinstance(found, GatewayError)
