@@ -70,7 +70,7 @@ charts: setup peers  ## the chart of docs/performance.md, from a run of the benc
 	$(BIN)/python -m tests.benchmarks --json --rows doubles > build/benchmark.json
 	$(BIN)/python -m tests.benchmarks.charts build/benchmark.json docs/images/performance.svg
 
-matrix: setup  ## docs/matrix.md: what each pair of protocols carries; and which cases the contract leaves out
+matrix: setup  ## docs/matrix.md, docs/carried.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document
 	$(BIN)/python -m tests.documents.generate
 

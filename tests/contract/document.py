@@ -1,6 +1,7 @@
 """`python -m tests.contract.document` writes docs/matrix.md: the results of a run of the matrix, as tables.
 
-It writes tests/contract/left_out.txt as well: the cases that the tests of the contract leave out.
+It writes docs/carried.md as well, from the tables of members, and tests/contract/left_out.txt: the cases that the tests
+of the contract leave out.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from tests.contract.matrix import Matrix, running
 from tests.contract.matrix_rows import ROWS, Observed, observed
 from tests.contract.matrix_rows.asked import NONE, REFUSED, SAME, Asked
 from tests.contract.matrix_rows.losses import LEFT_OUT, left_of
+from tests.contract.members import document as members
 from tests.interop.independent_peers import BACKS, FRONTS
 
 FILE = Path(__file__).parents[2] / "docs" / "matrix.md"
@@ -237,4 +239,5 @@ def _linked(front: str) -> str:
 
 if __name__ == "__main__":
     FILE.write_text(document(asyncio.run(run())), "utf-8")
+    members.write()
     cases.FILE.write_text(cases.left_out(), "utf-8")

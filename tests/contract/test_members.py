@@ -1,0 +1,96 @@
+"""Nothing is dropped silently: each member of each message has a row in the tables of `members`, and rows are true."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.contract.installed import INSTALLED
+from tests.contract.members import document
+from tests.contract.members.forms import Values
+from tests.contract.members.schemas import of_schema
+from tests.contract.members.tables import TABLES, Row, Table, outcome, stated, statements
+from tests.contract.members.trying import CARRIED, LEFT_OUT, REFUSED, reply_outcome, request_outcome
+
+QUESTIONS: Mapping[str, Values] = {
+    name: table.examples["request"]
+    for table in TABLES.values()
+    for name in table.protocols
+    if table.examples["request"]
+}
+"""An inference of each wire form."""
+
+
+def in_schemas(table: Table) -> Mapping[str, frozenset[str]]:
+    """The members that the table has to describe, by message."""
+    found: dict[str, frozenset[str]] = {}
+    for source in table.sources:
+        found |= of_schema(source)
+    for message, other in table.borrowed.items():
+        theirs = frozenset().union(*TABLES[other].described.values())
+        told = {each for each in found.get(message, ()) if each.rpartition(".")[2] in theirs}
+        found[message] = found.get(message, frozenset()) - told
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_member_has_a_row(table: Table) -> None:
+    missing = {
+        message: sorted(members - table.described.get(message, frozenset()))
+        for message, members in in_schemas(table).items()
+        if members - table.described.get(message, frozenset())
+    }
+    assert not missing, f"give these members rows in tests/contract/members/{table.name}.yaml"
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_row_has_a_member(table: Table) -> None:
+    known = in_schemas(table)
+    assert set(table.described) <= set(known), "messages that no schema has"
+    for message in {row.message for row in table.rows} & set(table.described):
+        alike = [known[each] for each, members in table.described.items() if members == table.described[message]]
+        assert table.described[message] <= frozenset().union(*alike), message
+
+
+def test_every_wire_form_has_a_table() -> None:
+    assert {name for table in TABLES.values() for name in table.protocols} == set(INSTALLED)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_statement_says_what_becomes_of_a_member(table: Table) -> None:
+    for row in table.rows:
+        for each in statements(row):
+            said, _, why = each.partition(":")
+            assert said in (CARRIED, REFUSED, LEFT_OUT), f"{row.message} {row.name}: {each}"
+            assert why or said != LEFT_OUT, f"{row.message} {row.name} is left out: why?"
+
+
+AWAITED = {"priority"}
+"""Members whose rows say what will be so, but is not yet everywhere."""
+
+
+def tried() -> Iterator[Any]:
+    """Each member that is tried, with each other side."""
+    for table in TABLES.values():
+        for row in table.rows:
+            for own in (row.only or table.protocols) if row.variant is not None else ():
+                for other in INSTALLED:
+                    name = f"{own}-{row.message}-{row.name}-{other}".replace(" ", "_").replace("/", "|")
+                    marks = [pytest.mark.xfail(strict=False)] if row.name in AWAITED else []
+                    yield pytest.param(row, own, other, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("row", "own", "other"), [*tried()])
+async def test_what_becomes_of_a_member(row: Row, own: str, other: str) -> None:
+    assert row.base is not None
+    assert row.variant is not None
+    if row.direction == "request":
+        found = await request_outcome(own, other, row.base, row.variant, row.setting)
+    else:
+        found = await reply_outcome(own, other, QUESTIONS[other], row.base, row.variant, row.setting)
+    statement = stated(row.same, own) if own == other else stated(row.others, other)
+    assert found == outcome(statement), statement
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert document.FILE.read_text() == document.page(), "run `make matrix`"
