@@ -8,8 +8,8 @@
         await relay.accept()                              # the same address accepts again
 
 `requests` are the bytes from the client to the server, `replies` those back. A change applies to the bytes that arrive
-from then on, on all connections; bytes are counted for each connection from the change. With `tls`, both sides speak TLS
-with the relay, so that it sees what they say.
+from then on, on all connections; bytes are counted for each connection from the change. With `tls`, both sides speak
+TLS with the relay, so that it sees what they say.
 """
 
 import asyncio
@@ -177,7 +177,8 @@ class Relay:
         self, direction: str, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         way, passed, seen = PASS, 0, getattr(connection, direction)
-        with suppress(ConnectionError, ssl.SSLError):  # of TLS: the sender went on after this side had closed
+        # Of TLS: the sender went on after this side had closed.
+        with suppress(ConnectionError, ssl.SSLError):
             while data := await reader.read(2**16):
                 seen += data
                 async with self._arrived:
