@@ -11,7 +11,7 @@ from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason, refusal, unsupported
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
+from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Signature, TensorSpec
 
@@ -44,6 +44,16 @@ class ModelMetadata:
         if apart or not self._client.traits.wire.derivatives:
             return signature
         return replace(signature, operations=await self._operations(key))
+
+    async def supports(self, request: Request) -> bool:
+        """Whether the model has the operation of a call. True for clients who cannot ask for a model's operations.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        if not self._client.traits.models.operations_part or request.operation not in CALLS:
+            return True
+        return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
         """The operations that clients can use: those that the model claims, with inference if the route makes one
@@ -106,6 +116,7 @@ class ModelMetadata:
             known = companion_signature(await self._estimable(request, key, operation), operation)
             return self._as_vectors(self._renamed(name, known, self._for_derivatives))
         if not self._backend.traits.wire.derivatives:
+            await self._signatures.check_companion(key, operation)
             companion = self._rewrite.companion(key, operation)
             signature = await self._backend.metadata(self._rewrite.outgoing(request, companion))
             if self._unchanged:
@@ -150,8 +161,8 @@ class ModelMetadata:
             is_claimed = operation in await self._signatures.operations(key)
             return is_claimed and await self._ready(request, key)
         if not self._backend.traits.wire.derivatives:
-            companion = self._rewrite.companion(key, operation)
-            return self._backend.traits.models.companions and await self._ready(request, companion)
+            has_companion = self._signatures.knows_names or await self._signatures.has_own(key, operation)
+            return has_companion and await self._ready(request, self._rewrite.companion(key, operation))
         return operation in (await self._signatures.described(key)).operations and await self._ready(request, key)
 
     async def _ready(self, request: Request, key: Key) -> bool:

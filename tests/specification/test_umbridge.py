@@ -252,3 +252,24 @@ async def test_a_derivative_that_a_model_has_not_is_an_unsupported_feature() -> 
     assert answer["error"]["message"].startswith("gradient is not supported by model 'twice'")
     status, answer = await ask(wires, "Gradient", name="wrong", **members)
     assert (status, answer["error"]["type"]) == (400, "ModelNotFound"), answer
+
+
+@pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
+@pytest.mark.parametrize("call", ["Gradient", "ApplyJacobian", "ApplyHessian"])
+async def test_an_unsupported_feature_is_known_by_the_models_name_alone(protocol: str, call: str) -> None:
+    """The conformity suite sends nothing else."""
+    wires = through(protocol)
+    for members in ({}, {"input": "no vectors", "outWrt": []}):
+        status, answer = await ask(wires, call, name="twice", **members)
+        assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature"), answer
+        assert "twice" in answer["error"]["message"]
+    status, answer = await ask(wires, call, name="nobody")
+    assert (status, answer["error"]["type"]) == (400, "ModelNotFound")
+    status, answer = await ask(through_reference(protocol, "posterior"), call, name="posterior")
+    assert (status, answer["error"]["type"]) == (400, "InvalidInput")
+
+
+async def test_an_evaluation_that_a_model_has_not_is_known_by_its_name_alone() -> None:
+    text = config("grps-rest").replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
+    status, answer = await ask(Wires(text, lab=reference("grps-rest", find("count"))), "Evaluate", name="count")
+    assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature")
