@@ -58,6 +58,29 @@ async def test_an_output_that_was_requested_and_is_missing_is_an_error(config: s
     assert answer["error"] == "backend 'lab': output 'o' is missing; the reply has 'z'"
 
 
+@pytest.mark.parametrize(("config", "reply"), BACKENDS)
+@pytest.mark.parametrize("flavor", ["triton", "mlserver", "kserve", "plain", "binary"])
+async def test_a_priority_reaches_a_server_that_has_priorities_and_no_other(
+    config: str, reply: Any, flavor: str
+) -> None:
+    """Triton's extension `schedule_policy`, which the configured flavor stands for."""
+    wires = Wires(
+        config.replace("v2-rest, flavor: plain", "v2-rest").replace("endpoints", f"flavor: {flavor}, endpoints"),
+        lab=reply(FIRST),
+    )
+    x = {"name": "x", "datatype": "FP64", "shape": [1], "data": [1.0]}
+    for _ in range(3):
+        body = json.dumps({"inputs": [x], "parameters": {"priority": 3}}).encode()
+        answer = await wires.post("v2-rest", "/v2/models/m/infer", body)
+        if flavor in ("triton", "binary"):
+            assert answer.status == 200
+            assert b"priority" in b"".join(map(bytes, wires.sent["lab"][-1].parts))
+        else:
+            assert answer.status == 501
+            assert b"parameter priority needs V2's extension 'schedule_policy'" in answer.body
+            assert wires.sent["lab"] == []
+
+
 async def test_the_same_for_a_client_of_grpc() -> None:
     wires = Wires(GRPC.replace("protocols: [v2-rest]", "protocols: [v2-grpc]"), lab=over_grpc(FIRST, SECOND))
     asked = field(1, "m") + tensor("x", "FP64", 1, contents=field(7, bytes(8))) + field(6, field(1, "o"))
