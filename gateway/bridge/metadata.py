@@ -3,6 +3,7 @@
 from collections.abc import Container
 
 from gateway.bridge import names, shapes
+from gateway.bridge.config_tensor import CONFIG
 from gateway.bridge.derivatives import companion_signature
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.settings import RouteSettings
@@ -34,7 +35,7 @@ class ModelMetadata:
 
         Raises:
             GatewayError: the backend's error; FAILED_PRECONDITION, the client needs the model's inputs and nobody knows
-                them.
+                them; UNIMPLEMENTED, it asks for those that belong to a config, which the backend cannot be asked for.
         """
         key = self._rewrite.key(request)
         apart = self._client.traits.models.operations_part
@@ -69,6 +70,7 @@ class ModelMetadata:
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.traits.wire.points:
+            self._check_config(request)
             known = await self._signatures.model(key)
             if is_unknown(known) and not self._backend.traits.wire.points:
                 await self._signatures.check(key)
@@ -78,6 +80,17 @@ class ModelMetadata:
         if self._unchanged:
             return replace(await self._backend.metadata(self._rewrite.outgoing(request, key)), name=request.model)
         return self._renamed(request.model, await self._known(request, key), self._settings)
+
+    def _check_config(self, request: Request) -> None:
+        """Raise UNIMPLEMENTED if the sizes for a config are asked for, and neither is it sent with questions to the
+        backend nor does the route say that they are always the same."""
+        if CONFIG not in request.parameters or self._backend.traits.wire.points or self._signatures.are_declared:
+            return
+        raise unsupported(
+            f"'config' is not supported in a question for the sizes of model {request.model!r}: metadata of backend"
+            f" {self._backend.name!r} ({self._backend.protocol}) cannot depend on it; ask without one, or declare the"
+            " sizes by `signature` on the route"
+        )
 
     async def _known(self, request: Request, key: Key) -> Signature:
         """The model's signature. Metadata that cannot be trusted is shown only to clients whose protocol's cannot be

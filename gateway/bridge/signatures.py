@@ -45,6 +45,11 @@ class RouteSignatures:
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
+    @property
+    def are_declared(self) -> bool:
+        """Whether the route declares all inputs and outputs, so that the backend is not asked for them."""
+        return self._own is not None and bool(self._own.inputs and self._own.outputs)
+
     async def model(self, key: Key) -> Signature:
         """The inputs and outputs of a model.
 
@@ -180,7 +185,7 @@ class RouteSignatures:
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:
-            if self._own is not None and self._own.inputs and self._own.outputs:
+            if self.are_declared:
                 return
             raise
         if operation not in claimed:
