@@ -50,10 +50,11 @@ def route_settings(config: RouteConfig) -> RouteSettings:
 
 def with_versions(settings: RouteSettings, config: RouteConfig, routes: Iterable[RouteConfig]) -> RouteSettings:
     """The settings of the route `config`, with the versions that clients who see it may ask for: those that `routes`
-    name for the same model, without conditions that depend on the request."""
+    name for the same model, without conditions that depend on the request. Of a glob that is its own."""
     own = config.match
+    settings = replace(settings, takes_one_version=bool(own.version))
     if own.model is None or wildcards(own.model):
-        return settings
+        return replace(settings, routed_versions=(own.version,)) if own.version else settings
     versions = [
         match.version
         for match in (each.match for each in routes)
@@ -63,7 +64,7 @@ def with_versions(settings: RouteSettings, config: RouteConfig, routes: Iterable
         and match.protocol in (None, own.protocol)
         and (match is own or not conditions(match).per_request)
     ]
-    return replace(settings, routed_versions=tuple(dict.fromkeys(versions)), takes_one_version=own.version is not None)
+    return replace(settings, routed_versions=tuple(dict.fromkeys(versions)))
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
