@@ -1,65 +1,121 @@
 """Routes that no request can reach, because earlier routes take every request that they would take.
 
 For each combination of listener, protocol and operation that a route can get, one earlier route must take everything:
-its conditions on path, model, version, headers and input must include those of the later route. Whether one model glob
-includes another is decided on their automata (`covers`). Nothing is reported that is not certain.
+its conditions on path, model, version, headers and input must include those of the later route. Nothing is reported
+that is not certain, and not all that is: whether one glob includes another is decided by a comparison of their
+wildcards (`covers`), and after MOST_COMPARISONS of two routes nothing more is reported.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
-from itertools import product
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase, translate
+from itertools import chain
+from typing import TypeAlias
 
 from gateway.config.catalog import Catalog
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, listed
 from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig
-from gateway.core.globs import TOKEN, wildcards
+from gateway.core.globs import TOKEN
 from gateway.core.operations import CALLS, SERVER_OPERATIONS, Operation
 from gateway.core.types import Shape
 
 _OPERATIONS = tuple(operation for operation in Operation if operation not in SERVER_OPERATIONS)
 
-MOST_STEPS = 100_000
-"""The most states that are compared for two globs. Globs that people write take hundreds; beyond that nothing is
-reported."""
+MOST_COMPARISONS = 200_000
+"""The most comparisons of a route with an earlier one, and of the wildcards of two globs. A thousand routes for exact
+names take a thousand; some hundred globs, of which each must be compared with all others, some ten thousand."""
 
 
 def unreachable_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
     """Routes that no request reaches, or only requests for names made of the model's, such as `M.gradient`."""
+    # Routes with `passthrough` are tried for other requests than routes without it.
+    found = {passthrough: _EarlierRoutes() for passthrough in (False, True)}
     for at, route in enumerate(config.routes):
-        # Routes with `passthrough` are tried for other requests than routes without it.
-        earlier = {i: each for i, each in enumerate(config.routes[:at]) if each.passthrough == route.passthrough}
-        takers = _takers(route, earlier, config, catalog)
+        earlier = found[route.passthrough]
+        takers = _takers(route, earlier, config)
+        if earlier.left < 0:
+            return
         if takers:
-            yield Finding(("routes", at, "match"), _message(route, takers, earlier))
+            yield Finding(("routes", at, "match"), _message(route, takers, config))
+        earlier.add(at, route.match)
 
 
-def _takers(route: RouteConfig, earlier: dict[int, RouteConfig], config: Config, catalog: Catalog) -> list[int]:
+_Place: TypeAlias = tuple[int, MatchConfig]
+"""A route's place in the configuration, and its `match`."""
+
+
+class _EarlierRoutes:
+    """The routes before one, found by the models that they take. `left` are the comparisons that may still be made;
+    below 0 the answers are worth nothing."""
+
+    def __init__(self) -> None:
+        self.left = MOST_COMPARISONS
+        self._by_model: dict[str | None, list[_Place]] = defaultdict(list)
+        """Those for each model or glob as it is written; None: those for all models."""
+        self._takes: dict[str, Callable[[str], object]] = {}
+        """For each glob whether it takes a name."""
+
+    def add(self, at: int, match: MatchConfig) -> None:
+        """The route at `at` comes before those that are asked for next."""
+        self._by_model[match.model].append((at, match))
+        if match.model is not None and not is_exact(match):
+            self._takes[match.model] = re.compile(translate(match.model)).match
+
+    def taking(self, match: MatchConfig) -> Iterator[_Place]:
+        """The routes that take all models that `match` takes. A request that does not name a model takes only routes
+        without the key `model`."""
+        models: list[str | None] = [None]
+        if match.model is not None:
+            models += [match.model, *self._covering(match)]
+        for at, each in chain.from_iterable(self._by_model.get(model, ()) for model in models):
+            self.left -= 1
+            if self.left < 0:
+                return
+            yield at, each
+
+    def _covering(self, match: MatchConfig) -> Iterator[str]:
+        """The globs that include the one of `match`, or take its name."""
+        wanted = match.model or ""
+        exact = is_exact(match)
+        for glob, takes in self._takes.items():
+            self.left -= 1 if exact else len(glob)
+            if self.left < 0:
+                return
+            if glob != wanted and (takes(wanted) if exact else covers(glob, wanted)):
+                yield glob
+
+
+def _takers(route: RouteConfig, earlier: _EarlierRoutes, config: Config) -> list[int]:
     """The earlier routes that together take every request that `route` would take; none if a request is left.
 
     There are few listeners, protocols and operations, so each combination of them can have another taker.
     """
     wanted = route.match
+    able = sorted((place for place in earlier.taking(wanted) if _takes_all(place[1], wanted)), key=lambda each: each[0])
+    if not able:
+        return []
     takers: set[int] = set()
-    for (listener, protocol), operation in product(_arrivals(route, config, catalog), _OPERATIONS):
-        if wanted.operation not in (None, operation):
-            continue
-        found = [
-            at
-            for at, each in earlier.items()
-            if each.match.listener in (None, listener)
-            and each.match.protocol in (None, protocol)
-            and each.match.operation in (None, operation)
-            and _takes_all(each.match, wanted, operation)
+    operations = _OPERATIONS if wanted.operation is None else (wanted.operation,)
+    for listener, protocol in _arrivals(route, config):
+        here = [
+            (at, each) for at, each in able if each.listener in (None, listener) and each.protocol in (None, protocol)
         ]
-        if not found:
-            return []
-        takers.add(next((at for at in found if is_exact(earlier[at].match)), found[0]))
+        for operation in operations:
+            found = [
+                (at, each)
+                for at, each in here
+                if each.operation in (None, operation)
+                and (operation not in CALLS or _input_takes_all(each.input, wanted.input))
+            ]
+            if not found:
+                return []
+            takers.add(next((at for at, each in found if is_exact(each)), found[0][0]))
     return sorted(takers)
 
 
-def _arrivals(route: RouteConfig, config: Config, catalog: Catalog) -> list[tuple[str, str]]:
+def _arrivals(route: RouteConfig, config: Config) -> list[tuple[str, str]]:
     """The listeners and protocols of the requests that `route` can get."""
     passed = config.backends[route.main_backend].protocol if route.passthrough else None
     return [
@@ -72,15 +128,12 @@ def _arrivals(route: RouteConfig, config: Config, catalog: Catalog) -> list[tupl
     ]
 
 
-def _takes_all(one: MatchConfig, other: MatchConfig, operation: Operation) -> bool:
-    """Whether `one` takes all requests for `operation` that `other` takes, by path, model, version, headers and
-    input."""
+def _takes_all(one: MatchConfig, other: MatchConfig) -> bool:
+    """Whether `one` takes all requests that `other` takes, by path, version and headers."""
     return (
-        _path_takes_all(one.path, other.path)
-        and _model_takes_all(one, other)
-        and one.version in (None, other.version)
+        one.version in (None, other.version)
+        and _path_takes_all(one.path, other.path)
         and _headers_take_all(one.header, other.header)
-        and (operation not in CALLS or _input_takes_all(one.input, other.input))
     )
 
 
@@ -109,22 +162,15 @@ def _path_takes_all(one: str | None, other: str | None) -> bool:
     return other is not None and one.endswith("*") and other.removesuffix("*").startswith(one[:-1])
 
 
-def _model_takes_all(one: MatchConfig, other: MatchConfig) -> bool:
-    if one.model is None or one.model == other.model:
-        return True
-    # A request that does not name a model takes only routes without the key `model`.
-    return other.model is not None and covers(one.model, other.model)
-
-
 def is_exact(match: MatchConfig) -> bool:
     """Whether `match` is for exactly one model name."""
     return match.model is not None and not any(mark in match.model for mark in "*?[")
 
 
-def _message(route: RouteConfig, takers: list[int], earlier: dict[int, RouteConfig]) -> str:
+def _message(route: RouteConfig, takers: list[int], config: Config) -> str:
     names = listed(f"routes[{each}]" for each in takers).replace(" or ", " and ")
     verb = "takes" if len(takers) == 1 else "together take"
-    if is_exact(route.match) and not all(is_exact(earlier[each].match) for each in takers):
+    if is_exact(route.match) and not all(is_exact(config.routes[each].match) for each in takers):
         # For a name such as M.gradient the router first tries routes for exactly M.
         model = route.match.model
         return (
@@ -136,63 +182,47 @@ def _message(route: RouteConfig, takers: list[int], earlier: dict[int, RouteConf
 
 def covers(wide: str, narrow: str) -> bool:
     """Whether the glob `wide` takes every name (of at least one character) that the glob `narrow` takes. False if that
-    is not certain.
+    is not certain, as it is not for two different `[...]` of several characters.
 
-    Both globs are automata; a state is the number of tokens that have been matched. The function searches for a name
-    that only `narrow` takes: it visits each state of `narrow` together with the set of states that `wide` can be in
-    after the same characters, and tries one character for each class that the two globs distinguish. Exact names, which
-    most routes have, need no search: a thousand routes are half a million pairs.
+    The tokens of `narrow` are matched by those of `wide` as characters would be: a star matches any of them, `?` each
+    that is one character, `[...]` the characters in it. Stars match as few as they can, and more where that does not
+    lead on.
     """
-    if not wildcards(narrow):
-        return fnmatchcase(narrow, wide)
-    if not wildcards(wide) and ("*" in narrow or "?" in narrow):
-        return False
-    wide_tokens, narrow_tokens = (TOKEN.findall(re.sub(r"\*+", "*", glob)) for glob in (wide, narrow))
-    alphabet = sorted(_alphabet([*wide_tokens, *narrow_tokens]))
-    todo = [(at, _after_stars(wide_tokens, {0})) for at in _after_stars(narrow_tokens, {0})]
-    seen = set(todo)
-    steps = 0
-    while todo:
-        at, wide_states = todo.pop()
-        for character in alphabet:
-            steps += 1 + len(wide_states)
-            if steps > MOST_STEPS:
-                return False
-            reached = _after(narrow_tokens, {at}, character)
-            if not reached:
-                continue
-            states = _after(wide_tokens, wide_states, character)
-            if len(narrow_tokens) in reached and len(wide_tokens) not in states:
-                return False
-            new = {(each, states) for each in reached} - seen
-            seen |= new
-            todo += new
-    return True
-
-
-def _after(tokens: list[str], states: "set[int] | frozenset[int]", character: str) -> frozenset[int]:
-    """The states after one more character."""
-    moved = {
-        at if tokens[at] == "*" else at + 1
-        for at in states
-        if at < len(tokens) and (tokens[at] == "*" or fnmatchcase(character, tokens[at]))
-    }
-    return _after_stars(tokens, moved)
-
-
-def _after_stars(tokens: list[str], states: set[int]) -> frozenset[int]:
-    """`states` and those behind stars, which may match nothing."""
-    found = set(states)
-    for at in states:
-        while at < len(tokens) and tokens[at] == "*":
+    wanted, tokens = _tokens(narrow), _tokens(wide)
+    if tokens[-1:] == ["*"] and set(tokens) <= {"?", "*"}:  # any name of so many characters
+        return len(tokens) - 1 <= max(1, len(wanted) - wanted.count("*"))
+    at = place = 0
+    star, kept = -1, 0
+    while place < len(wanted):
+        if at < len(tokens) and tokens[at] == "*":
+            star, kept = at, place
             at += 1
-            found.add(at)
-    return frozenset(found)
+        elif at < len(tokens) and _takes_token(tokens[at], wanted[place]):
+            at, place = at + 1, place + 1
+        elif star >= 0:
+            kept += 1
+            at, place = star + 1, kept
+        else:
+            return False
+    return all(token == "*" for token in tokens[at:])
 
 
-def _alphabet(tokens: list[str]) -> Iterator[str]:
-    """Each character in a token, its neighbours (outside of a range that it ends), and one that is in no token."""
-    named = {ord(character) for token in tokens for character in token}
-    near = {code + step for code in named for step in (-1, 0, 1)}
-    near.add(next(code for code in range(ord("a"), 0x10FFFF) if code not in near))
-    return (chr(code) for code in near if 0 <= code <= 0x10FFFF)
+def _tokens(glob: str) -> list[str]:
+    """The tokens of a glob, with one star at most between others, behind the question marks there: `?*` for `*?`, and
+    `a` for `[a]`."""
+    tokens: list[str] = []
+    for token in TOKEN.findall(glob):
+        if len(token) == 3 and token[1] not in "*?":
+            token = token[1]
+        if token == "?" and tokens and tokens[-1] == "*":
+            tokens.insert(-1, token)
+        elif token != "*" or not tokens or tokens[-1] != "*":
+            tokens.append(token)
+    return tokens
+
+
+def _takes_token(wide: str, narrow: str) -> bool:
+    """Whether a token of one character takes all that another token takes."""
+    if wide == narrow:
+        return True
+    return narrow != "*" and (wide == "?" or (len(narrow) == 1 and narrow != "?" and fnmatchcase(narrow, wide)))
