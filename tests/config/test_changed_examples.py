@@ -1,7 +1,8 @@
-"""Configurations with one part changed are read or refused, and never raise anything else than a ConfigError; and checks
-that need what other checks find wrong."""
+"""Checks that need what other checks find wrong: configurations with one part changed are read or refused, and never
+raise anything else than a ConfigError."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,9 @@ def changed(document: Any, place: tuple[Any, ...], value: Any) -> str:
 
 
 def check(text: str) -> None:
-    try:
+    """Read it. Raises what no configuration should raise."""
+    with suppress(ConfigError):
         loads_with_warnings(text, "changed.yaml", catalog(), {})
-    except ConfigError as error:
-        assert error.problems
 
 
 @pytest.mark.parametrize(
