@@ -603,6 +603,7 @@ class Assembly:
             settings,
             model=settings.model if other.model is None else other.model,
             version=settings.version if other.version is None else other.version,
+            takes_one_version=settings.takes_one_version or other.version is not None,
             rename=Renames(_renamings(other.inputs, rename.inputs), _renamings(other.outputs, rename.outputs)),
         )
         bridge = Bridge(there, client, self.side(other.name))

@@ -189,13 +189,18 @@ class Bridge:
         return {}
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """The error for a request with a flaw: NOT_FOUND if there is no such model, else the flaw."""
+        """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
+        have the operation, as its clients are told when they ask for operations; else the flaw."""
         try:
             await self._signatures.described(self._rewrite.key(request))
+            supported = await self._metadata.supports(request)
         except GatewayError as error:
             if error.status is Status.NOT_FOUND:
                 return error
-        return DecodeError(request.flaw)
+            return DecodeError(request.flaw)
+        if supported:
+            return DecodeError(request.flaw)
+        return unsupported(f"{request.operation.value} is not supported by model {request.model!r}")
 
     async def _unary(self, request: Request) -> Response:
         try:
@@ -278,6 +283,7 @@ class Bridge:
         companion = self._rewrite.companion(key, request.operation)
         inference = replace(request, operation=Operation.INFER)
         if self._passes_unchanged(request):
+            await self._signatures.check_companion(key, request.operation)
             return self._passed(await self._backend.infer(self._rewrite.outgoing(inference, companion)), request)
         fitting = await self._fitting_of_derivative(request, key)
         try:

@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.openapi import DescribeOperation
-from gateway.core.operations import Operation
+from gateway.core.operations import EXTENSION_OPERATIONS, Operation
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
 
 
@@ -376,6 +376,10 @@ class Protocol:
     def http(self) -> HttpForm:
         """Its carrier if that is HTTP, else an empty HttpForm."""
         return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
+
+    def may_ask(self, operation: Operation) -> bool:
+        """Whether a client may be able to ask for `operation`. False only for extensions that the protocol lacks."""
+        return operation not in EXTENSION_OPERATIONS or operation in self.traits.servers.extensions
 
     @property
     def names_models(self) -> bool:
