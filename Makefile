@@ -80,7 +80,7 @@ conformance: setup peers  ## the tables of docs/conformance.md: where real serve
 metrics: setup  ## the table of metrics in docs/observability.md
 	$(BIN)/python -m tests.observing.document
 
-chart: setup  ## the table of values in the README of deploy/helm/gateway, and its copies of dashboard and alerts
+chart: setup  ## the table of values in the README of deploy/helm/modelglot, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
 
 pages: setup  ## what is generated in the documentation: keys (also of policies), commands, errors, examples, pairs

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-CHART = Path(__file__).parent / "gateway"
+CHART = Path(__file__).parent / "modelglot"
 DEPLOY = CHART.parents[1]
 COPIES = {
     DEPLOY / "grafana" / "gateway.json": CHART / "files" / "dashboard.json",

@@ -289,7 +289,7 @@ def application(
     # Imported here, since it takes a fifth of a second: commands without an admin port do not wait for it.
     from fastapi import FastAPI
 
-    app = FastAPI(title="Inference gateway: admin", version=status().version, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Modelglot: admin", version=status().version, docs_url=None, redoc_url=None)
 
     @app.get("/status", summary="The state of the gateway")
     async def read() -> GatewayStatus:

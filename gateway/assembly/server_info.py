@@ -4,4 +4,4 @@ from importlib.metadata import version
 
 from gateway.core.types import ServerInfo
 
-INFO = ServerInfo("inference-gateway", version("inference-gateway"))
+INFO = ServerInfo("modelglot", version("modelglot"))

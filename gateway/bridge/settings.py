@@ -82,7 +82,7 @@ class ImageOutput:
 @frozen
 class Images:
     """Tensors that are image files for clients and pixels for the backend. Needs Pillow:
-    `pip install "inference-gateway[images]"`."""
+    `pip install "modelglot[images]"`."""
 
     inputs: tuple[ImageInput, ...] = ()
     """Inputs whose files are decoded."""
@@ -158,7 +158,7 @@ class TranslateSettings(Translate):
     """Inputs from clients, by the clients' names, that are not sent to the backend."""
     images: Images | None = None
     """Tensors that are image files for clients and pixels for the backend. Without it files are sent as they are. Needs
-    Pillow: `pip install "inference-gateway[images]"`."""
+    Pillow: `pip install "modelglot[images]"`."""
     derivatives: Derivatives | None = None
     """Finite differences for the derivatives that the model does not have. Without it they are not offered."""
 

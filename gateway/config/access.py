@@ -51,7 +51,7 @@ class ApiKeysConfig(Keys):
 
 class TokensConfig(Keys):
     """JSON Web Tokens of an issuer (OpenID Connect), sent as API keys are. Needs
-    `pip install "inference-gateway[jwt]"`."""
+    `pip install "modelglot[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
     """The issuer's URL, as tokens have it in `iss`."""

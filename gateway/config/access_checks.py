@@ -110,7 +110,7 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
         elif why := catalog.why_not_keys(auth.keys.file):
             yield Finding(("auth", "keys", "file"), f"{VALUE} is no file of keys: {why}")
     if auth.jwt and not catalog.jwt:
-        text = 'needs PyJWT, which is not installed: pip install "inference-gateway[jwt]"'
+        text = 'needs PyJWT, which is not installed: pip install "modelglot[jwt]"'
         yield Finding(("auth", "jwt"), text, at_key=True)
         return
     for at, issuer in enumerate(auth.jwt):

@@ -423,7 +423,7 @@ class DiscoveryConfig(Keys):
     dns: Literal["all"] | None = None
     """`all`: every IP address of the host names in `endpoints` is an endpoint of its own."""
     srv: Name | None = None
-    """A DNS name with SRV records, which name hosts and ports. Needs `pip install "inference-gateway[discovery]"`."""
+    """A DNS name with SRV records, which name hosts and ports. Needs `pip install "modelglot[discovery]"`."""
     files: Name | None = None
     """The absolute path of files with one address a line, with the wildcards `*`, `?`, `[...]` and `**`."""
     registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
@@ -585,13 +585,13 @@ def _collector(url: str) -> str:
     if parts.username or parts.password:
         raise refusal("the URL has a password, which would be shown; a header in `headers` can carry it")
     if find_spec("requests") is None:
-        text = 'needs the package of the extra `tracing`: pip install "inference-gateway[tracing]"'
+        text = 'needs the package of the extra `tracing`: pip install "modelglot[tracing]"'
         raise refusal(text)
     return url if parts.path.strip("/") else f"{url.rstrip('/')}/v1/traces"
 
 
 class TracingConfig(Keys):
-    """OpenTelemetry tracing. Needs `pip install "inference-gateway[tracing]"`."""
+    """OpenTelemetry tracing. Needs `pip install "modelglot[tracing]"`."""
 
     otlp: Annotated[Name, AfterValidator(_collector)]
     """The URL of a collector that takes OTLP over HTTP; `/v1/traces` is added to one without a path."""
@@ -600,7 +600,7 @@ class TracingConfig(Keys):
     sample: Share = 0.01
     """The share of the traces that begin at this gateway which are recorded. A request with a `traceparent` header is
     recorded if that says so."""
-    service: Name = "inference-gateway"
+    service: Name = "modelglot"
     """The `service.name` of the spans."""
     interval: Period = 5
     """Seconds between two batches of spans."""

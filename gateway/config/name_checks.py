@@ -172,7 +172,7 @@ def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
             yield Finding((*location, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
         if found.srv is not None and not catalog.srv:
-            text = 'needs dnspython, which is not installed: pip install "inference-gateway[discovery]"'
+            text = 'needs dnspython, which is not installed: pip install "modelglot[discovery]"'
             yield Finding((*location, "srv"), text, at_key=True)
         if found.files is not None and not found.files.startswith("/"):
             yield Finding((*location, "files"), f"expected an absolute path such as /run/models/url-*.txt, got {VALUE}")
@@ -315,7 +315,7 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 def _images(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         if route.translate.images is not None and not catalog.images:
-            text = 'needs Pillow, which is not installed: pip install "inference-gateway[images]"'
+            text = 'needs Pillow, which is not installed: pip install "modelglot[images]"'
             yield Finding(("routes", at, "translate", "images"), text, at_key=True)
 
 

@@ -95,7 +95,7 @@ class ServersConfig(Keys):
     ended with the gateway."""
     state: Name | None = None
     """The absolute path of a folder in which the gateway remembers its jobs, with a folder for each job; where jobs run
-    on other machines, one that these see, too. Without it `inference-gateway/BACKEND` in `$XDG_STATE_HOME`, or in
+    on other machines, one that these see, too. Without it `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
     `~/.local/state`."""
 
 
@@ -119,4 +119,4 @@ def _fits(name: str, before: str, after: str) -> bool:
 def state_folder(backend: str) -> Path:
     """The default of `state`."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return Path(base) / "inference-gateway" / (re.sub(r"[^A-Za-z0-9_.-]", "_", backend).lstrip(".") or "_")
+    return Path(base) / "modelglot" / (re.sub(r"[^A-Za-z0-9_.-]", "_", backend).lstrip(".") or "_")

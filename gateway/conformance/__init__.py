@@ -42,5 +42,5 @@ def suite(protocol: str) -> Suite[Any]:
         if error.name not in PACKAGES:
             raise
         needed = f"the checks of {protocol} need the package {error.name!r}"
-        raise MissingPackageError(f"{needed}; install 'inference-gateway[conformance]'") from None
+        raise MissingPackageError(f"{needed}; install 'modelglot[conformance]'") from None
     return found

@@ -64,7 +64,7 @@ class RedisSettings(BaseModel):
 
     url: Annotated[SecretStr, AfterValidator(redis_url)]
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
-    `pip install "inference-gateway[redis]"`."""
+    `pip install "modelglot[redis]"`."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Caches of the same name share their answers: give one name to those whose servers have the same models, and to no
     others."""

@@ -50,7 +50,7 @@ class Settings(BaseModel):
     """The header or metadata key for `by: header`. Requests without it have one limit together."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, where gateways share the limit. Needs the
-    package `redis`: `pip install "inference-gateway[redis]"`."""
+    package `redis`: `pip install "modelglot[redis]"`."""
     name: str = ""
     """With `redis`: limits of the same name, rate and `by` are one limit. Without a name so are all unnamed ones."""
     without_redis: Literal["local", "allow", "refuse"] = "local"

@@ -142,7 +142,7 @@ def redis_url(url: SecretStr) -> SecretStr:
     if not url.get_secret_value().startswith(_SCHEMES):
         raise PydanticCustomError("refused", "expected a URL that begins with redis://, rediss:// or unix://")
     if find_spec("redis") is None:
-        text = 'needs the package redis, which is not installed: pip install "inference-gateway[redis]"'
+        text = 'needs the package redis, which is not installed: pip install "modelglot[redis]"'
         raise PydanticCustomError("refused", text)
     try:
         connection_pool(url.get_secret_value())

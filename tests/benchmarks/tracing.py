@@ -63,7 +63,7 @@ def exporting() -> float:
         sizes.append(len(compressed(batch)))
         return ""
 
-    export, spent = OtlpExporter(send, "inference-gateway", "1.0.0"), []
+    export, spent = OtlpExporter(send, "modelglot", "1.0.0"), []
     for _ in range(TIMES):
         records = [_traced(number) for number in range(TRACED)]
         before = process_time()

@@ -125,4 +125,4 @@ def test_a_package_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway.conformance, "import_module", failing)
     result = command("conformance", "127.0.0.1:1", "--protocol", "v2-grpc")
     assert result.exit_code == USAGE
-    assert "need the package 'grpc'; install 'inference-gateway[conformance]'" in result.output
+    assert "need the package 'grpc'; install 'modelglot[conformance]'" in result.output

@@ -202,7 +202,7 @@ def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
         assert process.wait(60) == 0
         lines = said(process, "ended")
     expected = [
-        r"gateway.cli.serve: inference-gateway \S+ starts with \S+/gateway.yaml",
+        r"gateway.cli.serve: modelglot \S+ starts with \S+/gateway.yaml",
         rf"gateway.app: listener 'http' accepts v2-rest at 127.0.0.1:{ports['http']}",
         rf"gateway.app: health answers at 127.0.0.1:{ports['health']}",
         "gateway.cli.serve: ready",

@@ -166,7 +166,7 @@ async def test_the_asynchronous_client() -> None:
             assert (await client.infer("double", x=[[1.0]]))["y"].tolist() == [[2.0]]
             assert [each["i"].item() async for each in client.stream("count", n=[2])] == [0, 1]
             assert (await client.gradient("posterior", THETA, sens=[1.0])).tolist() == [20.0, -10.0]
-            assert (await client.server()).name == "inference-gateway"
+            assert (await client.server()).name == "modelglot"
         with pytest.raises(RuntimeError, match="the client is closed"):
             await client.models()
 

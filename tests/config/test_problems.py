@@ -1040,7 +1040,7 @@ def test_srv_records_need_dnspython() -> None:
     with pytest.raises(ConfigError) as caught:
         loads(text, "g.yaml", replace(CATALOG, srv=False), ENVIRON)
     assert str(caught.value).endswith(
-        ':2:48: needs dnspython, which is not installed: pip install "inference-gateway[discovery]"'
+        ':2:48: needs dnspython, which is not installed: pip install "modelglot[discovery]"'
     )
 
 
@@ -1057,9 +1057,7 @@ def test_images_need_pillow() -> None:
     assert problems(text) == []
     with pytest.raises(ConfigError) as caught:
         loads(text, "g.yaml", replace(CATALOG, images=False), ENVIRON)
-    assert str(caught.value).endswith(
-        ':3:52: needs Pillow, which is not installed: pip install "inference-gateway[images]"'
-    )
+    assert str(caught.value).endswith(':3:52: needs Pillow, which is not installed: pip install "modelglot[images]"')
 
 
 # (the listener's protocols, further keys of the route)

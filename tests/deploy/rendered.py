@@ -11,7 +11,7 @@ import helm_python
 import yaml
 
 ROOT = Path(__file__).parents[2]
-CHART = ROOT / "deploy" / "helm" / "gateway"
+CHART = ROOT / "deploy" / "helm" / "modelglot"
 EXAMPLES = ROOT / "deploy" / "examples"
 SERVERS = EXAMPLES / "servers.yaml"
 RELEASE, NAMESPACE = "models", "inference"

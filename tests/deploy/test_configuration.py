@@ -243,8 +243,8 @@ def test_the_chart_knows_which_keys_of_the_configuration_are_texts() -> None:
     template = (CHART / "templates" / "_config.tpl").read_text()
     listed = template.partition("$texts := list ")[2].partition("-}}")[0]
     names = set(listed.replace('"', "").split())
-    assert texts - names == set(), "add these keys to `$texts` in deploy/helm/gateway/templates/_config.tpl"
-    assert names - texts == set(), "remove these from `$texts` in deploy/helm/gateway/templates/_config.tpl"
+    assert texts - names == set(), "add these keys to `$texts` in deploy/helm/modelglot/templates/_config.tpl"
+    assert names - texts == set(), "remove these from `$texts` in deploy/helm/modelglot/templates/_config.tpl"
 
 
 def test_the_chart_knows_every_protocol() -> None:

@@ -63,7 +63,7 @@ def test_what_kubectl_is_told_is_there(title: str) -> None:
     ((name, *forwards),) = [line.split() for line in re.findall(r"port-forward service/(.*)", use.text)]
     assert name == use.release.name
     assert forwards == [f"{each['port']}:{each['port']}" for each in use.release.service["spec"]["ports"]]
-    assert f"helm test -n {NAMESPACE} {name.removesuffix('-gateway')} --logs" in use.text
+    assert f"helm test -n {NAMESPACE} {name.removesuffix('-modelglot')} --logs" in use.text
 
 
 def test_the_image_is_the_chart_s() -> None:

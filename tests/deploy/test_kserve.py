@@ -144,7 +144,7 @@ def test_the_gateway_gets_the_traffic_and_the_server_the_model(name: str) -> Non
     pod = PODS[name]
     assert [each["name"] for each in pod["containers"]] == ["kserve-container", "transformer-container"]
     server, front = pod["containers"]
-    assert (server["image"], front["image"]) == ("umbridge-server", "inference-gateway")
+    assert (server["image"], front["image"]) == ("umbridge-server", "modelglot")
     assert "ports" not in server
     assert [(each["name"], each["containerPort"]) for each in front["ports"]] == [("http1", 8080), ("h2c", 8081)]
 
@@ -174,7 +174,7 @@ def gateway_pods() -> Iterator[tuple[str, Document]]:
 @pytest.mark.parametrize(("name", "pod"), list(gateway_pods()))
 def test_the_gateway_s_container_is_the_image_s(name: str, pod: Document) -> None:
     """Its arguments are the image's own, its configuration lies where they say, it has no rights."""
-    [box] = [each for each in pod["containers"] if each["image"] == "inference-gateway"]
+    [box] = [each for each in pod["containers"] if each["image"] == "modelglot"]
     assert box["args"] == IMAGE.words("CMD")
     [mount], [volume] = box["volumeMounts"], pod["volumes"]
     assert mount["name"] == volume["name"]
@@ -189,7 +189,7 @@ def test_the_gateway_s_container_is_the_image_s(name: str, pod: Document) -> Non
 
 @pytest.mark.parametrize(("name", "pod"), list(gateway_pods()))
 def test_every_port_is_one_that_the_configuration_listens_on(name: str, pod: Document) -> None:
-    [box] = [each for each in pod["containers"] if each["image"] == "inference-gateway"]
+    [box] = [each for each in pod["containers"] if each["image"] == "modelglot"]
     [config] = [FILES[each] for each in CONFIGS if each.startswith(name.partition("/")[0])]
     settings = yaml.safe_load(config["data"]["gateway.yaml"])
     listened = {int(each["bind"].rpartition(":")[2]) for each in settings["listeners"]}

@@ -62,7 +62,7 @@ def test_grafana_s_sidecar_finds_the_dashboard() -> None:
     release = render(ALL)
     config = release.one("ConfigMap", f"{release.name}-dashboard")
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(config["data"]["inference-gateway.json"]) == json.loads(DASHBOARD.read_text())
+    assert json.loads(config["data"]["gateway.json"]) == json.loads(DASHBOARD.read_text())
 
 
 def test_prometheus_may_come_in_beside_the_probes() -> None:
@@ -119,7 +119,7 @@ def test_a_health_port_with_tls_is_scraped_over_it_and_its_certificate_is_checke
 def test_secrets_that_exist_and_ones_own_checks_are_used() -> None:
     existing = endpoint_of(TLS % "" + "tls: {existingSecret: own}")["tlsConfig"]
     assert existing == {
-        "serverName": "models-gateway.inference.svc",
+        "serverName": "models-modelglot.inference.svc",
         "ca": {"secret": {"name": "own", "key": "ca.crt"}},
     }
     own = endpoint_of(TLS % ", tlsConfig: {insecureSkipVerify: true}")

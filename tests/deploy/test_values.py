@@ -172,7 +172,7 @@ def test_the_chart_has_the_dashboard_and_the_alerts_as_they_are(source: Path, co
 def test_the_package_has_what_users_need_and_nothing_of_the_tests(tmp_path: Path) -> None:
     archive = helm_python.package(CHART, destination=tmp_path)
     with tarfile.open(archive) as packed:
-        names = {name.removeprefix("gateway/") for name in packed.getnames()}
+        names = {name.removeprefix("modelglot/") for name in packed.getnames()}
     assert {"Chart.yaml", "README.md", "values.yaml", "values.schema.json", "templates/NOTES.txt"} <= names
     assert {"files/dashboard.json", "files/rules.yaml"} <= names
     assert not [name for name in names if name.startswith("ci/")]

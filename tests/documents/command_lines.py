@@ -25,7 +25,7 @@ IN_TEXT = re.compile(r"`((?:\.venv/bin/)?gateway [a-z][^`]*|make [^`]*|helm [a-z
 
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-CHART = ROOT / "deploy/helm/gateway"
+CHART = ROOT / "deploy/helm/modelglot"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def problems(words: Sequence[str]) -> list[str]:
     if program == "make":
         return [f"there is no target {word}" for word in arguments if "=" not in word and word not in TARGETS | {""}]
     if program == "pip":
-        named = re.findall(r"inference-gateway\[(\w+)\]", " ".join(arguments))
+        named = re.findall(r"modelglot\[(\w+)\]", " ".join(arguments))
         return [f"there is no extra {name}" for name in named if name not in EXTRAS]
     return [*_absent_files(arguments), *(_absent_values(arguments) if program == "helm" else [])]
 

@@ -115,7 +115,7 @@ def test_a_setting_of_a_command_changes_what_is_rendered() -> None:
         assert render(values_of(line, given), given.release).objects != render({}, given.release).objects
 
 
-@pytest.mark.parametrize("wrong", ["install m deploy/helm/gateway --sett a=b", "instal m c", "test m --reuse-values"])
+@pytest.mark.parametrize("wrong", ["install m deploy/helm/modelglot --sett a=b", "instal m c", "test m --reuse-values"])
 def test_an_option_that_helm_does_not_have_is_found(wrong: str) -> None:
     with pytest.raises((SystemExit, argparse.ArgumentError)):
         helm().parse_args(wrong.split())

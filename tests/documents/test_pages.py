@@ -120,7 +120,7 @@ def test_each_configuration_passes_the_check(found: Block) -> None:
 
 
 SCHEMA = json_schema(catalog())
-CHART = json.loads((ROOT / "deploy/helm/gateway/values.schema.json").read_text("utf-8"))
+CHART = json.loads((ROOT / "deploy/helm/modelglot/values.schema.json").read_text("utf-8"))
 VALUES = [block for block in blocks() if block.file == "values.yaml"]
 OTHER_PROGRAMS = {"scrape_configs"}
 """Keys of files that other programs read."""
@@ -222,10 +222,10 @@ def test_each_command_that_is_not_run_has_the_right_form(line: Line) -> None:
         ("gateway keys ad --file f", "there is no command ad"),
         ("gateway check --confg gateway.yaml", "there is no option --confg"),
         ("make everything", "there is no target everything"),
-        ("pip install inference-gateway[all]", "there is no extra all"),
+        ("pip install modelglot[all]", "there is no extra all"),
         ("kubectl apply -f deploy/none.yaml", "there is no file deploy/none.yaml"),
-        ("helm install m deploy/helm/gateway --set image.name=x", "the chart has no value image.name=x"),
-        ("helm install m deploy/helm/gateway --set image.tag=x", ""),
+        ("helm install m deploy/helm/modelglot --set image.name=x", "the chart has no value image.name=x"),
+        ("helm install m deploy/helm/modelglot --set image.tag=x", ""),
         ("gateway keys add --file f --principal p", ""),
         ("make soak MINUTES=3", ""),
     ],

@@ -157,7 +157,7 @@ def test_what_a_client_asks_and_infers(rig: Rig, tmp_path: Path, port: str) -> N
     assert (first["id"], first["modelName"], first["outputs"][0]["shape"]) == ("typed", "double", ["1", "3"])
     assert (doubles(first), doubles(second)) == (DOUBLED, [8.0, -1.0])
     assert (live["live"], ready["ready"], model_ready["ready"]) == (True, True, True)
-    assert server["name"] == "inference-gateway"
+    assert server["name"] == "modelglot"
     assert [(each["name"], each["datatype"], each["shape"]) for each in metadata["inputs"]] == [
         ("x", "FP64", ["-1", "-1"])
     ]

@@ -274,5 +274,5 @@ def test_a_backend_that_is_down_and_comes_back(rig: Rig, kind: str) -> None:
     assert ready is False
     assert server[:2] == [True, False]  # the gateway lives, and its only backend is not ready
     assert server[2] == [{"name": "signed"}]
-    assert server[3]["name"] == "inference-gateway"
+    assert server[3]["name"] == "modelglot"
     assert raw_of(back) == packed("i", 1, 2)

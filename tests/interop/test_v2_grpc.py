@@ -111,7 +111,7 @@ def test_health(fronts: Fronts, front: str, kind: str) -> None:
     )
 
     assert (live, ready, known, unknown) == (True, True, True, False)
-    assert server["name"] == "inference-gateway"
+    assert server["name"] == "modelglot"
 
 
 def port(name: str, datatype: str, *shape: int) -> Step:

@@ -220,7 +220,7 @@ def test_health_and_metadata(ask: Ask) -> None:
     )
 
     assert (live, ready, known, other, unknown) == (True, True, True, False, False)
-    assert server["name"] == "inference-gateway"
+    assert server["name"] == "modelglot"
     extensions = {"binary_tensor_data", "parameters", "classification", "sequence", "model_configuration", "statistics"}
     assert set(server["extensions"]) == extensions
     assert metadata == {

@@ -118,7 +118,7 @@ def test_metadata(ask: Ask) -> None:
         *({"op": "metadata", "model": model} for model in ("two", "literal", "scaled", "nobody")),
     )
 
-    assert server["name"] == "inference-gateway"
+    assert server["name"] == "modelglot"
     assert two == {
         "name": "two",
         "versions": [],

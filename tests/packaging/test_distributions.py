@@ -21,7 +21,7 @@ from tests.packaging.index import PIP, require_index
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-STEM = f"inference_gateway-{VERSION}"
+STEM = f"modelglot-{VERSION}"
 LICENSE = (ROOT / "LICENSE").read_text()
 README = (ROOT / "README.md").read_text()
 DEMO = (ROOT / "config/gateway.yaml").read_text()
@@ -61,7 +61,7 @@ def test_the_source_archive_has_the_package_and_what_is_written_for_its_readers(
         assert tracked(folder) - has == set()
     assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "pyproject.toml"} <= has
     tops = {name.partition("/")[0] for name in has if "/" in name}
-    assert tops == {"gateway", "config", "docs", "protos", "inference_gateway.egg-info"}
+    assert tops == {"gateway", "config", "docs", "protos", "modelglot.egg-info"}
 
 
 def test_the_default_configuration_is_a_file_and_no_link_in_the_source_archive(archive: tarfile.TarFile) -> None:

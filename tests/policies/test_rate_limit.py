@@ -164,7 +164,7 @@ def test_invalid_settings_are_refused(settings: dict[str, object], text: str) ->
 
 def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_allowances, "find_spec", lambda name: None)
-    with pytest.raises(ValidationError, match=r'pip install "inference-gateway\[redis\]"'):
+    with pytest.raises(ValidationError, match=r'pip install "modelglot\[redis\]"'):
         Settings.model_validate({"requests": 1, "redis": "redis://h"})
 
 

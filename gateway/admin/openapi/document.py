@@ -68,7 +68,7 @@ def document(
     return {
         "openapi": VERSION,
         "info": {
-            "title": f"Inference gateway: listener {listener.name}",
+            "title": f"Modelglot: listener {listener.name}",
             "version": version,
             "description": _about(listener, models),
         },

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 """Seconds between two questions for reports."""
-REQUIRES = "HyperQueue's Python client (pip install 'inference-gateway[hpc]') or its command `hq`"
+REQUIRES = "HyperQueue's Python client (pip install 'modelglot[hpc]') or its command `hq`"
 
 CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
@@ -543,7 +543,7 @@ class _Places:
         self._state = state
 
     def _path(self, id_: str) -> Path:
-        return self._run.resolve() / "inference-gateway" / id_
+        return self._run.resolve() / "modelglot" / id_
 
     def write(self, id_: str, folder: Path) -> None:
         path = self._path(id_)

@@ -65,7 +65,7 @@ def rows(page: Page) -> list[str]:
 def test_every_view_shows_what_there_is(page: Page, view: str, text: str) -> None:
     go(page, view)
     expect(page.get_by_role("main")).to_contain_text(text)
-    expect(page).to_have_title(f"{view} · Inference gateway")
+    expect(page).to_have_title(f"{view} · Modelglot")
 
 
 def test_the_drawing_shows_live_rates_of_what_requests_pass(page: Page, gateway: Looked) -> None:

@@ -163,7 +163,7 @@ function show(isNew = false) {
       link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links is wider than a phone
     } else link.removeAttribute("aria-current");
   }
-  document.title = `${title} · Inference gateway`;
+  document.title = `${title} · Modelglot`;
   const main = find("main");
   main.replaceChildren();
   main.className = `view-${name}`;

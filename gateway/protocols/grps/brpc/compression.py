@@ -143,7 +143,7 @@ def _snappy_size(payload: memoryview) -> int:
 def _required(library: ModuleType | None, what: str) -> ModuleType:
     """`library`. Raises DecodeError naming `what` needs it if it is not installed."""
     if library is None:
-        raise DecodeError(f'{what} needs a library that is not installed here: pip install "inference-gateway[brpc]"')
+        raise DecodeError(f'{what} needs a library that is not installed here: pip install "modelglot[brpc]"')
     return library
 
 

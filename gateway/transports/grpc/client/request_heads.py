@@ -14,7 +14,7 @@ _FIXED = write(
     (
         (b"te", b"trailers"),
         (b"content-type", b"application/grpc"),
-        (b"user-agent", b"grpc-python-inference-gateway"),
+        (b"user-agent", b"grpc-python-modelglot"),
         (b"grpc-accept-encoding", b"identity"),
     )
 )

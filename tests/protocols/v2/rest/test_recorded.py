@@ -238,7 +238,7 @@ def test_half_floats_are_widened_for_a_plain_server() -> None:
         (None, "plain"),
         (ServerInfo("any", "1"), "plain"),
         (ServerInfo("any", "1", ("statistics",)), "plain"),
-        (ServerInfo("inference-gateway", "1", ("binary_tensor_data", "parameters")), "binary"),
+        (ServerInfo("modelglot", "1", ("binary_tensor_data", "parameters")), "binary"),
         (ServerInfo("kserve", "0.9", ("binary_tensor_data",)), "kserve"),
     ],
 )

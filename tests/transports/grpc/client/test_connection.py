@@ -74,7 +74,7 @@ async def test_a_call_is_these_octets() -> None:
     head = (
         b"\x20"  # our table has size 0, too
         b"\x83\x86\x10\x05:path\x04/a/b" + authority + b"\x10\x02te\x08trailers"
-        b"\x10\x0ccontent-type\x10application/grpc\x10\x0auser-agent\x1dgrpc-python-inference-gateway"
+        b"\x10\x0ccontent-type\x10application/grpc\x10\x0auser-agent\x15grpc-python-modelglot"
         b"\x10\x14grpc-accept-encoding\x08identity"
     )
     assert received == [

@@ -11,7 +11,7 @@ BEGINNING = (
     b"\x10\x0a:authority\x08toy:8001"
     b"\x10\x02te\x08trailers"
     b"\x10\x0ccontent-type\x10application/grpc"
-    b"\x10\x0auser-agent\x1dgrpc-python-inference-gateway"
+    b"\x10\x0auser-agent\x15grpc-python-modelglot"
     b"\x10\x14grpc-accept-encoding\x08identity"
 )
 
