@@ -276,8 +276,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tell_protocol()
 
     def _end_raw(self) -> None:
-        """Close the socket, if the protocol closes and all that was written is encrypted. In the loop's next turn, since
-        close_notify is written in this one."""
+        """Close the socket, if the protocol closes and all that was written is encrypted. In the loop's next turn,
+        since close_notify is written in this one."""
         tls = self._tls
         if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
             return
