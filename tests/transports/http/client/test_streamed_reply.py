@@ -356,7 +356,7 @@ async def test_a_body_that_a_server_may_ignore_is_the_last_on_its_connection(
     method: str, body: bytes, connections: int
 ) -> None:
     """Also where the server says that it keeps the connection: it would take the body for its next request."""
-    endpoint = Endpoint([b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"])
+    endpoint = Endpoint([b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nok\n"])
     async with serving(endpoint.handle) as port, connecting(port, stream_framing=LINES) as connector:
         for message in (Message(method, "/v1/custom", JSON, (body,)), GET):
             assert [bytes(each.body) async for each in connector.stream(message)] == [b"ok"]
