@@ -6,7 +6,7 @@ from gateway.core.frozen import frozen
 from gateway.probing.stanza import WrittenBackend, quoted, stanza
 
 _HEAD = """\
-# Configuration of Modelglot, the inference gateway: listeners accept clients, routes choose a backend, backends are model servers.
+# Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
 #   gateway check --config FILE           checks it
 #   gateway check --live --config FILE    asks the servers, too
 #   gateway serve --config FILE           serves it; a changed file is read again

@@ -284,7 +284,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tell_protocol()
 
     def _end_raw(self) -> None:
-        """Close the socket, if the protocol closes and all that was written is encrypted; in the loop's next turn,
+        """Close the socket, if the protocol closes and all that was written is encrypted. In the loop's next turn,
         since close_notify is written in this one."""
         tls = self._tls
         if not self._ends_raw or self._unwritten or self._is_lost or tls is None:

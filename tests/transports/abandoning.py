@@ -92,17 +92,29 @@ async def silent(opening: bytes, context: ssl.SSLContext | None) -> AsyncIterato
 
 
 @asynccontextmanager
-async def abandoned(wire: str, files: Files | None) -> AsyncIterator[tuple[SilentServer, Any, Message]]:
-    """A silent server, a connector to it, and a message for it; over TLS with `files`."""
-    make, message, alpn = MAKE[wire]
-    names = (alpn,) if alpn else ()
-    serves, tls = None, None
+async def silent_server(wire: str, files: Files | None) -> AsyncIterator[SilentServer]:
+    """A server of `wire`; over TLS with `files`."""
+    context = None
     if files is not None:
-        serves = server_context(TlsFiles(str(files.certificate), str(files.key)), "none", names)
-        trusting = client_context(TlsFiles(authorities=str(files.ca)), alpn=names)
+        own = TlsFiles(str(files.certificate), str(files.key))
+        context = server_context(own, "none", _names(wire))
+    async with silent(_SETTINGS if wire == "grpc" else b"", context) as server:
+        yield server
+
+
+def connector_to(wire: str, files: Files | None, port: int) -> tuple[Any, Message]:
+    """A connector to the server at this port, and a message for it."""
+    make, message, _ = MAKE[wire]
+    tls = None
+    if files is not None:
+        trusting = client_context(TlsFiles(authorities=str(files.ca)), alpn=_names(wire))
         tls = ClientTls(lambda: trusting, "localhost")
-    async with silent(_SETTINGS if wire == "grpc" else b"", serves) as server:
-        yield server, make(f"127.0.0.1:{server.port}", limits=Limits(), tls=tls), message
+    return make(f"127.0.0.1:{port}", limits=Limits(), tls=tls), message
+
+
+def _names(wire: str) -> tuple[str, ...]:
+    alpn = MAKE[wire][2]
+    return (alpn,) if alpn else ()
 
 
 async def give_up(connector: Any, message: Message, calls: int) -> None:

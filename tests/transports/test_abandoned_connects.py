@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tls.certificates import Authority
-from tests.transports.abandoning import MAKE, abandoned, connections_left, descriptors, give_up
+from tests.transports.abandoning import MAKE, connections_left, connector_to, descriptors, give_up, silent_server
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 CALLS = 240
@@ -22,7 +22,8 @@ async def test_nothing_is_left_of_calls_that_are_given_up_while_their_connection
 ) -> None:
     files = Authority().issue(tmp_path, "localhost") if is_tls else None
     before = connections_left()
-    async with asyncio.timeout(GENEROUS), abandoned(wire, files) as (server, connector, message):
+    async with asyncio.timeout(GENEROUS), silent_server(wire, files) as server:
+        connector, message = connector_to(wire, files, server.port)
         opened = descriptors()
         await give_up(connector, message, CALLS)
         while len(server.open) > KEPT:  # noqa: ASYNC110 - nothing announces it

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ import pytest
 from gateway.workers.channel import Channel
 
 GENEROUS = 20
+
+
+def _itself(channel: Channel) -> Channel:
+    return channel
 
 
 @asynccontextmanager
@@ -21,7 +26,7 @@ async def joined(handlers: dict[str, Callable[..., Any]]) -> AsyncIterator[Chann
     channels = Channel({}, lambda: None), Channel(handlers, lambda: None)
     for end, channel in zip(ends, channels, strict=True):
         end.setblocking(False)
-        await loop.create_unix_connection(lambda channel=channel: channel, sock=end)
+        await loop.create_unix_connection(partial(_itself, channel), sock=end)
     try:
         async with asyncio.timeout(GENEROUS):
             yield channels[0]

@@ -85,6 +85,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._has_earlier_reply = False
         """Whether the next bytes begin a reply that is not the first one on this connection."""
 
+    def send_last(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
+        """As `send`; the connection carries no exchange after this one, whatever the peer says."""
+        self._reusable = False
+        return self.send(head, message, size, reply)
+
     def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
         """Write a request whose parts have `size` bytes together. The connection must be quiet. `head` and a small body
         are one write.

@@ -16,7 +16,7 @@ from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConne
 from gateway.transports.http.client.pool import Pool
 from gateway.transports.http.client.reply import ReplyReader, unreadable
 from gateway.transports.http.client.reply_heads import ReplyHeads
-from gateway.transports.http.client.request_head import HeadWriter
+from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
@@ -108,6 +108,10 @@ class HttpConnector:
         into messages; any other reply is one message, as from `exchange`. Closing the iterator early closes the
         connection, so that the endpoint stops. The wait for the next message has no limit.
 
+        After a request with a body whose method has none by RFC 9110 (GET, DELETE, ...), as a client may send one on a
+        route that passes it unchanged, the connection is closed: a server that ignores the body would take it for the
+        next request.
+
         Raises:
             TransportError: as `exchange`, also after some messages; UNIMPLEMENTED without a `stream_framing`.
             ValueError: the message cannot be written as HTTP.
@@ -116,12 +120,13 @@ class HttpConnector:
             text = "replies are not streamed in this protocol"
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
-        heads = self._heads if self._pool.keeps else self._closing_heads
+        is_last = size > 0 and message.method not in WITH_BODY
+        heads = self._heads if self._pool.keeps and not is_last else self._closing_heads
         deadline = message.deadline
         head = heads.write(message, size, None if deadline is None else _seconds_left(deadline))
         connection = self._pool.take() or await self._fresh_connection(deadline)
         reply = StreamedReplyReader(self._limits, self._stream_framing, to_head=message.method == "HEAD")
-        end = connection.send(head, message, size, reply)
+        end = (connection.send_last if is_last else connection.send)(head, message, size, reply)
         end.add_done_callback(reply.ended)
         try:
             while (each := reply.pop()) is not None or not end.done():

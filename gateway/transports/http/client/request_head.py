@@ -18,6 +18,9 @@ _WRITTEN_HERE = frozenset(
     )
 )  # fmt: skip
 _WITHOUT_BODY = ("GET", "HEAD")
+WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
+"""The methods whose requests have a body by RFC 9110. Of any other it has no meaning that all servers know (section
+9.3), and some do not read it."""
 
 # The range that every reader of Request-Timeout accepts, other gateways included: above zero, and nine digits.
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0

@@ -12,6 +12,7 @@ The phases and their time limits are drawn in `lifecycle`. This table has the ev
     ANSWERING,       the reply is written, and the connection    _reply_written     IDLE
     FLUSHING           is kept, or this was the last reply                          LINGERING
     any              the request cannot be received to its end   _reject            LINGERING
+    ANSWERING        the client ends its side (`half_close`)     eof_received       ANSWERING, then CLOSED
 
 Bytes that arrive while an earlier request is answered wait in `_ahead`. Parsing (`request_head`, `request_body`) and
 writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of their own.
@@ -34,6 +35,7 @@ from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
+from gateway.transports.http.server.half_close import HalfClose, can_wait
 from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.request_body import ChunkedBody, SizedBody
 from gateway.transports.http.server.request_head import HeadReader, RequestHead, UnknownExpectationError
@@ -100,6 +102,12 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         """Answers the request, where that takes time."""
         self._written: asyncio.Future[None] | None = None
         """What a streamed reply waits for while the client reads too slowly."""
+        self._has_ended = False
+        """Whether the client has said that it will send nothing more."""
+        self._half_close: HalfClose | None = None
+        """Finds out whether such a client waits for its reply; None before."""
+        self._is_streaming = False
+        """Whether some of a streamed reply is written."""
         self._record: Record | None = None
         """What becomes of the request; None until it is answered or refused, and where nobody observes."""
 
@@ -129,9 +137,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             self._store_ahead(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is closed, by either side. Asyncio closes it after the client's FIN too: a client that only
-        half-closes and waits cannot be told from one that has left, and HTTP clients do not half-close."""
+        """The connection is closed, by either side."""
         super().connection_lost(error)
+        if self._half_close is not None:
+            self._half_close.stop()
         self._head_reader.stop()
         if self._record is not None:
             self._record.give_up(GIVEN_UP["http"])
@@ -142,6 +151,31 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             keep(self._task)
             self._task.cancel()
             self._task = None
+
+    def eof_received(self) -> bool:
+        """The client will send nothing more. Returns whether the connection stays open: while requests that are whole
+        are answered, and the client may wait for that. It has left if a streamed reply has begun."""
+        if self._has_ended:  # uvloop says it again after `resume_reading`
+            return True
+        is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead))
+        if not is_answering or self._is_streaming or not can_wait(self._transport):
+            return False
+        self._has_ended = True
+        if self._phase is _ANSWERING:
+            self._begin_reply()
+        return True
+
+    def _begin_reply(self) -> None:
+        """Find out whether the client that will send nothing more waits for this reply."""
+        try:
+            self._half_close = HalfClose(self._loop, self._transport, self._transport.abort)
+        except OSError:
+            self._transport.abort()
+
+    def _close_after_last(self) -> None:
+        """Close after the client's end, unless a whole request is left to answer."""
+        if self._phase in _RECEIVING and not self._ahead:
+            self._close()
 
     def _proceed(self) -> None:
         if self._written is not None and not self._written.done():
@@ -282,6 +316,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             self.sundries.free(len(data))
             self._transport.resume_reading()
             self._receive(data)
+            if self._has_ended:
+                self._loop.call_soon(self._close_after_last)
 
     def _yield(self) -> None:
         """Receive nothing more until other connections have had their turn."""
@@ -315,6 +351,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
                     messages = request_stream(message, coding, context.limits, self.memory)
                     stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
                     self._task = spawn(self._send_stream(stream))
+                    if self._has_ended:
+                        self._begin_reply()
                     return
                 if coding:
                     reply = exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
@@ -329,6 +367,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         else:
             # Without a name the task would make one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
+            if self._has_ended:
+                self._begin_reply()
 
     async def _send_later(self, reply: Awaitable[Message]) -> None:
         try:
@@ -348,18 +388,22 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if not stream.is_delimited:
             self._keep_alive = False
         try:
-            await stream.write(self._transport, self._connection_line, self._until_read)
+            await stream.write(self._begin_stream, self._transport, self._connection_line, self._until_read)
         except asyncio.CancelledError:
             # Not raised again, as in _send_later.
             self._transport.abort()
             return
         except Exception as error:
-            self._task = None
+            self._task, self._is_streaming = None, False
             self._break_off(as_gateway_error(error, self._record), begun=stream.begun)
         else:
-            self._task = None
+            self._task, self._is_streaming = None, False
             self._reply_written()
         self._receive_ahead()
+
+    def _begin_stream(self, head: Buffer) -> Buffer:
+        self._is_streaming = True
+        return head if self._half_close is None else self._half_close.rest_of(head)
 
     async def _until_read(self) -> None:
         """Wait until the client has read most of what was written; always let the loop run other tasks once."""
@@ -402,6 +446,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             self._keep_alive = False
             self._write(self._error_reply(as_gateway_error(error, self._record)))
             return
+        if self._half_close is not None:
+            buffers = (self._half_close.rest_of(buffers[0]), *buffers[1:])
         for each in buffers:
             self._transport.write(each)
         if self._record is not None:
@@ -435,6 +481,14 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             self.sundries.free(self._head_bytes)
             self._head_bytes = 0
         self._alarm.set(self._idle_seconds)
+        if self._has_ended:
+            self._loop.call_soon(self._close_after_last)
+
+    def _linger(self) -> None:
+        if self._has_ended:  # it has closed already
+            self._close()
+        else:
+            super()._linger()
 
     # Refusing.
 

@@ -66,11 +66,13 @@ class StreamedReplyWriter:
 
     async def write(
         self,
+        begin: Callable[[Buffer], Buffer],
         transport: asyncio.Transport,
         connection_line: Callable[[], bytes],
         until_read: Callable[[], Awaitable[None]],
     ) -> None:
-        """Write each piece as it comes, and await `until_read` before the next. `connection_line` is as in `pieces`.
+        """Write each piece as it comes, and await `until_read` before the next. `begin` is told the first one, and
+        returns what is to be written of it. `connection_line` is as in `pieces`.
 
         Raises:
             Exception: as `pieces`.
@@ -79,8 +81,8 @@ class StreamedReplyWriter:
             _reset_on_close(transport, True)
         async with aclosing(self.pieces(connection_line)) as pieces:
             async for piece in pieces:
+                transport.write(piece if self.begun else begin(piece))
                 self.begun = True
-                transport.write(piece)
                 await until_read()
         if not self.is_delimited:
             _reset_on_close(transport, False)

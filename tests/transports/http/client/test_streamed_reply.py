@@ -13,7 +13,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client.connection import ClientConnection
 from gateway.transports.http.client.connector import HttpConnector
-from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
+from tests.transports.http.client.endpoint import GET, JSON, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.line_framing import LINES
 
@@ -337,3 +337,31 @@ async def test_a_stream_that_cannot_begin_sends_nothing() -> None:
         _, error = await failing(it, post(b"", deadline=now))
         assert (error.status, error.sent) == (Status.DEADLINE_EXCEEDED, False)
     assert endpoint.requests == []
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "connections"),
+    [
+        ("GET", b"GET /admin HTTP/1.1\r\nHost: x\r\n\r\n", 2),
+        ("DELETE", b"{}", 2),
+        ("OPTIONS", b"{}", 2),
+        ("GET", b"", 1),
+        ("DELETE", b"", 1),
+        ("POST", b"{}", 1),
+        ("PUT", b"{}", 1),
+        ("PATCH", b"{}", 1),
+    ],
+)
+async def test_a_body_that_a_server_may_ignore_is_the_last_on_its_connection(
+    method: str, body: bytes, connections: int
+) -> None:
+    """Also where the server says that it keeps the connection: it would take the body for its next request."""
+    endpoint = Endpoint([b"HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: 3\r\n\r\nok\n"])
+    async with serving(endpoint.handle) as port, connecting(port, stream_framing=LINES) as connector:
+        for message in (Message(method, "/v1/custom", JSON, (body,)), GET):
+            assert [bytes(each.body) async for each in connector.stream(message)] == [b"ok"]
+    (head, sent), (following, _) = endpoint.requests
+    assert sent == body
+    assert (b"\r\nConnection: close\r\n" in head) == (connections == 2)
+    assert b"Connection: close" not in following
+    assert endpoint.connections == connections

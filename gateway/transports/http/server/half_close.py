@@ -1,0 +1,67 @@
+"""A client that ends its side of the connection (FIN) while its request is answered.
+
+It may have left, or wait for the reply: the same packet says both. A client that has left answers any byte with a
+reset, so it is sent one: the first byte of the reply, which is the same for all replies (`HTTP/1.1 ...`) and is left
+out when the reply is written. To a client that waits nothing is different.
+
+    client            gateway
+    request, FIN  ─→
+                  ←─  H
+    RST           ─→  it has left: the call is cancelled
+    nothing           it waits
+                  ←─  TTP/1.1 200 OK ...
+
+The event loops read no more after a FIN, and so do not notice the reset; the system is asked by an epoll of its own.
+Systems without epoll, and TLS, which ends in both directions at once, have none of this: there the client has left.
+"""
+
+import asyncio
+import select
+from collections.abc import Callable
+
+from gateway.core.types import Buffer
+
+_FIRST = b"H"
+"""How every reply begins."""
+
+
+class HalfClose:
+    """What is known of such a client until its reply is written. `left` is called when it has left.
+
+    Raises:
+        OSError: too many files are open to watch for a reset.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, left: Callable[[], None]) -> None:
+        self._loop = loop
+        self._left = left
+        self._is_begun = True
+        self._epoll: select.epoll | None = select.epoll()
+        # No event is asked for: resets and errors are always told.
+        self._epoll.register(transport.get_extra_info("socket").fileno(), 0)
+        loop.add_reader(self._epoll.fileno(), self._noticed)
+        transport.write(_FIRST)
+
+    def rest_of(self, begin: Buffer) -> Buffer:
+        """What is left to write of the first buffer of the reply."""
+        self.stop()
+        if not self._is_begun:
+            return begin
+        self._is_begun = False
+        return memoryview(begin)[len(_FIRST) :]
+
+    def stop(self) -> None:
+        """Watch no longer: what is written from now on tells the same."""
+        if self._epoll is not None:
+            self._loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    def _noticed(self) -> None:
+        self.stop()
+        self._left()
+
+
+def can_wait(transport: asyncio.Transport) -> bool:
+    """Whether it can be found out which clients wait for their reply after their FIN."""
+    return hasattr(select, "epoll") and transport.can_write_eof()
