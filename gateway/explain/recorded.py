@@ -244,6 +244,10 @@ def _grpc(
     return Arrival(listener, protocol, Message(path, path, metadata, (data,), pattern=path))
 
 
+def _uncounted(size: int) -> None:
+    """The memory of an explanation is not counted."""
+
+
 def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: ListenerConfig) -> Arrival:
     header, rest = data[: framing.header_size], data[framing.header_size :]
     message = Message(parts=(header, rest))
@@ -258,7 +262,7 @@ def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: Listene
             raise DecodeError(f"its header announces {size} bytes, {len(rest)} follow")
         message = Message(parts=(header, rest[:size]))
         if framing.is_compressed is not None and framing.is_compressed(message) and framing.inflate is not None:
-            message = framing.inflate(message, listener.limits, lambda size: None)
+            message = framing.inflate(message, listener.limits, _uncounted)
     except DecodeError as error:
         return Arrival(listener, protocol, message, refusal(Reason.INVALID_INPUT, str(error)))
     except GatewayError as error:

@@ -128,7 +128,7 @@ def grpc_queues(number: int) -> bytes:
 
     def stream_of(stream: int) -> bytes:
         frame = http2.frame(http2.DATA, 0, stream, bytes(5 * 3000))
-        return called(b"ModelStreamInfer", stream=stream) + http2.data(body, stream=stream) + frame * 20
+        return called(b"ModelStreamInfer", stream=stream) + http2.data(body, stream=stream) + frame * 5
 
     return OPENING + b"".join(map(stream_of, STREAMS))
 
@@ -170,7 +170,7 @@ KINDS: dict[str, tuple[str, Callable[[int], bytes], int]] = {
     "grpc short fields": ("grpc", grpc_short_fields, 10),
     "grpc calls": ("grpc", grpc_calls, 20),
     "grpc parts of calls": ("grpc", grpc_parts, 40),
-    "grpc queues": ("grpc", grpc_queues, 4),
+    "grpc queues": ("grpc", grpc_queues, 1),
     "http calls": ("http", http_calls, 1500),
     "http short fields": ("http", http_short_fields, 300),
     "http parts of heads": ("http", http_part_of_a_head, 300),
