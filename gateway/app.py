@@ -128,11 +128,18 @@ class Gateway:
         assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
-            self._fleets, in_steps=previous is not None,
+            self._fleets, self._own_addresses, in_steps=previous is not None,
         )  # fmt: skip
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
+
+    def _own_addresses(self) -> list[str]:
+        """What is bound for clients and operators, or soon will be. The reference servers are model servers like any
+        other."""
+        bound = [each.address for each in (*self.listeners.values(), *self.ports.values())]
+        ports = [port for name in PORTS if (port := _bind(self.config, name)) is not None]
+        return [*bound, *(str(each) for each in (*(one.bind for one in self.config.listeners), *ports))]
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
         def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
@@ -141,7 +148,7 @@ class Gateway:
         return connect_over_tls
 
     async def start(self) -> None:
-        """Bind every address and accept connections.
+        """Bind every address and accept connections. What has begun when it is cancelled is for `drain` to end.
 
         Raises:
             BindError: an address cannot be bound; the text names it and the reason. Nothing stays bound.
@@ -149,7 +156,7 @@ class Gateway:
         """
         try:
             await self._start()
-        except BaseException:
+        except Exception:
             await self.drain(0)
             raise
         self.ready = True

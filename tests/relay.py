@@ -8,11 +8,13 @@
         await relay.accept()                              # the same address accepts again
 
 `requests` are the bytes from the client to the server, `replies` those back. A change applies to the bytes that arrive
-from then on, on all connections; bytes are counted for each connection from the change.
+from then on, on all connections; bytes are counted for each connection from the change. With `tls`, both sides speak
+TLS with the relay, so that it sees what they say.
 """
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -54,6 +56,14 @@ class Way:
 PASS = Way()
 
 
+@dataclass(frozen=True)
+class Tls:
+    """How the relay speaks TLS: with its clients, and with the server."""
+
+    accepting: ssl.SSLContext
+    connecting: ssl.SSLContext
+
+
 class Connection:
     """One connection through the relay.
 
@@ -71,7 +81,7 @@ class Connection:
     def reset(self) -> None:
         """Send a reset to both sides."""
         for writer in self.writers:
-            with suppress(OSError):
+            with suppress(OSError, AttributeError):  # a transport of TLS that is closed raises AttributeError
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             writer.transport.abort()
 
@@ -84,8 +94,9 @@ class Connection:
 class Relay:
     """A relay to the server at `target`, `HOST:PORT`; its own address is `address`."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, tls: Tls | None = None) -> None:
         self.address = ""
+        self._tls = tls
         self.requests = PASS
         self.replies = PASS
         self.connections: list[Connection] = []
@@ -99,7 +110,9 @@ class Relay:
         """Accept connections; always at the same address."""
         if self._server is None:
             port = int(self.address.rpartition(":")[2] or 0)
-            self._server = await asyncio.start_server(self._connected, "127.0.0.1", port)
+            self._server = await asyncio.start_server(
+                self._connected, "127.0.0.1", port, ssl=self._tls and self._tls.accepting
+            )
             self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def refuse(self) -> None:
@@ -141,7 +154,9 @@ class Relay:
         connection.writers.append(writer)
         self.connections.append(connection)
         try:
-            to_read, to_write = await asyncio.open_connection(self._host, int(self._port))
+            to_read, to_write = await asyncio.open_connection(
+                self._host, int(self._port), ssl=self._tls and self._tls.connecting
+            )
         except OSError:
             connection.reset()
             return
@@ -162,7 +177,8 @@ class Relay:
         self, direction: str, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         way, passed, seen = PASS, 0, getattr(connection, direction)
-        with suppress(ConnectionError):
+        # Of TLS: the sender went on after this side had closed.
+        with suppress(ConnectionError, ssl.SSLError):
             while data := await reader.read(2**16):
                 seen += data
                 async with self._arrived:
@@ -180,7 +196,10 @@ class Relay:
                 passed += len(data)
                 if is_at_end and way.then is not None:
                     await self._end(way.then, connection, writer)
-            writer.write_eof()
+            if writer.can_write_eof():
+                writer.write_eof()
+            else:  # TLS has no half-closed connections
+                writer.close()
 
     async def _end(self, then: Then, connection: Connection, writer: asyncio.StreamWriter) -> None:
         match then:
@@ -204,9 +223,9 @@ def _pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 
 @asynccontextmanager
-async def relaying(target: str) -> AsyncIterator[Relay]:
+async def relaying(target: str, tls: Tls | None = None) -> AsyncIterator[Relay]:
     """A Relay to the server at `target` that accepts connections."""
-    relay = Relay(target)
+    relay = Relay(target, tls)
     await relay.accept()
     try:
         yield relay

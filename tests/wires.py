@@ -15,7 +15,7 @@ from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Select
-from gateway.core.types import Headers, Message, ServerInfo
+from gateway.core.types import Headers, Message, Request, ServerInfo
 from gateway.reference.model import Model
 from gateway.registry import policies, protocols
 
@@ -61,15 +61,15 @@ class Wires:
         return await self.send(protocol, Message("POST", path, headers, (body,), query=query))
 
 
-def reference(protocol: str, *models: Model) -> Server:
-    """A reference server."""
+def reference(protocol: str, *models: Model, heard: Callable[[Request], Request] = lambda request: request) -> Server:
+    """A reference server. `heard` makes of a request the one that is answered."""
     spoken = protocols()[protocol]
     router = reference_router(models, spoken, lambda: 0.0)
     settings = ListenerSettings(REFERENCE, model=models[0].name if len(models) == 1 else "")
     table = PathTable(patterns.rows([(spoken, "")], settings.model, ()))
 
     async def serve(message: Message) -> Message:
-        return await _answered(message, spoken, table, settings, router.select)
+        return await _answered(message, spoken, table, settings, lambda request: router.select(heard(request)))
 
     return serve
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from gateway.admin.console.page import is_page
-from gateway.admin.host_check import HostCheck
+from gateway.admin.host_check import HostCheck, why_of_another_page
 from gateway.admin.server import ASGI
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
@@ -30,8 +30,8 @@ _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 class AccessCheck:
     """Passes requests of principals with the permission `admin` to `application`.
 
-    A request whose Origin is another host than its Host is refused: browsers send the password of Basic with requests
-    of any web page, too. `asked` says who clients are and waits for the keys of an issuer; while it is None nobody is
+    A request of a web page of another origin is refused: browsers send the password of Basic with requests of any web
+    page, too. `asked` says who clients are and waits for the keys of an issuer; while it is None nobody is
     asked, and requests are answered as by HostCheck. A reload changes it.
     """
 
@@ -65,11 +65,10 @@ async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
     if scope["type"] != "http":
         return 400, "only HTTP requests are served here"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
-    origin = headers.first.get(b"origin")
-    if origin is not None and origin.partition(b"://")[2].lower() != headers.first.get(b"host", b"").lower():
-        return 403, "the request's Origin is another host: it comes from another web page"
-    path = str(scope["path"])
-    if path == "/register" or path.startswith("/register/") or is_page(str(scope["method"]), path):
+    path, method = str(scope["path"]), str(scope["method"])
+    if why := why_of_another_page(method, headers.raw):
+        return 403, why
+    if path == "/register" or path.startswith("/register/") or is_page(method, path):
         return None
     return await why_refused(asked, headers, "", "admin", "admin")
 

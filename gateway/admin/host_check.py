@@ -1,36 +1,67 @@
-"""Refuses requests to a loopback port whose Host or Origin header names another host.
+"""Refuses what web pages of others make a browser send to the status API.
 
-The first prevents DNS rebinding: a web page whose host name resolves to 127.0.0.1 could otherwise read the replies. The
-second prevents that a web page of another host makes a browser here send a POST, whose reply it would not need to read.
+A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read replies: so a port on loopback answers only if
+the Host is loopback. A page of another origin, also one of this machine at another port, could make a browser send a
+POST, whose reply it would not need to read: so the origin that a browser names must be that of the request.
 """
 
+from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.admin.server import ASGI
 
-_REFUSAL = b"this port answers requests to localhost, 127.0.0.1 and [::1] only\n"
+_WRONG_HOST = "this port answers requests to localhost, 127.0.0.1 and [::1] only"
+_OWN_SITES = frozenset({b"same-origin", b"none"})
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+"""As in ASGI, the names in lower case."""
 
 
 class HostCheck:
-    """Passes requests to `application` if their Host, and their Origin if they have one, are loopback, and answers
-    others 421."""
+    """Passes requests to `application` if their Host is loopback, and they are not of a page of another origin. Answers
+    others 421 and 403."""
 
     def __init__(self, application: ASGI) -> None:
         self._application = application
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one ASGI connection."""
-        headers = [(name, text.decode("latin-1")) for name, text in scope.get("headers", ())]
-        hosts = [text for name, text in headers if name == b"host"]
-        origins = [text.partition("://")[2] for name, text in headers if name == b"origin"]
-        if scope["type"] != "http" or (len(hosts) == 1 and all(map(is_loopback, (*hosts, *origins)))):
+        if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        reply_headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(_REFUSAL))]
-        # RFC 9110 section 15.5.20: "not able to produce an authoritative response for the target URI"
-        await send({"type": "http.response.start", "status": 421, "headers": reply_headers})
-        await send({"type": "http.response.body", "body": _REFUSAL})
+        headers: RawHeaders = scope["headers"]
+        hosts = [text.decode("latin-1") for name, text in headers if name == b"host"]
+        if len(hosts) != 1 or not is_loopback(hosts[0]):
+            # RFC 9110 section 15.5.20: "not able to produce an authoritative response for the target URI"
+            await _refuse(send, 421, _WRONG_HOST)
+        elif why := why_of_another_page(str(scope["method"]), headers):
+            await _refuse(send, 403, why)
+        else:
+            await self._application(scope, receive, send)
+
+
+async def _refuse(send: Any, status: int, why: str) -> None:
+    body = why.encode() + b"\n"
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def why_of_another_page(method: str, headers: RawHeaders) -> str:
+    """Why a request is that of a web page of another origin; empty if it is not. What is no browser names no origin.
+
+    An Origin must be the request's own Host (RFC 6454, section 7). Of methods other than GET and HEAD, Fetch Metadata
+    (Sec-Fetch-Site) must not say otherwise, which browsers send even where they leave out the Origin. A GET changes
+    nothing here, and may come from a link.
+    """
+    found = dict(headers)
+    origin = found.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2].lower() != found.get(b"host", b"").lower():
+        return "the request's Origin is another host: it comes from another web page"
+    if method not in ("GET", "HEAD") and found.get(b"sec-fetch-site", b"none").lower() not in _OWN_SITES:
+        return "the request's Sec-Fetch-Site says that it comes from another web page"
+    return ""
 
 
 def is_loopback(host: str) -> bool:

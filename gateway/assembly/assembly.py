@@ -10,6 +10,7 @@ from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.guard import Access, Guard
+from gateway.assembly.own_addresses import why_own
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.routes import (
     Answering,
@@ -123,10 +124,12 @@ class Assembly:
         connect_over_tls: ConnectOverTls | None = None,
         part: GatewayPart = WHOLE,
         fleets: Fleets | None = None,
+        own_addresses: Callable[[], Iterable[str]] = tuple,
         *,
         in_steps: bool = False,
     ) -> None:
         self.config = config
+        self._own_addresses = own_addresses
         self._fleets = fleets
         self._part = part
         self.streams = RequestsInFlight()
@@ -225,7 +228,7 @@ class Assembly:
         self.passthrough = Router(passing, {}, joined_versions(clients))
 
     def _discovery(self, config: Config) -> Discovery:
-        discovery = Discovery(self._clock)
+        discovery = Discovery(self._clock, self._own_addresses)
         for name, each in config.backends.items():
             if each.discovery is not None:
                 protocol = self._protocols[each.protocol]
@@ -282,10 +285,9 @@ class Assembly:
     def _wiring(self, name: str, config: BackendConfig, protocol: Protocol) -> Wiring:
         def why_not(address: str) -> str:
             try:
-                self._parse_address(address, protocol)
+                return why_own(self._parse_address(address, protocol), self._own_addresses())
             except ValueError as error:
                 return str(error)
-            return ""
 
         return Wiring(
             lambda address: self._endpoint(Found(address), name, protocol, config),
@@ -601,6 +603,7 @@ class Assembly:
             settings,
             model=settings.model if other.model is None else other.model,
             version=settings.version if other.version is None else other.version,
+            takes_one_version=settings.takes_one_version or other.version is not None,
             rename=Renames(_renamings(other.inputs, rename.inputs), _renamings(other.outputs, rename.outputs)),
         )
         bridge = Bridge(there, client, self.side(other.name))

@@ -15,6 +15,7 @@ from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, Rel
 from gateway.config.watching import Watched, look
 from gateway.core.certificates import CertificateError, TlsFiles, expiry
 from gateway.core.protocol import Protocol
+from gateway.core.surviving import surviving
 from gateway.transports.certificates import client_context, server_context
 from gateway.transports.tls import ClientTls
 
@@ -134,15 +135,17 @@ class Certificates:
         while True:
             await asyncio.sleep(settings().interval)
             for each in list(self._materials.values()):
-                if settings().watch and each.watched.has_changed(await asyncio.to_thread(look, each.files.paths)):
-                    await asyncio.to_thread(each.read_again)
-                each.warn(self._clock())
+                with surviving(f"reading the certificates of {', '.join(each.used_by)} again"):
+                    if settings().watch and each.watched.has_changed(await asyncio.to_thread(look, each.files.paths)):
+                        await asyncio.to_thread(each.read_again)
+                    each.warn(self._clock())
 
     def read_changed(self) -> None:
         """Read the files again that have changed."""
         for each in self._materials.values():
-            if each.watched.differs(look(each.files.paths)):
-                each.read_again()
+            with surviving(f"reading the certificates of {', '.join(each.used_by)} again"):
+                if each.watched.differs(look(each.files.paths)):
+                    each.read_again()
 
     def status(self) -> list[CertificateStatus]:
         """For the status API."""

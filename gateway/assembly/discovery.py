@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from gateway.assembly.endpoints import EndpointKey
+from gateway.assembly.own_addresses import why_own
 from gateway.config.keys import BackendConfig, DiscoveryConfig
 from gateway.core.address import is_ip
 from gateway.core.log_limit import LogLimit
@@ -13,7 +14,7 @@ from gateway.core.tasks import spawn
 from gateway.discovery.dns import DnsName
 from gateway.discovery.files import AddressFiles
 from gateway.discovery.register import Leases, Registrations
-from gateway.discovery.source import Found, Source, Watcher
+from gateway.discovery.source import CheckAddress, Found, Source, Watcher
 from gateway.discovery.srv import SrvRecords
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -29,10 +30,12 @@ ParseAddress = Callable[[str], Any]
 
 
 class Discovery:
-    """The Watchers of all backends, and where servers register. Nothing runs before `start`."""
+    """The Watchers of all backends, and where servers register. Nothing runs before `start`. `own_addresses` are the
+    gateway's, which no server has."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
+        self._own_addresses = own_addresses
         self._watchers: list[Watcher] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.registrations: dict[str, Registrations] = {}
@@ -45,10 +48,15 @@ class Discovery:
         discovery = config.discovery
         assert discovery is not None
         may_be_empty = config.queue.wait_for_endpoints is not None
-        for source in _sources(name, config.addresses, discovery, parse_address, may_be_empty=may_be_empty):
+
+        def check(address: str) -> None:
+            if why := why_own(parse_address(address), self._own_addresses()):
+                raise ValueError(f"{address}: {why}")
+
+        for source in _sources(name, config.addresses, discovery, parse_address, check, may_be_empty=may_be_empty):
             self._watchers.append(Watcher(name, source, endpoints.updater()))
         if discovery.registration is not None:
-            leases = Leases(discovery.registration.seconds, parse_address, self._clock)
+            leases = Leases(discovery.registration.seconds, parse_address, self._clock, check)
             token = discovery.registration.token.get_secret_value()
             self.registrations[name] = registrations = Registrations(token, leases, self._clock)
             registrations.on_change(endpoints.updater())
@@ -106,9 +114,14 @@ class DiscoveredEndpoints:
         self._found[number] = frozenset()
 
         def update(found: frozenset[Found]) -> None:
-            if found != self._found[number]:
+            before = self._found[number]
+            if found != before:
                 self._found[number] = found
-                self._update()
+                try:
+                    self._update()
+                except Exception:
+                    self._found[number] = before  # the next report tries again
+                    raise
 
         return update
 
@@ -148,6 +161,7 @@ def _sources(
     addresses: Iterable[str],
     discovery: DiscoveryConfig,
     parse_address: ParseAddress,
+    check: CheckAddress,
     *,
     may_be_empty: bool = False,
 ) -> Iterable[Source]:
@@ -157,9 +171,9 @@ def _sources(
             if _has_name(place):
                 yield DnsName(address, place.host, place.port, discovery.interval, may_be_empty=may_be_empty)
     if discovery.srv is not None:
-        yield SrvRecords(discovery.srv, discovery.interval, parse_address)
+        yield SrvRecords(discovery.srv, discovery.interval, check)
     if discovery.files is not None:
-        yield AddressFiles(name, discovery.files, discovery.interval, parse_address)
+        yield AddressFiles(name, discovery.files, discovery.interval, check)
 
 
 def _has_name(place: Any) -> bool:

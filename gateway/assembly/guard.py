@@ -23,6 +23,7 @@ from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
 from gateway.core.principal import Grant, Principal
 from gateway.core.protocol import HttpForm, Protocol, StreamForm
+from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import NO_HEADERS, Headers, Message
@@ -110,8 +111,9 @@ class Access:
     async def _watch(self, file: WatchedKeys) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            if await file.read_if_changed():
-                self._use_keys()
+            with surviving("reading the file of API keys again"):
+                if await file.read_if_changed():
+                    self._use_keys()
 
     def _use_keys(self) -> None:
         keys = None if self.file is None else self.file.keys

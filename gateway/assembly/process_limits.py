@@ -18,6 +18,7 @@ class ProcessLimits:
         """Limit the process by these settings from now on."""
         connections = listener_connections.PROCESS_CONNECTIONS
         connections.fit(limits.connections)
+        connections.handshakes.limit = limits.handshakes
         connections.clients.limit = limits.connections_per_client
         memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
         memory.PROCESS_MEMORY.per_client = limits.memory_per_client

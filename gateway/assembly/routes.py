@@ -59,9 +59,11 @@ class VersionConditions:
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
         """The settings of the route with the match `own`, with the versions that clients who see it may ask for: those
-        that routes name for the same model, without conditions that depend on the request."""
+        that routes name for the same model, without conditions that depend on the request. Of a glob that is its
+        own."""
+        settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
-            return settings
+            return replace(settings, routed_versions=(own.version,)) if own.version else settings
         versions = dict.fromkeys(
             match.version
             for match in self._by_model.get(own.model, ())
@@ -70,7 +72,7 @@ class VersionConditions:
             and match.protocol in (None, own.protocol)
             and (match is own or not conditions(match).per_request)
         )
-        return replace(settings, routed_versions=tuple(versions), takes_one_version=own.version is not None)
+        return replace(settings, routed_versions=tuple(versions))
 
 
 def rewritten(config: RouteConfig) -> Rewritten:

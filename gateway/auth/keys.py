@@ -138,7 +138,7 @@ def parse_keys(content: bytes) -> KeyFile:
         mark = getattr(error, "problem_mark", None)
         raise KeyFileError(f"it is not YAML{f': line {mark.line + 1}' if mark else ''}") from None
     if data is None:
-        data = {"keys": []}
+        raise KeyFileError("it is empty; a file without keys says `keys: []`")
     if not isinstance(data, dict):
         raise KeyFileError("it is no map with a list `keys`")
     try:

@@ -16,7 +16,6 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from gateway.bridge import derivatives, json_members, names, streams
-from gateway.bridge.attachments import without_attachments
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
 from gateway.bridge.complex_form import plain_side, plain_signature
@@ -26,6 +25,7 @@ from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
 from gateway.bridge.known_fits import KnownFit
 from gateway.bridge.metadata import ModelMetadata
+from gateway.bridge.own_parameters import refusing_own_parameters
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
@@ -56,7 +56,7 @@ class Bridge:
         if Datatype.BYTES not in client.traits.wire.datatypes:
             # These clients have numbers alone: they send and get pixels, as the backend does.
             settings = replace(settings, images=None)
-        backend = without_attachments(backend, client)
+        backend = refusing_own_parameters(backend, client)
         full = settings, backend
         if settings.derivatives is not None and settings.derivatives.method == "complex":
             suffix, own = settings.derivatives.imaginary, settings.signature
@@ -189,13 +189,18 @@ class Bridge:
         return {}
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """The error for a request with a flaw: NOT_FOUND if there is no such model, else the flaw."""
+        """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
+        have the operation, as its clients are told when they ask for operations; else the flaw."""
         try:
             await self._signatures.described(self._rewrite.key(request))
+            supported = await self._metadata.supports(request)
         except GatewayError as error:
             if error.status is Status.NOT_FOUND:
                 return error
-        return DecodeError(request.flaw)
+            return DecodeError(request.flaw)
+        if supported:
+            return DecodeError(request.flaw)
+        return unsupported(f"{request.operation.value} is not supported by model {request.model!r}")
 
     async def _unary(self, request: Request) -> Response:
         try:
@@ -278,6 +283,7 @@ class Bridge:
         companion = self._rewrite.companion(key, request.operation)
         inference = replace(request, operation=Operation.INFER)
         if self._passes_unchanged(request):
+            await self._signatures.check_companion(key, request.operation)
             return self._passed(await self._backend.infer(self._rewrite.outgoing(inference, companion)), request)
         fitting = await self._fitting_of_derivative(request, key)
         try:

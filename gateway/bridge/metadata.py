@@ -3,6 +3,7 @@
 from collections.abc import Container
 
 from gateway.bridge import names, shapes
+from gateway.bridge.config_tensor import CONFIG
 from gateway.bridge.derivatives import companion_signature
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.settings import RouteSettings
@@ -11,7 +12,7 @@ from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, Reason, refusal, unsupported
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
+from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request, Signature, TensorSpec
 
@@ -34,7 +35,7 @@ class ModelMetadata:
 
         Raises:
             GatewayError: the backend's error; FAILED_PRECONDITION, the client needs the model's inputs and nobody knows
-                them.
+                them; UNIMPLEMENTED, it asks for those that belong to a config, which the backend cannot be asked for.
         """
         key = self._rewrite.key(request)
         apart = self._client.traits.models.operations_part
@@ -44,6 +45,16 @@ class ModelMetadata:
         if apart or not self._client.traits.wire.derivatives:
             return signature
         return replace(signature, operations=await self._operations(key))
+
+    async def supports(self, request: Request) -> bool:
+        """Whether the model has the operation of a call. True for clients who cannot ask for a model's operations.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        if not self._client.traits.models.operations_part or request.operation not in CALLS:
+            return True
+        return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
         """The operations that clients can use: those that the model claims, with inference if the route makes one
@@ -59,6 +70,7 @@ class ModelMetadata:
 
     async def _tensors(self, request: Request, key: Key) -> Signature:
         if self._client.traits.wire.points:
+            self._check_config(request)
             known = await self._signatures.model(key)
             if is_unknown(known) and not self._backend.traits.wire.points:
                 await self._signatures.check(key)
@@ -68,6 +80,17 @@ class ModelMetadata:
         if self._unchanged:
             return replace(await self._backend.metadata(self._rewrite.outgoing(request, key)), name=request.model)
         return self._renamed(request.model, await self._known(request, key), self._settings)
+
+    def _check_config(self, request: Request) -> None:
+        """Raise UNIMPLEMENTED if the sizes for a config are asked for, and neither is it sent with questions to the
+        backend nor does the route say that they are always the same."""
+        if CONFIG not in request.parameters or self._backend.traits.wire.points or self._signatures.are_declared:
+            return
+        raise unsupported(
+            f"'config' is not supported in a question for the sizes of model {request.model!r}: metadata of backend"
+            f" {self._backend.name!r} ({self._backend.protocol}) cannot depend on it; ask without one, or declare the"
+            " sizes by `signature` on the route"
+        )
 
     async def _known(self, request: Request, key: Key) -> Signature:
         """The model's signature. Metadata that cannot be trusted is shown only to clients whose protocol's cannot be
@@ -106,6 +129,7 @@ class ModelMetadata:
             known = companion_signature(await self._estimable(request, key, operation), operation)
             return self._as_vectors(self._renamed(name, known, self._for_derivatives))
         if not self._backend.traits.wire.derivatives:
+            await self._signatures.check_companion(key, operation)
             companion = self._rewrite.companion(key, operation)
             signature = await self._backend.metadata(self._rewrite.outgoing(request, companion))
             if self._unchanged:
@@ -150,8 +174,8 @@ class ModelMetadata:
             is_claimed = operation in await self._signatures.operations(key)
             return is_claimed and await self._ready(request, key)
         if not self._backend.traits.wire.derivatives:
-            companion = self._rewrite.companion(key, operation)
-            return self._backend.traits.models.companions and await self._ready(request, companion)
+            has_companion = self._signatures.knows_names or await self._signatures.has_own(key, operation)
+            return has_companion and await self._ready(request, self._rewrite.companion(key, operation))
         return operation in (await self._signatures.described(key)).operations and await self._ready(request, key)
 
     async def _ready(self, request: Request, key: Key) -> bool:

@@ -16,6 +16,8 @@ class Rewrite:
         self.settings = settings
         self.backend = backend
         self._model, self._version = settings.model, settings.version
+        self._has_one_version = bool(settings.version) and not settings.takes_one_version
+        """Clients may name no version, or that of `rewrite`: any other is not the one that is called."""
         # Only one-point protocols can ask for the metadata that belongs to a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
@@ -25,7 +27,8 @@ class Rewrite:
         """The backend's name and version of the model, and the config that its signature depends on.
 
         Raises:
-            GatewayError: NOT_FOUND if the backend's protocol cannot have such a version.
+            GatewayError: NOT_FOUND if the backend's protocol cannot have such a version, or the client names another
+                one than the route's.
         """
         model, version = self._model, self._version
         if model is None:
@@ -34,6 +37,10 @@ class Rewrite:
             model = model(request.model)
         if version is None:
             version = request.version
+        elif self._has_one_version and request.version and request.version != version:
+            raise not_found(
+                f"model {request.model!r} has no version {request.version!r}: its route has version {version!r} only"
+            )
         if version:
             self._check_version(version, request)
         return model, version, str(request.parameters.get("config", "")) if self._has_config else ""

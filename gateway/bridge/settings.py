@@ -176,7 +176,8 @@ class RouteSettings(TranslateSettings):
     routed_versions: tuple[str, ...] = ()
     """The versions in the conditions of the routes for the same model, which metadata lists."""
     takes_one_version: bool = False
-    """Whether this route is for one of them only; else clients may ask for the backend's versions, too."""
+    """Whether this route is for one version only, as clients name it; else they may ask for the backend's versions, of
+    which `version` leaves one."""
 
     @property
     def leaves_tensors_unchanged(self) -> bool:

@@ -45,6 +45,11 @@ class RouteSignatures:
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
+    @property
+    def are_declared(self) -> bool:
+        """Whether the route declares all inputs and outputs, so that the backend is not asked for them."""
+        return self._own is not None and bool(self._own.inputs and self._own.outputs)
+
     async def model(self, key: Key) -> Signature:
         """The inputs and outputs of a model.
 
@@ -127,28 +132,64 @@ class RouteSignatures:
         """The inputs and outputs of a derivative of the model.
 
         Raises:
-            GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it has no such companion.
+            GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it does not claim the operation or
+                nothing shows that it has such a companion.
         """
         if self._backend.traits.wire.derivatives:
+            await self._check_claimed(key, operation)
             return companion_signature(await self.model(key), operation)
-        if not self._backend.traits.models.companions:
-            # The server would run the model itself on the derivative's tensors.
-            raise unsupported(
-                f"{operation.value} is not supported by model {key[0]!r}: its server has one model and no companions"
-            )
+        await self.check_companion(key, operation)
+        if not self._backend.traits.models.trusted_metadata:
+            return Signature()
         companion = self._rewrite.companion(key, operation)
         try:
-            return await self._backend.signatures.get(companion)
+            signature = await self._backend.signatures.get(companion)
         except GatewayError as error:
-            if error.status is Status.NOT_FOUND:
-                await self._backend.signatures.get(key)
-                text = f"{operation.value} is not supported by model {key[0]!r}: {error.message}"
-                raise unsupported(text) from error
-            if error.status is not Status.UNIMPLEMENTED:
+            if error.status not in _NO_COMPANION:
                 raise
-            # The backend does not say whether there is a companion (another gateway, in front of a model that does not
-            # claim the operation). The call goes out by the rule, so that the client gets the backend's own error.
-            return companion_signature(await self.model(key), operation)
+            if error.status is not Status.UNIMPLEMENTED:
+                await self._backend.signatures.get(key)
+            raise _lacks(key, operation, error.message) from error
+        if self._is_another(signature, companion, operation):
+            raise _lacks(key, operation, f"the server describes {signature.name!r} for {companion[0]!r}")
+        return signature
+
+    async def check_companion(self, key: Key, operation: Operation) -> None:
+        """Check that the model has a companion, unless the server will: where every request names a model, a server
+        whose metadata can be trusted knows its models.
+
+        Raises:
+            GatewayError: UNIMPLEMENTED, the server has one model, or nothing shows that it has the companion: it might
+                run the model itself on the derivative's tensors. NOT_FOUND if there is no such model. Else as
+                `has_own`.
+        """
+        models = self._backend.traits.models
+        if not models.companions:
+            raise _lacks(key, operation, "its server has one model and no companions")
+        if self.knows_names or await self.has_own(key, operation):
+            return
+        await self.check(key)
+        companion, *_ = self._rewrite.companion(key, operation)
+        text = f"backend {self._backend.name!r} does not show a model {companion!r}"
+        raise _lacks(key, operation, f"{text}; `translate: {{operations: ...}}` on the route can name the companion")
+
+    @property
+    def knows_names(self) -> bool:
+        """Whether the server runs the model that a request names, and no other."""
+        models = self._backend.traits.models
+        return models.named and models.companions and models.trusted_metadata
+
+    async def _check_claimed(self, key: Key, operation: Operation) -> None:
+        """Raise UNIMPLEMENTED if the server says that the model does not have the operation. If it says nothing, the
+        route's own signature is enough to ask for it."""
+        try:
+            claimed = (await self.described(key)).operations
+        except GatewayError:
+            if self.are_declared:
+                return
+            raise
+        if operation not in claimed:
+            raise unsupported(f"model {key[0]!r} does not claim {operation.value}")
 
     async def operations(self, key: Key) -> frozenset[Operation]:
         """The operations that the model claims or has companions for.
@@ -182,7 +223,7 @@ class RouteSignatures:
         if self._backend.traits.wire.derivatives:
             return operation in (await self.described(key)).operations
         if operation in self._companions:
-            return True
+            return self._backend.traits.models.companions
         kept, now = self._known_companions, monotonic()
         entry = kept.get((key, operation))
         if entry is not None and entry[0] > now:
@@ -204,18 +245,49 @@ class RouteSignatures:
         return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 
     async def _has_companion(self, key: Key, operation: Operation) -> bool:
-        if not self._backend.traits.models.companions:
+        """Whether the server has a companion for the derivative, as far as the route or the server says so."""
+        models = self._backend.traits.models
+        if not models.companions:
             return False
-        if not self._backend.traits.models.trusted_metadata:
-            return operation in self._companions
+        companion = self._rewrite.companion(key, operation)
+        if not models.trusted_metadata:
+            return operation in self._companions or await self._shows(companion)
         try:
-            await self._backend.signatures.get(self._rewrite.companion(key, operation))
+            signature = await self._backend.signatures.get(companion)
         except GatewayError as error:
-            if error.status not in (Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT):
+            if error.status not in _NO_COMPANION:
                 raise
             return False
-        return True
+        return not self._is_another(signature, companion, operation)
 
+    async def _shows(self, companion: Key) -> bool:
+        """Whether a server whose metadata cannot be trusted calls one of its models by the companion's name, in the
+        model's metadata or in its list. That it answers is no evidence: some answer for any name."""
+        model, version, _ = companion
+        if not self._backend.traits.models.metadata_parts:
+            return False
+        try:
+            metadata = await self._backend.metadata(Request(Operation.METADATA, model, version))
+        except GatewayError as error:
+            if error.status not in _MODEL_WITHOUT_METADATA | _NO_COMPANION:
+                raise
+        else:
+            if metadata.name == model:
+                return True
+        return await self._lists(model, version)
+
+    def _is_another(self, signature: Signature, companion: Key, operation: Operation) -> bool:
+        """Whether the server describes another model than the one that was asked for, as a server of one model does
+        that takes any name. A companion that the route names may be called otherwise by its server."""
+        return signature.name not in ("", companion[0]) and operation not in self._companions
+
+
+def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
+    return unsupported(f"{operation.value} is not supported by model {key[0]!r}: {why}")
+
+
+_NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
+"""What servers answer to a question for the metadata of a companion that they do not have."""
 
 _MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}

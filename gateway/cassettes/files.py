@@ -1,7 +1,8 @@
 """Cassettes as files: reading them line by line, and appending to them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.assembly.server_info import INFO
@@ -15,9 +16,9 @@ LONGEST_LINE."""
 _LONGEST_HEADER = 2**16
 
 
-def read(path: Path) -> Iterator[tuple[int, Entry]]:
+def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
     """The entries of a cassette, each with the number of its line. A last line without an end was not written in full,
-    because the recording was interrupted; it is left out.
+    because the recording was interrupted; it is left out, and `on_cut` is told so.
 
     Raises:
         CassetteError: the file cannot be read, is no cassette, or a line is malformed; the text names file and line.
@@ -31,6 +32,7 @@ def read(path: Path) -> Iterator[tuple[int, Entry]]:
                 if len(line) > LONGEST_LINE:
                     raise CassetteError(f"the line is longer than {LONGEST_LINE} bytes")
                 if not line.endswith(b"\n"):
+                    on_cut(f"{path}:{number}: the last line was not written in full; it is left out")
                     return
                 yield number, read_entry(line)
     except OSError as error:
@@ -40,7 +42,8 @@ def read(path: Path) -> Iterator[tuple[int, Entry]]:
 
 
 class CassetteFile:
-    """A cassette that is appended to. Only its owner may read a new one: it holds what clients sent.
+    """A cassette that is appended to. Only its owner may read a new one: it holds what clients sent. What cannot be
+    written in full, because the disk is full, is cut off again.
 
     Raises:
         CassetteError: the file cannot be opened, or is there and is no cassette.
@@ -53,7 +56,7 @@ class CassetteFile:
             try:
                 self.size = self._whole_lines()
                 if not self.size:
-                    self.size = self._file.write(header_line(f"{INFO.name} {INFO.version}")) or 0
+                    self._write(header_line(f"{INFO.name} {INFO.version}"))
             except BaseException:
                 self._file.close()
                 raise
@@ -91,11 +94,21 @@ class CassetteFile:
         line = entry_line(entry)
         if self.size + len(line) > most:
             return False
-        rest = memoryview(line)
-        while rest:
-            rest = rest[self._file.write(rest) or 0 :]
-        self.size += len(line)
+        self._write(line)
         return True
+
+    def _write(self, line: bytes) -> None:
+        """Write a whole line behind those that there are, or nothing."""
+        self._file.seek(self.size)
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+        except OSError:
+            with suppress(OSError):  # the next line is written over what stays; a reader leaves it out
+                self._file.truncate(self.size)
+            raise
+        self.size += len(line)
 
     def close(self) -> None:
         """Close the file."""

@@ -108,9 +108,9 @@ def _time(text: str) -> datetime:
 
 
 def _entries(file: Path, may_be_missing: bool) -> tuple[KeyEntry, ...]:
-    if may_be_missing and not file.exists():
-        return ()
     try:
+        if may_be_missing and (not file.exists() or not file.stat().st_size):
+            return ()
         return read_keys(file).entries
     except KeyFileError as error:
         fail(f"{file}: {error}")

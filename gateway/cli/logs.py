@@ -63,7 +63,7 @@ def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it i
         handler = logging.StreamHandler(sys.stderr)
         handler.set_name(__name__)
         root.addHandler(handler)
-    colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    colours = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(_JsonFormatter() if config.format == "json" else _TextFormatter(colours=colours))
     root.setLevel(logging.WARNING)
     logging.getLogger("gateway").setLevel(config.level.upper())

@@ -13,6 +13,8 @@ from gateway.assembly.reference import serve_reference
 from gateway.cli.completion import bundled_models, protocols
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import catalog, fail, run
+from gateway.cli.orphans import reap_if_first
+from gateway.cli.standard_streams import say
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
 from gateway.config.keys import DrainConfig, ReferenceConfig, ReloadConfig
@@ -65,13 +67,15 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
 
 
 async def _serve(config: ReferenceConfig) -> None:
-    signals, certificates = Signals(), Certificates()
+    reap_if_first()
+    certificates = Certificates()
     try:
         listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)
     except (BindError, ValueError) as error:
         fail(error)
+    signals = Signals()  # only now: loading a model keeps the event loop busy, and a signal ends it at once
     spawn(certificates.watch(ReloadConfig))
-    print(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready", flush=True)
+    say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)
     drain = DrainConfig()
     await drain_on_signal(listener, signals, drain.delay, drain.timeout)

@@ -20,6 +20,7 @@ from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings
 from gateway.config.problems import without_credentials
 from gateway.config.watching import Look, Watched, look, look_at_all
+from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,11 @@ class Reloader:
         """Reload whenever the files have changed, while the configuration says so."""
         while True:
             await asyncio.sleep(self.gateway.config.reload.interval)
-            if self.gateway.config.reload.watch:
-                found = await asyncio.to_thread(look, self._watched.files)
-                if self._watched.has_changed(found):
-                    await self._reload("a file has changed")
+            with surviving("watching the files of the configuration"):
+                if self.gateway.config.reload.watch:
+                    found = await asyncio.to_thread(look, self._watched.files)
+                    if self._watched.has_changed(found):
+                        await self._reload("a file has changed")
 
     async def _reload(self, why: str) -> Reloaded | NotReloaded:
         async with self._one_at_a_time:

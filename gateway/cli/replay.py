@@ -86,7 +86,7 @@ def replay(
     try:
         server = access.settings_for(to, protocol, flavor)
         # Nothing is sent if the file is malformed somewhere.
-        total = sum(1 for _ in files.read(file))
+        total = sum(1 for _ in files.read(file, on_cut=lambda text: print(f"warning: {text}", file=sys.stderr)))
     except (CassetteError, ValueError) as error:
         _exit(USAGE, error)
     if not total:

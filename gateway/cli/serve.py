@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,9 @@ from gateway.cli.options import (
     read_with_warnings,
     run,
 )
-from gateway.cli.stopping import Signals, drain_on_signal
+from gateway.cli.orphans import reap_if_first
+from gateway.cli.standard_streams import say, warn
+from gateway.cli.stopping import Signals, drain_on_signal, is_started
 from gateway.config.keys import Config, LogConfig
 from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
@@ -58,7 +59,7 @@ def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
         if loaded.log.format == "json":
             log.warning("%s", warning)
         else:
-            print(warning, file=sys.stderr)
+            warn(warning)
     raise_descriptor_limit()
     log.info("%s %s starts with %s", INFO.name, INFO.version, config)
     count = 1 if recorder is not None else number_of_workers(loaded)
@@ -70,12 +71,15 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
     from gateway.app import Gateway
     from gateway.cli.reloading import Reloader
 
+    reap_if_first()
     reloader = Reloader(path, files)
     tap = None if recorder is None else recorder.tap
     gateway = reloader.gateway = Gateway(config, reloader.on_call, lambda config: find_warnings(config, catalog()), tap)
     signals = Signals(reloader.on_hangup)
+    server = gateway if recorder is None else _Recorded(gateway, recorder)
     try:
-        await gateway.start()
+        if not await is_started(gateway.start(), signals):
+            await drain_on_signal(server, signals, 0, config.drain.timeout)
     except (BindError, ValueError) as error:
         fail(error)
     addresses = {name: listener.address for name, listener in gateway.listeners.items()}
@@ -84,7 +88,6 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
     await signals.first.wait()
     watching.cancel()
     drain = gateway.config.drain
-    server = gateway if recorder is None else _Recorded(gateway, recorder)
     await drain_on_signal(server, signals, drain.delay, drain.timeout)
 
 
@@ -93,6 +96,7 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
     from gateway.cli.reloading import Reloader
     from gateway.workers.supervisor import Supervisor, WorkerError
 
+    reap_if_first()
     reloader = Reloader(path, files)
     signals = Signals(reloader.on_hangup)
     try:
@@ -104,7 +108,8 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
             None,
             supervisor.part,
         )
-        await supervisor.start()
+        if not await is_started(supervisor.start(), signals):
+            await drain_on_signal(supervisor, signals, config.drain.delay, config.drain.timeout)
     except (BindError, ValueError, WorkerError) as error:
         fail(error)
     first = supervisor.workers[0]
@@ -121,7 +126,7 @@ def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: S
     config = gateway.config
     if not _is_read_as_json(config.log):
         lines = _addresses(gateway, addresses, references)
-        print("\n".join([*lines, *examples(config, addresses), "ready"]), flush=True)
+        say("\n".join([*lines, *examples(config, addresses), "ready"]))
     log.info("ready")
 
 

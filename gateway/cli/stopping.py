@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import os
 import signal
-import sys
 import typing
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
+from gateway.cli.standard_streams import end_process
 from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -45,6 +44,24 @@ class Signals:
         log.warning("SIGHUP ignored: there is no configuration to read again")
 
 
+async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
+    """Run `start`, which the first signal cancels. Whether it has ended before that; if not, what has begun is to be
+    drained. Raises what `start` raises, unless a signal came first."""
+    starting, first = spawn(start), spawn(signals.first.wait())
+    await asyncio.wait((starting, first), return_when=asyncio.FIRST_COMPLETED)
+    if not signals.first.is_set():
+        first.cancel()
+        await starting
+        return True
+    starting.cancel()
+    second = spawn(signals.second.wait())
+    await asyncio.wait((starting, second), return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    if starting.done() and not starting.cancelled() and (error := starting.exception()) is not None:
+        log.info("the start failed while it was ended: %s", error)
+    return False
+
+
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
     """Wait for the first signal, drain `server`, log each step, then end the process.
 
@@ -62,7 +79,7 @@ async def drain_on_signal(server: Drainable, signals: Signals, delay: float, tim
     except asyncio.CancelledError:
         given_up = await server.drain(0)
     log.log(logging.WARNING if given_up else logging.INFO, "ended; requests given up: %d", given_up)
-    _exit()
+    end_process()
 
 
 async def _drain(server: Drainable, delay: float, timeout: float) -> int:
@@ -72,14 +89,3 @@ async def _drain(server: Drainable, delay: float, timeout: float) -> int:
         await asyncio.sleep(delay)
     log.info("draining: no connection is accepted any more, and requests in flight have %g s", timeout)
     return await server.drain(timeout)
-
-
-def _exit() -> NoReturn:
-    """End the process with status 0 without waiting for threads. A normal exit would wait for threads that decode a
-    large message or compute a model, which cannot be stopped. Sockets are closed by now; only output may still be
-    buffered.
-    """
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

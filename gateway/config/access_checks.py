@@ -64,7 +64,8 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
         ways = auth.accept or (config.auth.ways if config.auth else ())
         if auth.anonymous is None and "certificates" not in ways:
             for name in listener.protocols:
-                carrier = catalog.protocols[name].carrier
+                protocol = catalog.protocols.get(name)  # None: an unknown name, which has its own finding
+                carrier = protocol and protocol.carrier
                 if isinstance(carrier, StreamForm) and carrier.credential is None:
                     text = f"clients of {name} cannot send keys or tokens; use certificates, or anonymous: PRINCIPAL"
                     yield Finding(location, text, at_key=True)

@@ -60,8 +60,9 @@ class LimitsConfig(Keys):
     config: Size = DEFAULT_LIMITS.config
     """Bytes of UM-Bridge's `config`."""
     inflation: Size = DEFAULT_LIMITS.inflation
-    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. (A tensor of
-    equal numbers has a ratio of about 1000.)"""
+    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. The default is
+    more than gzip can reach, since a tensor of equal numbers has a ratio of about 1000: `message` and the process'
+    `limits.memory` bound what is inflated."""
 
 
 class ListenerLimitsConfig(LimitsConfig):
@@ -81,6 +82,11 @@ class ListenerLimitsConfig(LimitsConfig):
     connection_grace: Seconds | None = None
     """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
     UNAVAILABLE. Without it they may take any time."""
+    stream_first_message: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_first_message
+    """Seconds that a client may leave a gRPC stream without its first message; then the stream ends with
+    DEADLINE_EXCEEDED."""
+    stream_idle: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_idle
+    """The same for a stream in which neither side sends anything, once all of its messages are answered."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -95,6 +101,8 @@ def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
         requests_per_connection=keys.requests_per_connection,
         connection_age=keys.connection_age,
         connection_grace=keys.connection_grace,
+        stream_first_message=keys.stream_first_message,
+        stream_idle=keys.stream_idle,
     )
 
 
@@ -555,15 +563,16 @@ class ProcessLimitsConfig(Keys):
     connections: Size = 10_000
     """Connections of clients at once, on all listeners together. Fewer if the system allows fewer file descriptors, of
     which a tenth, and at least 64, are reserved for backends, the health port and the status API."""
+    handshakes: Size = 500
+    """TLS handshakes of clients at once, on all listeners together; further ones wait. Each takes about 100 KiB."""
     memory: Size | None = None
-    """Bytes of all message bodies together (those of 16 KiB and more). Without it half of the memory of the machine or
-    of the process' cgroup."""
+    """Bytes of what clients have in the gateway: bodies of 16 KiB and more, heads, calls that wait, replies that they
+    do not read. Without it half of the memory of the machine or of the process' cgroup."""
     connections_per_client: Size | None = None
     """Connections at once from one IPv4 address or one /64 network of IPv6, on all listeners together. Behind a proxy
     all clients have the proxy's address."""
     memory_per_client: Size | None = None
-    """Bytes of the request bodies of one client address (those of 16 KiB and more) and of the replies that it has not
-    read. What would exceed it is refused before it is read."""
+    """The same of one client address. The replies of model servers count in `memory` alone until they are written."""
     shed: ShedConfig | None = None
     """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
     served."""

@@ -89,4 +89,6 @@ def _text(path: Path) -> str:
         content = file.read(MAX_FILE + 1)
     if len(content) > MAX_FILE:
         raise ValueError(f"the file {path} is larger than {MAX_FILE} bytes")
+    if not content.strip():
+        raise ValueError(f"the file {path} is empty")
     return content.decode().removesuffix("\n").removesuffix("\r")

@@ -101,7 +101,10 @@ def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -
     if route.match.model or route.rewrite.model or route.passthrough:
         return
     needing = [place for place, backend in _backends(route, config, catalog) if backend.traits.models.named]
+    wanted = route.match.operation
     for listener, protocol in _arrivals(route.match, config, catalog):
+        if wanted is not None and not protocol.may_ask(wanted):
+            continue  # none of its requests takes the route
         if needing and not _names_models(protocol, route.match) and not listener.model:
             have = "may not have" if protocol.traits.models.may_be_named else "do not have"
             yield Finding(
@@ -230,7 +233,7 @@ def _repeated(config: Config) -> Iterator[Finding]:
 
 
 def _arrivals(match: MatchConfig, config: Config, catalog: Catalog) -> Iterator[tuple[ListenerConfig, Protocol]]:
-    """The listeners and protocols of the requests that `match` can take."""
+    """The listeners and protocols of the requests that `match` can take, whatever their operation."""
     for listener in config.listeners:
         for name in listener.protocols:
             if match.listener in (None, listener.name) and match.protocol in (None, name) and name in catalog.protocols:

@@ -89,7 +89,8 @@ class RewriteConfig(Keys):
     """The backend's name of the model. Without it the client's is kept. `{1}`, `{2}`, ... are what the first, second,
     ... wildcard in `match: {model: GLOB}` matched, `{0}` is the whole name."""
     version: str | None = None
-    """The backend's version; `""` drops the client's. Without it the client's is kept."""
+    """The backend's version; another one that a client names is not found, unless `match` names it. `""` drops the
+    client's. Without this key the client's is kept."""
 
 
 def _distinct_renamings(renamings: tuple[Renaming, ...]) -> tuple[Renaming, ...]:

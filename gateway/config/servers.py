@@ -2,14 +2,46 @@
 
 import os
 import re
+import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, Strict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from gateway.config.fields import Flag, Keys, Name, Period, Size
+from gateway.config.fields import VALUE, Flag, Keys, Name, Period, Size, refusal
 
 Count = Annotated[int, Strict(), Field(ge=0)]
+
+_OF_SHELLS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"})
+
+
+def _words(value: Any) -> Any:
+    """A command that is written as one text, as the words that a shell makes of it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise refusal(f"{VALUE} is no command: {str(error).lower()}") from None
+    for each in words:
+        if each in _OF_SHELLS:
+            raise refusal(
+                f"no shell runs the command, and {each!r} would be an argument; write a job script (`script`)"
+            )
+    return words
+
+
+class _TextOrWords:
+    """The JSON Schema of a list of words that may be one text."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
+
+
+Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_words), _TextOrWords()]
+"""A program and its arguments: a list, or one text that is split as a shell does."""
 
 
 class ResourcesConfig(Keys):
@@ -38,8 +70,9 @@ class ServersConfig(Keys):
     """HyperQueue's server directory; without it the engine's default."""
     script: Name | None = None
     """The absolute path of a job script. It gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
-    command: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    """In place of `script`: a program with its arguments, of which `{port}` is replaced by the port."""
+    command: Command | None = None
+    """In place of `script`: a program with its arguments, as a list or as one text, which is split into words as a
+    shell does it. `{port}` is replaced by the port. No shell runs it."""
     per: Literal["backend", "model"] = "backend"
     """With `model` each model has servers of its own, started by a job script of its own: in `script`, `{model}` stands
     for the model's name. The scripts that are there when the configuration is loaded say which models there are; `min`

@@ -1,6 +1,7 @@
 """Warnings: what a valid configuration can say, but what is probably a mistake."""
 
 from collections.abc import Callable, Iterator
+from shutil import which
 
 from gateway.config.access_checks import access_warnings
 from gateway.config.catalog import Catalog, Place
@@ -34,6 +35,19 @@ def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
         if missing:
             text = f"no server can be started here: the engine {VALUE} needs {missing}"
             yield Finding(("backends", name, "servers", "engine"), text)
+
+
+def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Programs of `servers.command` that are not there: a warning, as for engines. Other engines run them elsewhere."""
+    for name, backend in config.backends.items():
+        servers = backend.servers
+        if servers is None or servers.engine != "process" or servers.command is None:
+            continue
+        program = servers.command[0]
+        if which(program) is None:
+            hint = "; write a command with arguments as one text, or each word by itself" if " " in program else ""
+            text = f"no server can be started here: there is no program {program!r}{hint}"
+            yield Finding(("backends", name, "servers", "command"), text)
 
 
 def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -135,4 +149,5 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     unused_keys,
     tls_warnings,
     _engines,
+    _programs,
 )

@@ -17,6 +17,8 @@ from itertools import takewhile
 from math import ceil
 from typing import Any, Protocol, TypeVar
 
+from gateway.core.surviving import log_survived
+
 T = TypeVar("T")
 
 
@@ -123,8 +125,11 @@ class Deadlines:
             group.discard(each)
             if each.when > end:  # it lies beyond LONGEST
                 self.join(each)
-            else:
+                continue
+            try:
                 each.ring()
+            except Exception as error:
+                log_survived("what is done at a deadline", error)
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None

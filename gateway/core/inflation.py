@@ -1,8 +1,8 @@
 """Inflates compressed content within limits.
 
-A few compressed bytes can stand for gigabytes. The inflated size is bounded by `limits.message` and by
-`limits.inflation` times the compressed size; content beyond that is refused while it is inflated. The formats are zlib
-and gzip. Raw deflate is refused, and so are bytes after the end of the compressed data.
+A few compressed bytes can stand for gigabytes. The inflated size is bounded by `limits.message` and, where it is lower
+than what zlib can reach, by `limits.inflation` times the compressed size; content beyond that is refused while it is
+inflated. The formats are zlib and gzip. Raw deflate is refused, and so are bytes after the end of the compressed data.
 """
 
 import zlib
@@ -19,8 +19,10 @@ WINDOWS = {"gzip": 31, "deflate": 15, "zlib": 15}
 """The `wbits` argument of zlib for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip.
 HTTP and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
 
-# Compressed bytes per call of zlib. They inflate to at most 1,032 times as many, which zlib holds twice meanwhile.
 _PIECE = 16 * 2**10
+"""Compressed bytes that zlib is given at a time. They inflate to at most 1,032 times as many."""
+_INFLATED_PIECE = 2**20
+"""Inflated bytes that zlib gives at a time: it holds them twice meanwhile."""
 
 
 def max_inflated_size(size: int, limits: Limits) -> int:
@@ -48,15 +50,20 @@ def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[b
     for at in range(0, len(view), _PIECE):
         if stream.eof:
             raise DecodeError(f"bytes behind the end of {what}'s {coding} data")
-        try:
-            piece = stream.decompress(view[at : at + _PIECE], left + 1)
-        except zlib.error as error:
-            raise DecodeError(f"{what} is not {coding} data: {error}") from error
-        left -= len(piece)
-        if left < 0:
-            raise limit_error(what, len(view), limits)
+        waiting: Buffer = view[at : at + _PIECE]
+        is_full = True
+        while is_full and not stream.eof:
+            most = min(left + 1, _INFLATED_PIECE)
+            try:
+                piece = stream.decompress(waiting, most)
+            except zlib.error as error:
+                raise DecodeError(f"{what} is not {coding} data: {error}") from error
+            left -= len(piece)
+            if left < 0:
+                raise limit_error(what, len(view), limits)
+            waiting, is_full = stream.unconsumed_tail, len(piece) == most
+            yield piece
         if stream.unused_data:
             raise DecodeError(f"bytes behind the end of {what}'s {coding} data")
-        yield piece
     if not stream.eof:
         raise DecodeError(f"{what} ends before its {coding} data does")

@@ -30,8 +30,9 @@ class LogLimit:
         self._clock = clock
         self._intervals: dict[Hashable, _Interval] = {}
 
-    def write(self, key: Hashable, level: int, text: str, *values: object) -> None:
-        """Log `text % values` at `level`, unless too many lines about `key` were written lately."""
+    def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
+        """Log `text % values` at `level`, with the traceback of `error` if there is one, unless too many lines about
+        `key` were written lately."""
         now = self._clock()
         interval = self._intervals.get(key)
         if interval is None or now >= interval.end:
@@ -44,7 +45,7 @@ class LogLimit:
                 text, values = f"{text} (%d more of these were not logged)", (*values, left_out)
         if interval.written < self._lines:
             interval.written += 1
-            self._log.log(level, text, *values)
+            self._log.log(level, text, *values, exc_info=error)
         else:
             interval.left_out += 1
 

@@ -60,6 +60,9 @@ CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRAC
 LOG_SETTINGS never names a model and TRACE_SETTINGS need not; without a model they take a route without
 `match.model`."""
 
+EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
+"""Operations on models and servers that a protocol has only if its `Servers.extensions` say so."""
+
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),
     Operation.APPLY_JACOBIAN: ("out_wrt", "in_wrt", "vec"),

@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.openapi import DescribeOperation
-from gateway.core.operations import Operation
+from gateway.core.operations import EXTENSION_OPERATIONS, Operation
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
 
 
@@ -28,7 +28,7 @@ class Limits:
     headers: int = 64 * 2**10
     json_values: int = 10_000
     config: int = 2**20
-    inflation: int = 100
+    inflation: int = 1100
     connections: int | None = None
     """Open connections of a listener; None is any number."""
     connections_per_client: int | None = None
@@ -39,6 +39,10 @@ class Limits:
     """Seconds after which a connection ends; None: never."""
     connection_grace: float | None = None
     """Seconds after that which calls in flight may still take (gRPC); None: any time."""
+    stream_first_message: float = 300.0
+    """Seconds for the first message of a gRPC stream."""
+    stream_idle: float = 3600.0
+    """Seconds in which neither side of a gRPC stream sends anything, while no answer is owed."""
 
     @property
     def ends_connections(self) -> bool:
@@ -111,8 +115,9 @@ class Wire:
     """A request can select outputs."""
     parameters: bool = True
     """A request can carry parameters."""
-    attachments: bool = False
-    """A request and a response can carry bytes beside their tensors (`core.types.ATTACHMENT`)."""
+    own_parameters: frozenset[str] = frozenset()
+    """Parameters of requests, responses and tensors that stand for a part of its messages that other protocols do not
+    have, such as `core.types.ATTACHMENT`. Between protocols of which only one has them they are refused."""
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor is a vector. `rows` is ONE."""
@@ -221,9 +226,10 @@ class Framing:
     request then goes to another endpoint, and the connection is not used again."""
     is_compressed: Callable[[Message], bool] | None = None
     """Whether a message's content is compressed."""
-    inflate: Callable[[Message, Limits], Message] | None = None
-    """The message with its content decompressed, within the limits. Transports call it, in a thread if the content is
-    large; codecs accept both forms. Raises as `decode_request` does."""
+    inflate: Callable[[Message, Limits, Callable[[int], None]], Message] | None = None
+    """The message with its content decompressed, within the limits. Before it takes memory, it calls its last argument
+    with the number of bytes, which refuses them by raising. Transports call it, in a thread if the content is large;
+    codecs accept both forms. Raises as `decode_request` does."""
     magic: bytes = b""
     """The bytes that every message begins with. They tell the protocol from others at the same address; without them
     the protocol needs an address of its own."""
@@ -370,6 +376,10 @@ class Protocol:
     def http(self) -> HttpForm:
         """Its carrier if that is HTTP, else an empty HttpForm."""
         return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
+
+    def may_ask(self, operation: Operation) -> bool:
+        """Whether a client may be able to ask for `operation`. False only for extensions that the protocol lacks."""
+        return operation not in EXTENSION_OPERATIONS or operation in self.traits.servers.extensions
 
     @property
     def names_models(self) -> bool:

@@ -44,8 +44,6 @@ _ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 _CACHE = CACHE_HEADER.encode()
 _ROUTE, _BACKEND, _TRIES = ROUTE_HEADER.encode(), BACKEND_HEADER.encode(), TRIES_HEADER.encode()
 
-PRIORITY_DROPPED = "priority dropped"
-"""A loss: the gateway has no priorities, and servers get requests without them."""
 CAST_ROUNDED = "cast rounded"
 """A loss: a tensor was converted, as the route's `cast` allows, to a datatype that does not hold one of its values."""
 
@@ -109,7 +107,7 @@ class Record(Struct, gc=False, eq=False):
       nothing could be sent. (A batch that is sent row by row has a try for each row, and no retries.)
     - `cache`: what the policy `cache` did: `hit`, `shared` or `miss`, empty where there is none. `cache_age`: of a hit,
       the age of its answer in seconds.
-    - `losses`: what a translation lost: PRIORITY_DROPPED, CAST_ROUNDED for each tensor.
+    - `losses`: what a translation lost: CAST_ROUNDED for each tensor.
 
     How it ended:
 

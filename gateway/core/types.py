@@ -339,9 +339,9 @@ CLASSIFICATION = "classification"
 `value:index[:label]` (V2's classification extension)."""
 
 
-ATTACHMENT = "attachment of the frame"
+ATTACHMENT = "brpc attachment"
 """The parameter, of a request or a response, with the bytes that baidu_std carries beside a message: a text of one
-character for each byte (Latin-1). Wire forms without attachments refuse it. It is no name that clients would choose."""
+character for each byte (Latin-1). It is no name that clients would choose."""
 
 
 @frozen

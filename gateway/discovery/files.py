@@ -22,6 +22,7 @@ _lines = LogLimit(log)
 
 MAX_BYTES = 64 * 2**10
 """The most bytes of one file."""
+EMPTIED = "it is empty; its addresses from before are kept until it is removed, or has a line such as `# none`"
 LONGEST_TEXT = 100
 """Characters of a bad line that are logged."""
 
@@ -29,7 +30,8 @@ LONGEST_TEXT = 100
 class AddressFiles:
     """The addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are left out.
 
-    - A file that disappears takes its addresses with it. One that is there but cannot be read keeps them.
+    - A file that disappears takes its addresses with it. One that is there but cannot be read, or is empty, keeps them.
+    - A file that got shorter at its end may still be written: what is missing is gone once it is so in two looks.
     - A last line without a newline may still be written: it counts once it is the same in two looks. (`echo` writes a
       whole line at once, but not every program does.)
     - A line that is no address, as `check` says, is logged once and left out.
@@ -40,6 +42,9 @@ class AddressFiles:
         self._pattern = pattern
         self._check = check
         self._contents: dict[str, str] = {}
+        """The contents that count, by path."""
+        self._last: dict[str, str] = {}
+        """The contents at the last look."""
         self._told: set[tuple[str, int, str]] = set()
         """The problems that were logged: file, line (0: the file itself), text."""
         self._reading: asyncio.Future[tuple[dict[str, str], dict[str, str]]] | None = None
@@ -56,8 +61,12 @@ class AddressFiles:
         except OSError as error:
             raise LookupFailedError(f"{error.filename}: {error.strerror}") from error
         problems = {(path, 0, why) for path, why in unreadable.items()}
-        before = self._contents
-        self._contents = contents | {path: before[path] for path in unreadable if path in before}
+        before, counting = self._contents, {path: self._counting(path, text) for path, text in contents.items()}
+        problems |= {
+            (path, 0, EMPTIED) for path, text in contents.items() if not text.strip() and counting[path] != text
+        }
+        self._contents = counting | {path: before[path] for path in unreadable if path in before}
+        self._last = contents
         found = set()
         for path, text in sorted(self._contents.items()):
             for number, address in complete_lines(text, before.get(path)):
@@ -69,6 +78,13 @@ class AddressFiles:
                     found.add(Found(address))
         self._tell(problems)
         return frozenset(found)
+
+    def _counting(self, path: str, text: str) -> str:
+        """The content of a file that counts: that from before as long as it may still be written again."""
+        before = self._contents.get(path)
+        if before is None or not before.startswith(text):
+            return text
+        return text if text.strip() and self._last.get(path) == text else before
 
     def _read(self, reading: "asyncio.Future[tuple[dict[str, str], dict[str, str]]]") -> None:
         self._reading = None

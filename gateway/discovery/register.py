@@ -8,7 +8,8 @@ from contextlib import suppress
 from time import monotonic
 
 from gateway.core.frozen import frozen
-from gateway.discovery.source import Found
+from gateway.core.surviving import surviving
+from gateway.discovery.source import CheckAddress, Found
 
 MOST_LEASES = 1000
 """The most leases of one backend."""
@@ -30,14 +31,20 @@ class Lease:
 
 class Leases:
     """The leases of one backend. None is longer than `longest` seconds. There is one lease for each place; `place`
-    makes one of an address, equal for all ways to write it, and raises ValueError if it is none."""
+    makes one of an address, equal for all ways to write it, and raises ValueError if it is none. `check` is asked about
+    each address that is new."""
 
     def __init__(
-        self, longest: float, place: Callable[[str], Hashable], clock: Callable[[], float] = monotonic
+        self,
+        longest: float,
+        place: Callable[[str], Hashable],
+        clock: Callable[[], float] = monotonic,
+        check: CheckAddress = lambda address: None,
     ) -> None:
         self._longest = longest
         self._place = place
         self._clock = clock
+        self._check = check
         self._leases: dict[str, Lease] = {}
         self._ids: dict[Hashable, str] = {}
 
@@ -66,6 +73,7 @@ class Leases:
         lease_id = self._ids.get(place)
         if lease_id is not None:
             return self.renew(lease_id, seconds)
+        self._check(address)
         if len(self._leases) >= MOST_LEASES:
             raise TooManyLeasesError
         lease_id = self._ids[place] = secrets.token_hex(16)
@@ -153,7 +161,8 @@ class Registrations:
 
     def _changed(self) -> None:
         self._leases.expire()
-        self._report(self._leases.found)
+        with surviving("taking over the servers that registered"):
+            self._report(self._leases.found)
         self.close()
         if (end := self._leases.next_end) is not None:
             seconds = max(end - self._clock(), 0.0)

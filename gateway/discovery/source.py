@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
+from gateway.core.surviving import surviving
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
@@ -101,7 +102,8 @@ class Watcher:
         """Ask after each pause of the Source, until cancelled."""
         while True:
             await sleep(self._source.pause)
-            await self.look()
+            with surviving(f"taking over what {self._source.description} has for backend {self._backend!r}"):
+                await self.look()
 
     def _reported(self, found: frozenset[Found]) -> None:
         self._found = found

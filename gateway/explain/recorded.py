@@ -258,7 +258,7 @@ def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: Listene
             raise DecodeError(f"its header announces {size} bytes, {len(rest)} follow")
         message = Message(parts=(header, rest[:size]))
         if framing.is_compressed is not None and framing.is_compressed(message) and framing.inflate is not None:
-            message = framing.inflate(message, listener.limits)
+            message = framing.inflate(message, listener.limits, lambda size: None)
     except DecodeError as error:
         return Arrival(listener, protocol, message, refusal(Reason.INVALID_INPUT, str(error)))
     except GatewayError as error:

@@ -65,11 +65,12 @@ _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that has not been written yet."""
+    """The part of a stream's data that has not been written yet. `progress` belongs to whoever watches it."""
 
-    __slots__ = ("_pieces", "size")
+    __slots__ = ("_pieces", "progress", "size")
 
     def __init__(self, pieces: Iterable[Buffer]) -> None:
+        self.progress: Any = None
         self._pieces = deque(memoryview(piece) for piece in pieces if len(piece))
         self.size = sum(map(len, self._pieces))
 
@@ -91,6 +92,7 @@ class Stream:
     """One request and its reply. `handler` belongs to whoever handles the events."""
 
     __slots__ = (
+        "announced",
         "closing",
         "handler",
         "heard",
@@ -99,7 +101,6 @@ class Stream:
         "is_receiving",
         "is_sending",
         "room",
-        "stuck_since",
         "unsent",
         "window",
     )
@@ -115,13 +116,13 @@ class Stream:
         self.is_sending = True
         """Whether this side has not ended."""
         self.is_closed = False
+        self.announced: int | None = None
+        """Bytes of data that the peer has still to send by its content-length; None without one."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
         """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
         self.heard = now
         """When the peer last sent data."""
-        self.stuck_since: float | None
-        """When the caller first saw that nothing of `unsent` is sent; None once something of it was."""
         self.handler: Any = None
 
 
@@ -296,6 +297,8 @@ class Http2Connection:
             self._violated(error.code, error)
         except FloodError as error:
             self._violated(ErrorCode.ENHANCE_YOUR_CALM, error)
+        except frames.FrameSizeError as error:
+            self._violated(ErrorCode.FRAME_SIZE_ERROR, error)
         except DecodeError as error:
             self._violated(ErrorCode.PROTOCOL_ERROR, error)
         return len(data)
@@ -367,9 +370,21 @@ class Http2Connection:
             self._break(stream, ErrorCode.FLOW_CONTROL_ERROR, "it sent more than the window of a stream")
             return
         stream.heard = self._now
+        if stream.announced is not None and self._breaks_length(stream, len(data), ends):
+            return
         self.events.append(new_event(DataReceived, (stream, data, ends)))
         if ends:
             self._peer_ended(stream)
+
+    def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
+        """Whether `size` more bytes of data are not what the head's content-length says; then the stream is broken
+        off, section 8.1.1."""
+        assert stream.announced is not None
+        stream.announced -= size
+        if stream.announced < 0 or (ends and stream.announced):
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the data of a stream are not as many as content-length says")
+            return True
+        return False
 
     def refund_small_data(self) -> None:
         """The fewer than SMALL_DATA bytes of a DataReceived that does not end its stream were useful all the same."""
@@ -398,9 +413,14 @@ class Http2Connection:
             self._headed(number, block.flags, bytes(block.data))
 
     def _on_priority(self, flags: int, number: int, payload: memoryview) -> None:
-        if not number or len(payload) != 5:
-            raise DecodeError(f"PRIORITY of {len(payload)} bytes on stream {number}; it has 5, and a stream")
+        if not number:
+            raise DecodeError("PRIORITY of stream 0")
         self._spend(1, "PRIORITY frames")
+        stream = self.streams.get(number)
+        if len(payload) != 5 and stream is not None:  # an error of the stream alone
+            self._break(stream, ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes, it has 5")
+        elif len(payload) != 5:
+            raise frames.FrameSizeError(f"PRIORITY of {len(payload)} bytes, it has 5")
 
     def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
         code = frames.number(payload, "RST_STREAM")
@@ -442,8 +462,10 @@ class Http2Connection:
         if number:
             raise DecodeError(f"SETTINGS of stream {number}")
         if flags & ACK:
-            if self._expected is not None or len(payload):
-                raise DecodeError("SETTINGS that acknowledge something, but come first or have values")
+            if self._expected is not None:
+                raise DecodeError("SETTINGS that acknowledge something, but come first")
+            if len(payload):
+                raise frames.FrameSizeError("SETTINGS that acknowledge something, and have values")
             self._spend(1, "SETTINGS frames")
             return
         self._spend(1 + len(payload) // 60, "SETTINGS frames")
@@ -469,19 +491,27 @@ class Http2Connection:
                         raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
             case Setting.MAX_FRAME_SIZE if MAX_FRAME_SIZE <= amount < 2**24:
                 self._frame_size = min(amount, _LARGEST_FRAME)
-            case Setting.INITIAL_WINDOW_SIZE | Setting.MAX_FRAME_SIZE:
-                raise DecodeError(f"SETTINGS set {Setting(name).name} to {amount}")
+            case Setting.INITIAL_WINDOW_SIZE:
+                raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS set INITIAL_WINDOW_SIZE to {amount}")
+            case Setting.MAX_FRAME_SIZE:
+                raise DecodeError(f"SETTINGS set MAX_FRAME_SIZE to {amount}")
+            case Setting.ENABLE_PUSH if amount > 1:
+                raise DecodeError(f"SETTINGS set ENABLE_PUSH to {amount}, it is 0 or 1")
 
     def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
-        if number or len(payload) != 8:
-            raise DecodeError(f"PING of {len(payload)} bytes and stream {number}; it has 8, and stream 0")
+        if number:
+            raise DecodeError(f"PING of stream {number}; it has stream 0")
+        if len(payload) != 8:
+            raise frames.FrameSizeError(f"PING of {len(payload)} bytes, it has 8")
         self._spend(1, "PING frames")
         if not flags & ACK:
             self._answer(frames.frame(frames.PING, ACK, 0, payload))
 
     def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
-        if number or len(payload) < 8:
-            raise DecodeError(f"GOAWAY of {len(payload)} bytes and stream {number}; it has 8 at least, and stream 0")
+        if number:
+            raise DecodeError(f"GOAWAY of stream {number}; it has stream 0")
+        if len(payload) < 8:
+            raise frames.FrameSizeError(f"GOAWAY of {len(payload)} bytes, it has 8 at least")
         self._spend(1, "GOAWAY frames")
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
@@ -552,7 +582,6 @@ class Http2Connection:
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         stream.unsent = UnsentData(data)
-        stream.stuck_since = None
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
@@ -574,7 +603,6 @@ class Http2Connection:
         pieces = unsent.take(size)
         self._window -= size
         stream.window -= size
-        stream.stuck_since = None
         is_last = not unsent.size
         self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
         self.queued += pieces

@@ -43,6 +43,10 @@ def expected(kind: int, flags: int) -> int:
     return kind << 40 | flags << 32
 
 
+class FrameSizeError(DecodeError):
+    """A frame's payload has a size that its type cannot have, section 4.2."""
+
+
 class Setting(IntEnum):
     """Section 6.5.2."""
 
@@ -97,9 +101,9 @@ def settings(values: dict[Setting, int]) -> bytes:
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Identifiers and values of a SETTINGS payload. Raises DecodeError if its size is not a multiple of 6."""
+    """Identifiers and values of a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of 6."""
     if len(payload) % _SETTING.size:
-        raise DecodeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
+        raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
 
 
@@ -134,9 +138,9 @@ def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
 
 
 def number(payload: Buffer, what: str, size: int = 4) -> int:
-    """The number in the first 31 bits of a payload. Raises DecodeError if the payload does not have `size` bytes."""
+    """The number in the first 31 bits of a payload. Raises FrameSizeError if the payload does not have `size` bytes."""
     if len(payload) != size:
-        raise DecodeError(f"{what} of {len(payload)} bytes, it has {size}")
+        raise FrameSizeError(f"{what} of {len(payload)} bytes, it has {size}")
     first: int = UNSIGNED.unpack_from(payload)[0]
     return first & MAX_WINDOW
 
@@ -145,10 +149,13 @@ def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
     """The payload of DATA or HEADERS without the padding and the priority that `flags` announce.
 
     Raises:
-        DecodeError: the payload is too short for them.
+        FrameSizeError: the payload has not even the fields that come first.
+        DecodeError: the padding is longer than the rest.
     """
     start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)
-    padding = payload[0] if flags & PADDED and len(payload) else 0
+    if start > len(payload):
+        raise FrameSizeError(f"{what} of {len(payload)} bytes, its flags announce {start} before the content")
+    padding = payload[0] if flags & PADDED else 0
     if start + padding > len(payload):
         raise DecodeError(f"{what} of {len(payload)} bytes, {padding} of them padding")
     return payload[start : len(payload) - padding]

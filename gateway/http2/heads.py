@@ -28,6 +28,8 @@ _LARGEST_REMEMBERED = 1024
 """Bytes of a block that is likely to come again."""
 _MOST_REMEMBERED = 512
 
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+
 ByName: TypeAlias = dict[bytes, bytes]
 
 
@@ -57,6 +59,26 @@ def check_request(fields: list[Field]) -> ByName:
     return by_name
 
 
+def check_trailers(fields: list[Field]) -> None:
+    """Raises MalformedError for a field that no trailers may have, such as a pseudo-header (section 8.1)."""
+    for name, text in fields:
+        if name in _CONNECTION_SPECIFIC or not NAME.fullmatch(name):
+            raise MalformedError(f"trailer {name[:50]!r} is not allowed")
+        if _CONTROL_OR_OUTER_BLANK.search(text):
+            raise MalformedError(f"trailer {name[:50]!r} holds a line break, a NUL or outer blanks")
+
+
+def content_length(fields: list[Field]) -> int | None:
+    """Bytes of the data that follow, None if the head does not say it. Raises MalformedError if it is no number, or
+    there are several (RFC 9110 section 8.6)."""
+    told = {text for name, text in fields if name == b"content-length"}
+    if not told:
+        return None
+    if len(told) > 1 or not _LENGTH.fullmatch(text := told.pop()):
+        raise MalformedError("content-length is not one number")
+    return int(text)
+
+
 def check_response(fields: list[Field]) -> ByName:
     """The fields of a response's head or trailers by name; of several with one name the first counts. Outer blanks are
     let through: gRPC servers leave them in the text of a status.
@@ -80,7 +102,7 @@ class RequestHeads(Generic[Head]):
     as SETTINGS_MAX_HEADER_LIST_SIZE does. `interpret` makes a Head of fields that `check_request` allowed; `too_large`
     is the Head of a request with fields beyond the limit."""
 
-    __slots__ = ("interpret", "limit", "remembered", "too_large")
+    __slots__ = ("interpret", "lengths", "limit", "remembered", "too_large")
 
     def __init__(self, limit: int, interpret: Callable[[list[Field], ByName], Head], too_large: Head) -> None:
         self.limit = limit
@@ -88,14 +110,18 @@ class RequestHeads(Generic[Head]):
         self.too_large = too_large
         self.remembered: OrderedDict[bytes, Head] = OrderedDict()
         """Heads by their blocks: the requests of one client mostly have the same."""
+        self.lengths: dict[bytes, int] = {}
+        """The content-length of those of them that have one. Clients of gRPC mostly send none."""
 
 
 class HeadReader(Generic[Head]):
     """Reads the header blocks of one client's connection, in the order in which they come."""
 
-    __slots__ = ("_decoder", "_heads")
+    __slots__ = ("_decoder", "_heads", "length")
 
     def __init__(self, heads: RequestHeads[Head]) -> None:
+        self.length: int | None = None
+        """The content-length of the head that was read last; None if it has none."""
         self._decoder = Decoder(heads.limit)
         self._heads = heads
 
@@ -104,12 +130,19 @@ class HeadReader(Generic[Head]):
         self._decoder.allow(0)
 
     def skip(self, block: bytes) -> None:
-        """Pass over a block that nobody wants, such as trailers of a request. Raises DecodeError, as `read` does."""
+        """Pass over a block that nobody wants, such as that of a closed stream. Raises DecodeError, as `read` does."""
         if not self._decoder.is_stateless:
             try:
                 self._fields(block)
             except HeadersTooLargeError:
                 return
+
+    def check_trailers(self, block: bytes) -> None:
+        """Pass over the trailers of a request. Raises DecodeError and MalformedError, as `read` does."""
+        try:
+            check_trailers(self._fields(block))
+        except HeadersTooLargeError:
+            return
 
     def read(self, block: bytes) -> Head:
         """The head in a whole block.
@@ -120,23 +153,29 @@ class HeadReader(Generic[Head]):
         """
         if not self._decoder.is_stateless:
             return self._read(block)
-        remembered = self._heads.remembered
+        remembered, lengths = self._heads.remembered, self._heads.lengths
         known = remembered.get(block)
         if known is not None:
+            self.length = lengths.get(block) if lengths else None
             return known
         head = self._read(block)
         if self._decoder.is_stateless and len(block) <= _LARGEST_REMEMBERED:
             remembered[block] = head
+            if self.length is not None:
+                lengths[block] = self.length
             if len(remembered) > _MOST_REMEMBERED:
-                remembered.popitem(last=False)
+                lengths.pop(remembered.popitem(last=False)[0], None)
         return head
 
     def _read(self, block: bytes) -> Head:
+        self.length = None
         try:
             fields = self._fields(block)
         except HeadersTooLargeError:
             return self._heads.too_large
-        return self._heads.interpret(fields, check_request(fields))
+        by_name = check_request(fields)
+        self.length = content_length(fields)
+        return self._heads.interpret(fields, by_name)
 
     def _fields(self, block: bytes) -> list[Field]:
         if len(block) > self._heads.limit:

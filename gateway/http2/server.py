@@ -15,8 +15,12 @@ A stream, and what it may still do:
 
 A client that breaks a rule on one stream has that stream reset; the connection goes on. Resets cost more than they
 carry, so they use up a credit of their own.
+
+A request is never dropped without a word. HEADERS and DATA of a closed stream end the connection (section 5.1), unless
+the client may not know yet that it is closed: this side has reset it, or has told by GOAWAY that it is too late.
 """
 
+from collections import deque
 from math import inf
 from typing import Generic, NamedTuple
 
@@ -77,6 +81,12 @@ ask whether the server is there, and are not always on time."""
 _MOST_PING_STRIKES = 2
 """Pings that may come sooner."""
 
+_MOST_ABANDONED = 256
+"""Streams that this side has reset last: frames for them may still be on the way. A client has at most MAX_STREAMS that
+it takes for open."""
+_MOST_SKIPPED = 16
+"""Gaps in the numbers of streams that are known."""
+
 _LAST_DATA = expected(DATA, END_STREAM)
 _WIDENING = expected(WINDOW_UPDATE, 0) | WIDENING_SIZE << SIZE_SHIFT
 
@@ -128,6 +138,11 @@ class ServerConnection(Http2Connection, Generic[Head]):
         self._http1_reply = http1_reply
         self._last = 0
         """The highest stream that was opened."""
+        self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
+        """Numbers that the client has left out: these streams are closed though they were never open (section
+        5.1.1)."""
+        self._abandoned: dict[int, None] = {}
+        """Streams that this side has reset, the oldest first."""
         self._is_full = False
         """Whether no further stream is opened: the final GOAWAY has been sent."""
         self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
@@ -177,7 +192,12 @@ class ServerConnection(Http2Connection, Generic[Head]):
             self._widen_room()
         stream = self.streams[number] = Stream(number, window, WINDOW, self._now)
         stream.is_receiving = False
-        self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+        if self._heads.length is None or self._heads.length == size:
+            self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+        else:
+            self.events.append(RequestStarted(stream, head))
+            stream.announced = self._heads.length
+            self._breaks_length(stream, size, ends=True)
         behind = end + HEADER_SIZE + WIDENING_SIZE
         if behind <= received and read_expected(data, end) == (0, _WIDENING):
             widened = self._window + UNSIGNED.unpack_from(data, end + HEADER_SIZE)[0]
@@ -192,14 +212,25 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if number > self._last and not self._is_full:
             self._open(number, flags, block)
             return
+        stream, fault = self.streams.get(number), ""
         try:
-            self._heads.skip(block)
+            if stream is None:
+                self._heads.skip(block)
+            else:
+                self._heads.check_trailers(block)
         except DecodeError as error:
             raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
-        self._trailed(self.streams.get(number), flags)
+        except MalformedError as error:
+            fault = str(error)
+        if stream is None:
+            self._dropped(number, "HEADERS")
+        else:
+            self._trailed(stream, flags, fault)
 
     def _opened(self, number: int, block: bytes) -> Head | None:
         """The head of the request that opens a stream; None if it is refused."""
+        if number > self._last + 2:
+            self._skipped.append(range(self._last + 1, number))
         self._last = number
         try:
             head = self._heads.read(block)
@@ -219,22 +250,37 @@ class ServerConnection(Http2Connection, Generic[Head]):
             return
         self._credit.earn(4.0)
         stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
+        stream.announced = self._heads.length
         self.events.append(RequestStarted(stream, head))
         if flags & END_STREAM:
-            self.events.append(DataReceived(stream, _NO_DATA, True))
-            self._peer_ended(stream)
+            self._end_without_data(stream)
 
-    def _trailed(self, stream: Stream | None, flags: int) -> None:
-        """Trailers of a request end it; nobody reads them."""
-        if stream is None:
-            self._spend(1, "frames of closed streams")
-        elif not stream.is_receiving:
+    def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
+        """Trailers of a request end it; nobody reads them. `fault` is what is wrong with them."""
+        if not stream.is_receiving:
             self._break(stream, ErrorCode.STREAM_CLOSED, "")
-        elif not flags & END_STREAM:
-            self._break(stream, ErrorCode.PROTOCOL_ERROR, "")
+        elif fault or not flags & END_STREAM:
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, fault)
         else:
-            self.events.append(DataReceived(stream, _NO_DATA, True))
-            self._peer_ended(stream)
+            self._end_without_data(stream)
+
+    def _end_without_data(self, stream: Stream) -> None:
+        """A header block with END_STREAM ends the request."""
+        if stream.announced is not None and self._breaks_length(stream, 0, ends=True):
+            return
+        self.events.append(DataReceived(stream, _NO_DATA, True))
+        self._peer_ended(stream)
+
+    def _dropped(self, number: int, what: str, size: int = 0) -> None:
+        """As of any connection. HEADERS and DATA are dropped only if the client may not know yet that the stream is
+        closed; others end the connection, so that no request is lost without a word."""
+        if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
+            is_skipped = any(number in each for each in self._skipped)
+            code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
+            raise ViolationError(
+                code, f"{what} of stream {number}, which is closed; the last one opened is {self._last}"
+            )
+        super()._dropped(number, what)
 
     def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
         is_open = number in self.streams
@@ -271,8 +317,15 @@ class ServerConnection(Http2Connection, Generic[Head]):
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
         """Reset a stream that is not even opened."""
+        self._abandon(number)
         self.queued.append(frames.reset(number, code))
         self._count_reset()
+
+    def _abandon(self, number: int) -> None:
+        """This side resets the stream: what the client sends for it until it knows is dropped."""
+        self._abandoned[number] = None
+        if len(self._abandoned) > _MOST_ABANDONED:
+            del self._abandoned[next(iter(self._abandoned))]
 
     def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
         self.reset(stream, code)
@@ -285,6 +338,12 @@ class ServerConnection(Http2Connection, Generic[Head]):
             self._close_stream(stream)
 
     # Sending.
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """As of any connection."""
+        if not stream.is_closed:
+            self._abandon(stream.id)
+        super().reset(stream, code)
 
     def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
         """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. Nothing, if the stream

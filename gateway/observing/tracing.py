@@ -18,6 +18,7 @@ from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span, TraceContext, read_context
+from gateway.core.surviving import surviving
 from gateway.core.types import Message
 from gateway.observing.recording import Traces
 
@@ -115,7 +116,8 @@ class Tracing:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            await self.flush()
+            with surviving("sending spans"):
+                await self.flush()
 
     async def flush(self) -> None:
         """Send what is queued now, and return when the collector has answered."""

@@ -8,6 +8,7 @@ import threading
 from queue import SimpleQueue
 
 from gateway.core.log_limit import LogLimit
+from gateway.core.types import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,10 @@ class LineWriter:
         self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
         self._is_to_reopen = False
         self._is_closed = False
+        self._is_torn = False
+        """Whether a part of a line was written that cannot be cut off: what comes next begins with a line end."""
+        self._written_lines = 0
+        """Lines of the last text that were written."""
         self._too_many = 0
         """Lines dropped because too many waited, which the log does not tell of yet."""
         self._lines = LogLimit(log)
@@ -75,10 +80,11 @@ class LineWriter:
                 if self._is_to_reopen:
                     self._is_to_reopen = False
                     self._reopen()
-                _write(self._file, text)
+                self._write(text)
             except OSError as error:
-                self.dropped += lines
-                self._log_dropped(lines, error.strerror or "it cannot be written")
+                dropped = lines - self._written_lines
+                self.dropped += dropped
+                self._log_dropped(dropped, error.strerror or "it cannot be written")
             self._waiting -= lines
             if too_many := self._too_many:
                 self._too_many -= too_many
@@ -86,9 +92,28 @@ class LineWriter:
         if self.path not in STANDARD:
             os.close(self._file)
 
+    def _write(self, text: bytes) -> None:
+        """Write whole lines, and note how many. If that fails, what was written of a line is cut off again. Where it
+        cannot be, in a pipe or before lines of another process, it is ended before the next lines."""
+        self._written_lines = 0
+        if self._is_torn:
+            _write(self._file, b"\n")
+            self._is_torn = False
+        rest = memoryview(text)
+        try:
+            while rest:
+                rest = rest[_write(self._file, rest) :]
+        except OSError:
+            written = text[: len(text) - len(rest)]
+            self._written_lines = written.count(b"\n")
+            begun = len(written) - written.rfind(b"\n") - 1
+            self._is_torn = bool(begun) and not _is_cut_off(self._file, begun)
+            raise
+
     def _reopen(self) -> None:
         new = _opened(self.path)
         old, self._file = self._file, new
+        self._is_torn = False
         os.close(old)
 
     def _log_dropped(self, lines: int, why: str) -> None:
@@ -101,10 +126,22 @@ def _opened(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
 
-def _write(file: int, text: bytes) -> None:
-    rest = memoryview(text)
-    while rest:
+def _write(file: int, data: Buffer) -> int:
+    """Write some bytes. How many."""
+    while True:
         try:
-            rest = rest[os.write(file, rest) :]
+            return os.write(file, data)
         except BlockingIOError:  # another process made the pipe that we share non-blocking
             select.select((), (file,), ())
+
+
+def _is_cut_off(file: int, size: int) -> bool:
+    """Whether the last `size` bytes that were written could be cut off: they are the end of a file."""
+    try:
+        end = os.lseek(file, 0, os.SEEK_CUR)
+        if end != os.fstat(file).st_size:
+            return False
+        os.ftruncate(file, end - size)
+    except OSError:
+        return False
+    return True

@@ -9,7 +9,7 @@ metadata. Errors are not kept.
 
 A call that is not known is made in a task of its own, a Flight. It goes on while somebody waits for its answer, whoever
 came first. What came first has set its deadline, which a server may be told: if that ends the call, the next one who
-waits makes it anew.
+waits makes it anew. So does another client if the call was refused to the one who came first.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from gateway.core.errors import GatewayError, Status
+from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.offload import in_thread
 from gateway.core.operations import DERIVATIVES, Operation
@@ -49,6 +49,9 @@ LARGE = 2**20
 instructions for SHA-256."""
 SLACK = 0.1
 """Seconds by which a server that was told a deadline may end the call before it."""
+
+_OF_CLIENT = frozenset({Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED})
+"""What is refused to one client and not to others."""
 
 _CACHED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 _CACHE_CONTROL = b"cache-control"
@@ -117,6 +120,11 @@ class Flight:
             return False
         deadline = self.leader.deadline
         return deadline is not None and asyncio.get_running_loop().time() >= deadline - SLACK
+
+    def is_refused_to_leader(self, error: Exception, request: Request) -> bool:
+        """Whether the call failed because of who made it, and `request` is of somebody else."""
+        is_of_client = isinstance(error, GatewayError) and error.reason in _OF_CLIENT
+        return is_of_client and request.client != self.leader.client
 
 
 class Cache:
@@ -191,7 +199,7 @@ class Cache:
                 return replace(shared, id=request.id, original=None)
             if not isinstance(shared, Exception):
                 return shared
-            if not flight.is_ended_by_leader(shared):
+            if not flight.is_ended_by_leader(shared) and not flight.is_refused_to_leader(shared, request):
                 raise _copy(shared)
             self.outcomes[SHARED] -= 1
 

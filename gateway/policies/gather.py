@@ -11,9 +11,12 @@ earlier one, and no models of which nothing is known yet.
 If a batch fails, its halves are sent, then theirs, until the requests that fail are found; each gets its own error.
 That needs calls that may be repeated, and an error that may be the fault of a row. A Budget bounds these calls, and the
 clients of requests that failed are gathered apart from others for a while.
+
+What a server says of a batch may quote any of its rows, so principals that share a batch do not get to see it.
 """
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -23,8 +26,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.deadlines import wait_until
-from gateway.core.errors import GatewayError, Reason, Status, TransportError, invalid_output
+from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
 from gateway.core.frozen import frozen, replace, set_field
+from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
 from gateway.core.record import Record
@@ -37,6 +41,9 @@ from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext
 from gateway.policies.joining import NotSplittableError
 from gateway.policies.places import ShownStates
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log)
 
 SHARE, LEAST = 0.25, 32
 """Further calls after failed batches, by the number of gathered requests, and how many more there may be."""
@@ -87,9 +94,10 @@ class Settings(BaseModel):
     """The most rows of a batch. Requests that have as many by themselves are sent as they came."""
     wait: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0.002
     """The most seconds that a request waits for others. It waits only while others of its kind are in flight."""
-    by: Literal["none", "client", "principal"] = "none"
-    """Whose requests are joined: those of all (`none`), only those of one `client` (its IP address), or only those of
-    one `principal` (clients without one by their address)."""
+    by: Literal["auto", "none", "client", "principal"] = "auto"
+    """Whose requests are joined. `auto`: those of one principal, and those of all clients without one. `none`: those of
+    all. `client`: those of one IP address. `principal`: those of one principal, clients without one by their
+    address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """The models that are gathered: their names in the backend, or globs. To name a model here is to say that the first
     dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`, those
@@ -310,6 +318,8 @@ class Gathering:
 
     def _by(self, request: Request) -> str:
         match self._settings.by:
+            case "auto":
+                return "" if request.principal is None else request.principal.name
             case "none":
                 return ""
             case "client":
@@ -514,8 +524,9 @@ class Gathering:
         if not of_rows or not (is_unsent or self._context.may_repeat(request)):
             if of_rows:
                 self._pause(kind, request)
+            shared = self._for_all(error, members)
             for member in members:
-                member.answer(_Failure(_of_batch(error, len(members), of_rows)))
+                member.answer(_Failure(_of_batch(shared, len(members), of_rows)))
             return False
         halves = _halves(members)
         parts = halves if self._may_spend(kind, len(halves)) else [[each] for each in members]
@@ -531,6 +542,18 @@ class Gathering:
             largest = max(sum(each.rows for each in part) for part in parts)
             kind.model.rows = min(kind.model.rows, largest if largest > 1 else 0)
         return all(ended)
+
+    def _for_all(self, error: GatewayError, members: Sequence[_Member]) -> GatewayError:
+        """The error of a batch as all its clients may see it."""
+        principals = {None if each.request.principal is None else each.request.principal.name for each in members}
+        if len(principals) == 1 or not _may_quote_rows(error):
+            return error
+        owner, text = self._context.owner, "%s: a batch of requests of %d principals failed: %s"
+        _lines.write(owner, logging.WARNING, text, owner, len(principals), error.message)
+        told = f"{owner} refused or failed requests of several principals, which were sent together; why is in its log"
+        hidden = GatewayError(error.status, error.reason, told, error.retry_after)
+        hidden.endpoint = error.endpoint
+        return hidden
 
     def _may_spend(self, kind: _Kind, calls: int) -> bool:
         budget = self._budgets[kind.apart is not None]
@@ -603,18 +626,22 @@ def _too_late(member: _Member, kind: _Kind) -> GatewayError:
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=was_sent)
 
 
+def _may_quote_rows(error: GatewayError) -> bool:
+    """Whether a text may be a server's: of a reply, or of what it printed. The gateway itself says why a server was not
+    asked, cannot be reached or did not answer in time."""
+    if not error.endpoint:
+        return isinstance(error, DetailedError)
+    own = isinstance(error, TransportError) and error.reason in (Reason.UNREACHABLE, Reason.TIMEOUT)
+    return not own or isinstance(error, DetailedError)
+
+
 def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError:
     """The error of a batch for one of its requests."""
-    text = f"{error.message} (a batch of {requests} requests"
-    text = f"{text}; `safe: true` on the backend allows to find those that fail)" if of_rows else f"{text})"
-    own: GatewayError
-    if isinstance(error, TransportError):
-        own = TransportError(
-            error.status, error.reason, text, sent=error.sent, answered=error.answered, retry_after=error.retry_after
-        )
-    else:
-        own = GatewayError(error.status, error.reason, text, error.retry_after)
-    own.endpoint = error.endpoint
+    hint = "; `safe: true` on the backend allows to find those that fail" if of_rows else ""
+    own = error.__class__.__new__(error.__class__)
+    own.__dict__.update(error.__dict__)
+    own.message = f"{error.message} (a batch of {requests} requests{hint})"
+    own.args = (own.message,)
     return own
 
 

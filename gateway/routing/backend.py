@@ -36,6 +36,7 @@ from gateway.core.queue_wait import note_wait
 from gateway.core.record import Record
 from gateway.core.spans import Span, begin, note
 from gateway.core.streaming import ask_stream
+from gateway.core.surviving import surviving
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
 from gateway.routing.balancing import LeastInFlight, Strategy
@@ -761,7 +762,8 @@ class Backend:
     def _recovered(self) -> None:
         self._targets.forget()
         for watcher in self._on_recovery:
-            watcher()
+            with surviving(f"telling that an endpoint of backend {self.name!r} has changed"):
+                watcher()
 
 
 def _most_left_out(share: float, count: int) -> int:

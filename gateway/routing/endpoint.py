@@ -7,6 +7,7 @@ from math import inf
 from time import monotonic
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.surviving import surviving
 from gateway.core.transport import Connector
 from gateway.core.types import Message, Request
 from gateway.routing.health import Ejection, EndpointHealth
@@ -179,7 +180,8 @@ class Endpoint:
     def changed(self) -> None:
         """Tell the backends that the server's models may have changed."""
         for watcher in self._on_recovery:
-            watcher()
+            with surviving(f"telling a backend that {self.address} has changed"):
+                watcher()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
         """Note a failed call. `unreachable`: there was no connection, or it broke off."""

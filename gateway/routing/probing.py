@@ -13,6 +13,7 @@ from collections.abc import Callable
 from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
+from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -88,8 +89,9 @@ class Prober:
                 endpoint.next_probe = now + self._probes.interval * self._probes.jitter * self._random()
             if endpoint.next_probe <= now:
                 endpoint.next_probe = now + self._wait()
-                if endpoint.probe is None and not self._backend.is_busy(endpoint):
-                    self._start(endpoint)
+                with surviving(f"beginning a probe of {endpoint.address}"):
+                    if endpoint.probe is None and not self._backend.is_busy(endpoint):
+                        self._start(endpoint)
             following = min(following, endpoint.next_probe)
         return following - now
 
@@ -97,7 +99,7 @@ class Prober:
         return self._probes.interval * (1 + self._probes.jitter * (2 * self._random() - 1))
 
     def _start(self, endpoint: Endpoint) -> None:
-        task = endpoint.probe = spawn(self._probe(endpoint))
+        task = endpoint.probe = spawn(self._probe_once(endpoint))
         self._running.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -105,6 +107,10 @@ class Prober:
             endpoint.probe = None
 
         task.add_done_callback(ended)
+
+    async def _probe_once(self, endpoint: Endpoint) -> None:
+        with surviving(f"a probe of {endpoint.address}"):
+            await self._probe(endpoint)
 
     async def _probe(self, endpoint: Endpoint) -> None:
         probes, answers = self._probes, endpoint.health.answers

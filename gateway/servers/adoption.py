@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 
 from gateway.core.frozen import frozen
+from gateway.core.surviving import surviving
 from gateway.servers.asked_engine import AskedEngine
 from gateway.servers.engine import EngineError, JobReport, JobState
 from gateway.servers.log_lines import tell
@@ -67,9 +68,10 @@ async def end_elsewhere(
     try:
         while left:
             try:
-                await asked.open()
-                for each in await _ended(asked, list(left.values())):
-                    over(left.pop(each.name).name)
+                with surviving(f"ending jobs that an earlier gateway left of backend {backend!r}", EngineError):
+                    await asked.open()
+                    for each in await _ended(asked, list(left.values())):
+                        over(left.pop(each.name).name)
             except EngineError as error:
                 if not tries:
                     text = "backend %r: jobs of an earlier gateway cannot be ended yet: %s (%s)"

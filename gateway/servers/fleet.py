@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import time
 
+from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
 from gateway.servers.consumer import Consumer
 from gateway.servers.engine import EngineError, RefusedError
@@ -165,7 +166,8 @@ class Fleet:
         await self._jobs.look()
         await asyncio.gather(*(self._look_for(each) for each in self._jobs.phases(ServerPhase.STARTING)))
         for server in list(self._jobs.servers.values()):
-            self._check(server)
+            with surviving(f"looking after {server.label}", EngineError):
+                self._check(server)
         self._size()
 
     async def _is_open(self) -> bool:
@@ -233,6 +235,10 @@ class Fleet:
 
     async def _look_for(self, server: StartedServer) -> None:
         """Find out whether a server that starts serves now."""
+        with surviving(f"looking for {server.label}", EngineError):
+            await self._locate(server)
+
+    async def _locate(self, server: StartedServer) -> None:
         if self._consumer is None:
             return
         located = await locate(server, self._jobs.servers.values(), self._consumer)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
 from gateway.servers import adoption
 from gateway.servers.adoption import Fate, LeftJob
@@ -225,13 +226,17 @@ class Jobs:
         self._asked_at = self._clock()
         self.engine.answered()
         for job, server in servers.items():
-            server.note(reports.get(job, adoption.LOST))
-            if server.report.state.is_over and server.name in self.servers:
-                self._log_output(server)
-                self.observer.job_is_over(server)
-                self._remove(server)
-            elif server.report.state is JobState.ENDING and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
-                self.observer.job_is_being_ended(server)
+            with surviving(f"noting what became of {server.label}"):
+                self._note(server, reports.get(job, adoption.LOST))
+
+    def _note(self, server: StartedServer, report: JobReport) -> None:
+        server.note(report)
+        if server.report.state.is_over and server.name in self.servers:
+            self._log_output(server)
+            self.observer.job_is_over(server)
+            self._remove(server)
+        elif server.report.state is JobState.ENDING and server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING):
+            self.observer.job_is_being_ended(server)
 
     def _log_output(self, server: StartedServer) -> None:
         if log.isEnabledFor(logging.DEBUG):
@@ -259,8 +264,9 @@ class Jobs:
         tries = 0
         while not server.over.is_set():
             try:
-                await self.engine.ask(self.engine.engine.cancel([server.id]))
-                await self.ask()
+                with surviving(f"ending {server.label}", EngineError):
+                    await self.engine.ask(self.engine.engine.cancel([server.id]))
+                    await self.ask()
             except EngineError as error:
                 self.engine.failed(error)
             if server.over.is_set():

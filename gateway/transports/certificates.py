@@ -100,7 +100,7 @@ def _context(protocol: int, alpn: Sequence[str]) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
-    read(files.certificate, "certificate")
+    text = read(files.certificate, "certificate")
     read(files.key, "key")
     try:
         # A key with a passphrase would be asked for on the terminal.
@@ -116,6 +116,7 @@ def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
         raise CertificateError("key", f"it is not a private key in PEM{why}") from error
     except ValueError as error:  # from _no_passphrase
         raise CertificateError("key", "it has a passphrase; the key must be stored without one") from error
+    _check_end(text, "certificate")
 
 
 def _no_passphrase() -> str:
@@ -128,6 +129,14 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
         raise CertificateError(key, "it has no certificate in PEM") from error
+    _check_end(text, key)
+
+
+def _check_end(text: str, key: FileKey) -> None:
+    """Check that a file does not end in the line with which a certificate begins, which OpenSSL leaves out: it is still
+    being written, or its disk is full."""
+    if text.count("-----BEGIN ") != text.count("-----END "):
+        raise CertificateError(key, "it ends within a certificate")
 
 
 def _load_revocations(context: ssl.SSLContext, path: str) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar
 
+from gateway.core.surviving import surviving
+
 
 class Abortable(Protocol):
     """A connection that can be closed at once."""
@@ -17,7 +19,10 @@ C = TypeVar("C", bound=Abortable)
 
 class ConnectorConnections(Generic[C]):
     """The set of open connections. Each connection calls `opened` once its socket is connected and `lost` once the
-    socket is closed."""
+    socket is closed.
+
+    A connector whose opening of a connection fails or is cancelled calls `lost` itself: `opened` may have been called
+    by then, and uvloop closes the socket of an opening that is cancelled without a word to the connection."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -37,7 +42,7 @@ class ConnectorConnections(Generic[C]):
             connection.abort()
 
     def lost(self, connection: C) -> None:
-        """Remove a connection whose socket is closed."""
+        """Remove a connection whose socket is closed; nothing happens if it is not there."""
         self._open.discard(connection)
         if self.is_closed and not self._open:
             self._emptied.set()
@@ -46,7 +51,8 @@ class ConnectorConnections(Generic[C]):
         """Abort every connection, and from now on each that is still being opened."""
         self.is_closed = True
         for connection in list(self._open):
-            connection.abort()
+            with surviving("closing a connection to an endpoint"):
+                connection.abort()
 
     async def close(self) -> None:
         """Abort every connection, and wait until all sockets are closed."""

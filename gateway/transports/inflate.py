@@ -1,6 +1,7 @@
 """Inflating bodies: counted in a Memory, and in a thread where it would block the loop for long."""
 
 import asyncio
+from collections.abc import Callable
 
 from gateway.core import inflation
 from gateway.core.errors import GatewayError, Reason
@@ -67,17 +68,33 @@ async def inflate_message(
     assert framing.inflate is not None
     if len(message.parts[1]) <= IN_THREAD:
         try:
-            return _counted(framing.inflate(message, _without_thread(limits)), memory)
+            return _inflate_counted(message, framing.inflate, _without_thread(limits), memory)
         except GatewayError as error:
             if error.reason is not Reason.TOO_LARGE or limits.message <= IN_THREAD:
                 raise
-    return _counted(await asyncio.to_thread(framing.inflate, message, limits), memory)
+    return await asyncio.to_thread(_inflate_counted, message, framing.inflate, limits, memory)
 
 
 def _without_thread(limits: Limits) -> Limits:
     return replace(limits, message=min(limits.message, IN_THREAD))
 
 
-def _counted(message: Message, memory: Memory) -> Message:
-    header, content = message.parts
-    return replace(message, parts=(header, memory.track(content)))
+def _inflate_counted(
+    message: Message,
+    inflate: Callable[[Message, Limits, Callable[[int], None]], Message],
+    limits: Limits,
+    memory: Memory,
+) -> Message:
+    taken = 0
+
+    def take(size: int) -> None:
+        nonlocal taken
+        memory.add(size)
+        taken += size
+
+    try:
+        inflated = inflate(message, limits, take)
+        header, content = inflated.parts
+        return replace(inflated, parts=(header, memory.track(content)))
+    finally:
+        memory.free(taken)

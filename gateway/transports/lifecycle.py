@@ -16,9 +16,10 @@ A message without a body goes from HEAD to ANSWERING; one that came in one piece
     BODY       the rest of the message           `body` between two pieces, `rate` on        error reply, LINGERING
                                                  average, `message` in all
     ANSWERING  the gateway's reply               no limit: deadlines and policies bound it   -
-               the client to read a streamed     `write` without reading a byte              abort
+               the client to read a streamed     as FLUSHING                                 abort
                reply
-    FLUSHING   the client to read its replies    `write` without reading a byte              abort
+    FLUSHING   the client to read its replies    `write` without reading a byte, `rate` on   abort
+                                                 average, `message` in all
     LINGERING  the client to close               `linger`, and `limits.message` bytes        abort, or close
     CLOSED     the last bytes to be sent         `write`                                     abort
 
@@ -37,7 +38,8 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.listener_connections import Admission, ListenerConnections
-from gateway.transports.memory import PROCESS_MEMORY, Memory
+from gateway.transports.memory import PROCESS_MEMORY, Memory, Sundries
+from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
 from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
@@ -87,6 +89,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     memory: Memory
     """What counts the client's messages, and its unread replies."""
 
+    sundries: Sundries
+    """What else the connection holds."""
+
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
@@ -99,6 +104,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._body_bytes = 0
         """How much of the rest has arrived."""
         self._writable = True
+        self._progress: ReplyProgress | None = None
+        """How the client takes what was written, since it was last waited for."""
         self._counted = 0
         """Bytes of unread replies that are counted in `memory`."""
 
@@ -146,6 +153,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._peer = peer_address(transport.get_extra_info("peername"))
         self._identity = transport.get_extra_info(IDENTITY) or ""
         self.memory = PROCESS_MEMORY.of_client(self._peer)
+        self.sundries = Sundries(self.memory)
         self._alarm.set(self._idle_seconds)
         connections = self._context.connections
         match connections.admit(self, self._peer):
@@ -163,6 +171,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.stop()
         self._writable = True
         self._count(0)
+        self.sundries.clear()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than replies are written."""
@@ -206,10 +215,16 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         return _too_slow(f"{self.BODY_NAME} came at less than {timeouts.rate:g} bytes a second")
 
     def _await_progress(self) -> None:
-        """Wait for the client to read some of what was written."""
+        """Wait for the client to read what was written."""
         self._count_unread()
-        self._buffered_before = self._transport.get_write_buffer_size()
+        self._progress = ReplyProgress(self._transport.get_write_buffer_size(), self._loop.time())
         self._alarm.set(self._context.timeouts.write)
+
+    def _is_read_in_time(self) -> bool:
+        if self._progress is None:
+            return False
+        unread, timeouts = self._transport.get_write_buffer_size(), self._context.timeouts
+        return not self._progress.is_too_slow(unread, self._loop.time(), timeouts)
 
     def _expire(self) -> None:
         """The time limit of the phase is over."""
@@ -220,8 +235,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
                 self._reject(_too_slow(f"{self.HEAD_NAME} did not arrive within {self._context.timeouts.head:g} s"))
             case Phase.BODY:
                 self._reject(self._too_slow_body())
-            case Phase.FLUSHING | Phase.ANSWERING if self._transport.get_write_buffer_size() < self._buffered_before:
-                self._await_progress()
+            case Phase.FLUSHING | Phase.ANSWERING if self._is_read_in_time():
+                self._count_unread()
+                self._alarm.set(self._context.timeouts.write / 2)
             case _:
                 self._transport.abort()
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import resource
 import typing
+from collections.abc import Callable
 from enum import Enum
 from typing import Self
 
@@ -19,11 +20,14 @@ from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.surviving import surviving
 from gateway.transports.shedding import Shedding
 
 log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10_000
+DEFAULT_HANDSHAKES = 500
+"""TLS handshakes at once: they take 50 MiB together, and end within a second unless their clients stall."""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
@@ -75,6 +79,37 @@ class ClientConnections:
             self._open[client] = left
 
 
+class Handshakes:
+    """At most `limit` TLS handshakes under way at once; others wait for their turn, first come, first served. Each
+    takes about 100 KiB, and is given up after `Timeouts.handshake`, which begins when the client connects."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.under_way = 0
+        self._waiting: dict[Callable[[], None], None] = {}
+
+    def enter(self, begin: Callable[[], None]) -> None:
+        """Call `begin` when its turn has come: now, or once others have ended. It is followed by `end`."""
+        self._waiting[begin] = None
+        self._begin_waiting()
+
+    def leave(self, begin: Callable[[], None]) -> None:
+        """Its turn has not come yet, and is not wanted any more."""
+        self._waiting.pop(begin, None)
+
+    def end(self) -> None:
+        """A handshake that had its turn is over."""
+        self.under_way -= 1
+        self._begin_waiting()
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self.under_way < self.limit:
+            begin = next(iter(self._waiting))
+            del self._waiting[begin]
+            self.under_way += 1
+            begin()
+
+
 class ConnectionLimit:
     """At most `limit` client connections, and `per_client` of each client, shared by several listeners."""
 
@@ -83,6 +118,7 @@ class ConnectionLimit:
         self.clients = ClientConnections(per_client)
         self.shedding: Shedding | None = None
         """What refuses work while the process is overloaded; set before the listeners are made."""
+        self.handshakes = Handshakes(DEFAULT_HANDSHAKES)
         self.open = 0
         self.being_refused = 0
         """Refused connections that stay open until their clients have read the error."""
@@ -193,6 +229,11 @@ class ListenerConnections:
         return limits.ends_connections or self.shedding is not None
 
     @property
+    def handshakes(self) -> Handshakes:
+        """The TLS handshakes of all listeners."""
+        return self._shared_limit.handshakes
+
+    @property
     def shedding(self) -> Shedding | None:
         """What refuses requests while the process is overloaded, if anything does."""
         return self._shared_limit.shedding
@@ -289,7 +330,8 @@ class ListenerConnections:
         """Let every connection, also one that is accepted later, close after its last reply."""
         self.ending = self.draining = True
         for connection in list(self._open):
-            connection.drain()
+            with surviving("draining a client's connection"):
+                connection.drain()
 
     async def end(self, seconds: float) -> int:
         """Wait at most `seconds` for all connections to close, then terminate the rest. Returns the number of requests
@@ -301,7 +343,8 @@ class ListenerConnections:
             pass
         unanswered = sum(connection.unanswered for connection in self._open)
         for connection in list(self._open):
-            connection.terminate()
+            with surviving("closing a client's connection"):
+                connection.terminate()
         await self._until_empty()
         await asyncio.sleep(0)  # exchanges that were cancelled with their connections run to their end
         return unanswered

@@ -4,17 +4,20 @@ What is counted against `limits.memory`:
 
 - a body of MIN_COUNTED bytes or more, of a request or a reply, compressed or inflated: each byte from its arrival until
   the last view of the body is gone;
-- a written reply as long as the client does not read it.
+- a written reply as long as the client does not read it;
+- what else a client's connection holds (Sundries): heads, messages that wait for their turn, and calls with their small
+  bodies, beyond UNCOUNTED bytes for each connection.
 
 What comes from one client is also counted against `limits.memory_per_client`, if that is set.
 
-Smaller bodies are not counted; `limits.connections` bounds their number. A size that a peer announces costs nothing
+What connections may hold uncounted is bounded by `limits.connections`. A size that a peer announces costs nothing
 before the bytes arrive.
 """
 
 import asyncio
 import ctypes
 import logging
+import math
 import os
 import resource
 import threading
@@ -30,12 +33,22 @@ import numpy as np
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
+from gateway.core.surviving import surviving
 from gateway.core.types import Buffer
 
 log = logging.getLogger(__name__)
 
 MIN_COUNTED = 16 * 2**10
 """Bytes of the smallest body that is counted. Counting costs about 1 us, too much for a smaller one."""
+UNCOUNTED = 64 * 2**10
+"""Bytes of sundries that each connection may have before they are counted: one small call at a time costs nothing."""
+FIELD_BYTES = 200
+"""What a header field takes beside its text: two byte strings, a pair, and its places in a list and a dictionary."""
+CALL_BYTES = 32 * 2**10
+"""What a call that waits takes with a body below MIN_COUNTED: its task, the request in the forms of both sides, and its
+part of a connection to a model server."""
+_WAITING_BYTES = 512
+"""What a message takes beside its bytes while it waits for its turn."""
 FIRST_BUFFER = 2**20
 """Bytes of the first buffer of a larger body; the second buffer has the body's full size. The kernel allocates pages
 only when they are written, but for arrays of 4 MiB and more it allocates 2 MiB at a time: so the large array is made
@@ -70,6 +83,8 @@ class Memory:
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
         """The most bytes that were held since `give_back` last looked."""
+        self.freed = 0
+        """Bytes that were freed without having been counted since `give_back` last returned any."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
@@ -128,6 +143,10 @@ class Memory:
     def free(self, size: int) -> None:
         """Count `size` bytes less."""
         self._freed.append(size)
+
+    def freed_uncounted(self, size: int) -> None:
+        """`size` bytes were freed that were never counted: `give_back` looks at them too."""
+        self.freed += size
 
     def track(self, data: Buffer) -> Buffer:
         """The same bytes, counted until their last view is gone. They are never refused."""
@@ -290,15 +309,68 @@ def set_allocator() -> None:
 
 
 async def give_back(memory: Memory) -> None:
-    """Return free memory to the system after large messages, for ever. glibc would keep it: 6 requests of 40 MiB left
-    280 MiB."""
+    """Return free memory to the system after large messages and many connections, for ever. glibc would keep it: 6
+    requests of 40 MiB left 280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
         used = memory.used
-        if memory.peak - used > WORTH_TRIMMING:
-            memory.peak = used
-            await asyncio.to_thread(trim, 0)
+        if memory.peak - used + memory.freed > WORTH_TRIMMING:
+            memory.peak, memory.freed = used, 0
+            with surviving("returning free memory to the system"):
+                await asyncio.to_thread(trim, 0)
+
+
+class Sundries:
+    """What one connection holds beside bodies that are counted byte by byte: `size` bytes. They are counted in `memory`
+    in steps, so that most calls add two numbers and no more. Of one event loop."""
+
+    __slots__ = ("_floor", "_memory", "_room", "size")
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.size = 0
+        self._room = UNCOUNTED
+        """How large `size` may become before more is counted: what is counted, and UNCOUNTED."""
+        self._floor = -math.inf
+        """How small `size` may become before less is counted."""
+
+    def add(self, size: int) -> None:
+        """Hold `size` bytes more.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), `memory` has no room for them.
+        """
+        if self.size + size > self._room:
+            more = _steps(self.size + size - self._room)
+            self._memory.add(more)
+            self._set_room(self._room + more)
+        self.size += size
+
+    def free(self, size: int) -> None:
+        """Hold `size` bytes less."""
+        self.size -= size
+        if self.size < self._floor:
+            room = UNCOUNTED + _steps(max(0, self.size - UNCOUNTED))
+            self._memory.free(self._room - room)
+            self._set_room(room)
+
+    def clear(self) -> None:
+        """Hold nothing any more: the connection is closed."""
+        self.free(self.size)
+
+    def _set_room(self, room: int) -> None:
+        self._room = room
+        self._floor = max(room - 4 * STEP, UNCOUNTED // 2) if room > UNCOUNTED else -math.inf
+
+
+def waiting_bytes(size: int) -> int:
+    """What a message of `size` bytes takes while it waits for its turn; a large body is counted byte by byte."""
+    return _WAITING_BYTES + size if size < MIN_COUNTED else _WAITING_BYTES
+
+
+def _steps(size: int) -> int:
+    return -(-size // STEP) * STEP
 
 
 class _Share:
@@ -333,13 +405,15 @@ class ArrivingBody:
     """One body as it arrives. `size` is its size, at least 1, or the most that it may have.
 
     Bytes are added with `append`; or they are received into `unfilled`, reported with `filled`, and `reserve` makes
-    more space. A body of known size is complete once `missing` is 0.
+    more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
+    counted.
     """
 
-    __slots__ = ("_buffer", "_share", "filled_bytes", "size")
+    __slots__ = ("_buffer", "_is_counted", "_share", "filled_bytes", "size")
 
-    def __init__(self, size: int, memory: Memory) -> None:
+    def __init__(self, size: int, memory: Memory, least: int = MIN_COUNTED) -> None:
         self.size = size
+        self._is_counted = size >= least
         self.filled_bytes = 0
         self._share = _Share(memory)
         # A view, because making one for each use costs more; it keeps its array alive.
@@ -368,7 +442,7 @@ class ArrivingBody:
         """
         self.filled_bytes += count
         more = self.filled_bytes - self._share.size
-        if more > 0 and self.size >= MIN_COUNTED:
+        if more > 0 and self._is_counted:
             self._share.add(min(max(more, STEP), self.size - self._share.size))
 
     def reserve(self) -> None:

@@ -17,6 +17,7 @@ from time import monotonic
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.log_limit import LogLimit
+from gateway.core.surviving import surviving
 from gateway.transports.memory import PROCESS_MEMORY, cgroup_memory, resident_memory
 
 log = logging.getLogger(__name__)
@@ -101,9 +102,10 @@ class Shedding:
         limit = cgroup_memory()
 
         def look(due: float) -> None:
-            used = PROCESS_MEMORY.used / PROCESS_MEMORY.limit
-            resident = 0.0 if limit is None else resident_memory() / limit
-            self.look(loop.time() - due, max(used, resident))
+            with surviving("measuring the load"):
+                used = PROCESS_MEMORY.used / PROCESS_MEMORY.limit
+                resident = 0.0 if limit is None else resident_memory() / limit
+                self.look(loop.time() - due, max(used, resident))
             wait()
 
         def wait() -> None:

@@ -17,9 +17,10 @@ class Timeouts:
     body: float = 30.0
     """Between two pieces of the rest of the message."""
     message: float = 900.0
-    """From the end of a message's head to its end."""
+    """From the end of a message's head to its end; and for the client to read a reply."""
     rate: float = 4096.0
-    """Bytes per second (not seconds): the average at which the rest must arrive, after the first `body` seconds."""
+    """Bytes per second (not seconds): the average at which the rest must arrive, after the first `body` seconds, and at
+    which the client must read a reply, after the first `write` seconds."""
     handshake: float = 10.0
     """For the whole TLS handshake, from the moment when the client connects."""
     idle: float = 75.0

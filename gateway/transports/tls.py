@@ -6,8 +6,10 @@ protocols here depend on, so they get a TlsTransport instead, which stands betwe
 - The loop encrypts all that it is given at once, also 64 MiB for a client that does not read. TlsTransport hands it
   PIECE bytes at a time, only as fast as the peer reads, and counts all that is unread in `get_write_buffer_size`.
 - What a peer sends right behind its handshake reaches the loop's protocol before `connection_made`.
-- TLS connections of the loop cannot be half-closed. `write_eof` closes: what was written is sent, then the end of the
-  stream (close_notify), and what still arrives is dropped until the peer closes.
+- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream: what was written is sent, then
+  close_notify, and what still arrives is dropped until the peer closes too, or `abort`.
+- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own and closes the socket, as RFC 8446
+  section 6.1 allows: idle clients answer only when they use the connection again.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -30,6 +32,7 @@ from gateway.core.tasks import spawn
 from gateway.core.types import Buffer
 from gateway.transports.certificates import client_context, refusal_text
 from gateway.transports.listener_connections import Admission, ListenerConnections
+from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,10 @@ PIECE = 64 * 2**10
 SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
 """The most that one record of TLS holds."""
+_MOST_EARLY = 2 * _RECORD_BYTES
+"""The most that a client may send before the handshake begins: its first message, which is one record."""
+HANDSHAKE_BYTES = 100 * 2**10
+"""About what a handshake takes, and a connection with TLS after it."""
 
 IDENTITY = "identity"
 """The extra info of a TlsTransport with the identity of the client's certificate."""
@@ -92,6 +99,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._early_end = False
         self._is_reading = True
         self._is_closing = False
+        self._ends_raw = False
+        """Whether the socket is closed once everything is sent, without waiting for the peer."""
         self._is_lost = False
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_bytes = 0
@@ -138,12 +147,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
         self._is_lost = self._is_closing = True
+        PROCESS_MEMORY.freed_uncounted(HANDSHAKE_BYTES)
         self._early.clear()
         self._unwritten.clear()
         self._unwritten_bytes = 0
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
             self._protocol = None
+        # The loop's objects refer to this one for ever: without this they would wait for the garbage collector.
+        self._tls = None
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than is written."""
@@ -154,6 +166,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """The peer has read most of what was written."""
         self._is_full = False
         self._write_on()
+        self._end_raw()
 
     # What the protocol calls.
 
@@ -179,19 +192,21 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self.write(each)
 
     def write_eof(self) -> None:
-        """Close: TLS connections of the loop cannot be half-closed."""
-        self.close()
+        """End the stream, and close once the peer has: TLS connections of the loop cannot be half-closed."""
+        if not self._is_closing:
+            self._is_closing = True
+            if not self._unwritten and self._tls is not None:
+                self._tls.close()
 
     def can_write_eof(self) -> bool:
         """False, as of the loop's transport."""
         return False
 
     def close(self) -> None:
-        """Close after what was written is sent."""
-        if not self._is_closing:
-            self._is_closing = True
-            if not self._unwritten and self._tls is not None:
-                self._tls.close()
+        """Close after what was written is sent; also after `write_eof`."""
+        self._ends_raw = True
+        self.write_eof()
+        self._end_raw()
 
     def abort(self) -> None:
         """Close at once."""
@@ -268,6 +283,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             tls.close()
         self._tell_protocol()
 
+    def _end_raw(self) -> None:
+        """Close the socket, if the protocol closes and all that was written is encrypted; in the loop's next turn,
+        since close_notify is written in this one."""
+        tls = self._tls
+        if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
+            return
+        if tls.get_write_buffer_size():
+            tls.set_write_buffer_limits(high=0)  # `resume_writing` is called when nothing is left
+        else:
+            asyncio.get_running_loop().call_soon(self._raw.close)
+
     def _tell_protocol(self) -> None:
         is_full = self._is_full or bool(self._unwritten)
         if is_full == self._is_paused or self._protocol is None:
@@ -339,10 +365,10 @@ class ServerHandshake(asyncio.Protocol):
         if self._has_begun:
             return
         self._has_begun = True
-        if data[:1] == HELLO:
+        if data[:1] == HELLO and len(data) <= _MOST_EARLY:
             self._raw.pause_reading()
             self._early += data
-            spawn(self._run())
+            self._connections.handshakes.enter(self._begin)
             return
         self._failed("it does not begin a handshake; this port is served over TLS")
         self._alarm.set(self._timeouts.linger)
@@ -350,8 +376,13 @@ class ServerHandshake(asyncio.Protocol):
             self._raw.write(_HTTP_REPLY)
         self._raw.write_eof()
 
+    def _begin(self) -> None:
+        """Its turn has come."""
+        spawn(self._run())
+
     def connection_lost(self, exc: Exception | None) -> None:
         """It was closed before a handshake began."""
+        self._connections.handshakes.leave(self._begin)
         self._ended()
 
     def drain(self) -> None:
@@ -373,6 +404,8 @@ class ServerHandshake(asyncio.Protocol):
             return
         finally:
             self._ended()
+            self._connections.handshakes.end()
+            PROCESS_MEMORY.freed_uncounted(HANDSHAKE_BYTES)
         transport.open(tls, self._make_protocol())
 
     def _too_late(self) -> None:

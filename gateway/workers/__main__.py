@@ -2,6 +2,11 @@
 
 import sys
 
-from gateway.workers.worker import main
+from gateway.starting import end_with_the_parent, leave_signals_to_the_parent
+
+end_with_the_parent()
+leave_signals_to_the_parent()
+
+from gateway.workers.worker import main  # noqa: E402 - takes a while, in which signals may come
 
 main(int(sys.argv[1]))

@@ -10,9 +10,11 @@ import inspect
 import logging
 import marshal
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.surviving import log_survived
 from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -37,9 +39,14 @@ class Channel(asyncio.Protocol):
         self._received = bytearray()
         self._number = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._running: dict[int, asyncio.Task[Any]] = {}
         """What the other side waits for, by its numbers."""
         self._closed = False
+
+    @property
+    def unanswered(self) -> int:
+        """How many messages of this end wait for a reply, those included whose future was cancelled."""
+        return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:
         """Send a message that has no reply; nothing happens if the channel is closed."""
@@ -75,7 +82,7 @@ class Channel(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """As in asyncio."""
         self._closed = True
-        for task in self._running.values():
+        for task in list(self._running.values()):
             task.cancel()
         for future, _ in self._asked.values():
             if not future.done():
@@ -95,7 +102,10 @@ class Channel(asyncio.Protocol):
                 break
             kind, number, values = marshal.loads(memoryview(received)[at + 4 : end])
             at = end
-            self._handle(kind, number, values)
+            try:
+                self._handle(kind, number, values)
+            except Exception as error:  # the messages behind this one are read all the same
+                log_survived("a message between the supervisor and a worker", error)
         del received[:at]
 
     def _send(self, kind: str, number: int, values: object) -> None:
@@ -117,25 +127,26 @@ class Channel(asyncio.Protocol):
                 self._failed(number, error)
             else:
                 if inspect.iscoroutine(result):
-                    task = spawn(self._reply_later(number, result))
-                    if number:
-                        self._running[number] = task
-                        task.add_done_callback(lambda _: self._running.pop(number, None))
+                    self._reply_later(number, result)
                 elif number:
                     self._send(REPLY, number, result)
 
-    async def _reply_later(self, number: int, waited: Coroutine[Any, Any, Any]) -> None:
-        try:
-            result = await waited
-        except asyncio.CancelledError:
+    def _reply_later(self, number: int, waited: Coroutine[Any, Any, Any]) -> None:
+        """Reply with the result of `waited`, also if that is cancelled before it has begun."""
+        task = spawn(waited)
+        if number:
+            self._running[number] = task
+        task.add_done_callback(partial(self._ended, number))
+
+    def _ended(self, number: int, task: "asyncio.Task[Any]") -> None:
+        self._running.pop(number, None)
+        if task.cancelled():
             if number:
                 self._send(ERROR, number, None)
-            raise
-        except Exception as error:
+        elif isinstance(error := task.exception(), Exception):
             self._failed(number, error)
-        else:
-            if number:
-                self._send(REPLY, number, result)
+        elif number:
+            self._send(REPLY, number, task.result())
 
     def _failed(self, number: int, error: Exception) -> None:
         if not isinstance(error, GatewayError):

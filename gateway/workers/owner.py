@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.operations import Operation
 from gateway.core.queue_wait import queue_wait
+from gateway.core.surviving import surviving
 from gateway.core.types import Request, Tries
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -77,7 +78,8 @@ class HeldSlots:
         """Give back all slots: the worker has ended."""
         held, self._held = self._held, {}
         for endpoint, *_ in held.values():
-            endpoint.give_back()
+            with surviving("giving back the slots of a worker that has ended"):
+                endpoint.give_back()
 
     async def _wait(self, backend: Backend, request: Request) -> tuple[int, str, int]:
         # The queue stays in use until this has ended, also if the configuration changes meanwhile.

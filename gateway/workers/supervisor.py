@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.admin.health import STALLED_SECONDS
@@ -16,6 +17,7 @@ from gateway.assembly.reloading import ReloadError
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
+from gateway.core.surviving import log_survived, surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.workers.addresses import Addresses
@@ -199,10 +201,24 @@ class Supervisor:
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
 
     async def _gather_again(self) -> NoReturn:
-        """Gather at an interval, so that little of what a worker has counted is lost if it is killed."""
+        """Gather at an interval, so that little of what a worker has counted is lost if it is killed. Kill workers that
+        were stopped, from one look to the next: the kernel goes on to give them connections."""
+        stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
-            await self.gather()
+            with surviving("gathering what the workers have counted"):
+                await self.gather()
+            with surviving("looking for stopped workers"):
+                stopped = self._kill_stopped(stopped)
+
+    def _kill_stopped(self, before: set[int]) -> set[int]:
+        """Kill the workers whose processes are stopped, as they were `before`. Returns those that are stopped now."""
+        stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
+        for each in self._running():
+            if each.pid in stopped & before:
+                log.error("worker %d is killed: its process %d is stopped (SIGSTOP)", each.number, each.pid)
+                each.kill()
+        return stopped
 
     def _renew_listeners(self) -> None:
         """Have a ListenerOfWorkers for each listener of the configuration in use."""
@@ -213,7 +229,7 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start the gateway and all workers.
+        """Start the gateway and all workers. What has begun when it is cancelled is for `drain` to end.
 
         Raises:
             BindError: an address cannot be bound.
@@ -223,7 +239,7 @@ class Supervisor:
         self._renew_listeners()
         try:
             await asyncio.gather(*(each.start() for each in self.workers))
-        except BaseException:
+        except Exception:
             self._is_ending = True
             for each in self.workers:
                 each.kill()
@@ -375,11 +391,14 @@ class Supervisor:
         worker.restarts += 1
         try:
             await worker.start()
+            self._inform(worker)
         except WorkerError as error:
             log.error("worker %d cannot start: %s", worker.number, error)
             worker.kill()
+        except Exception as error:
+            log_survived(f"starting worker {worker.number}", error)
+            worker.kill()
         else:
-            self._inform(worker)
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
 
     def _inform(self, worker: WorkerProcess) -> None:
@@ -391,6 +410,15 @@ class Supervisor:
         for listener in self.config.listeners:
             if listener.allow_offline and listener.name in self._offline:
                 worker.channel.tell("switch", str(listener.name), False)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (proc(5): the state T). One in a debugger is not (t). False where there
+    is no /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
 
 
 async def _drained(worker: WorkerProcess, seconds: float) -> int:

@@ -2,13 +2,10 @@
 
 import asyncio
 import logging
-import os
 import pickle
-import signal
 import socket
-import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.listening import BindError
@@ -16,6 +13,7 @@ from gateway.assembly.part import GatewayPart
 from gateway.assembly.reloading import ReloadError
 from gateway.cli.logs import log_to_stderr
 from gateway.cli.options import run
+from gateway.cli.standard_streams import end_process
 from gateway.config.keys import Config
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import raise_descriptor_limit
@@ -33,9 +31,6 @@ log = logging.getLogger(__name__)
 
 def main(descriptor: int) -> None:
     """Serve until the supervisor says otherwise, or has ended."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # Service managers send signals to all processes. The supervisor passes on what they mean.
-        signal.signal(number, signal.SIG_IGN)
     raise_descriptor_limit()
     run(Worker().serve(socket.socket(fileno=descriptor)))
 
@@ -58,7 +53,7 @@ class Worker:
             "clear_caches": self._clear_caches,
             "announce_end": self._announce_end,
             "drain": self._drained,
-            "exit": _exit,
+            "exit": end_process,
         }
         self._channel = Channel(handlers, self._abandoned)
 
@@ -156,12 +151,4 @@ class Worker:
         """The supervisor has ended: so do the requests of this worker, as in a gateway of one process that is
         killed."""
         log.error("the supervisor has ended, and so does this worker")
-        _exit()
-
-
-def _exit() -> NoReturn:
-    """End the process without waiting for threads, as `gateway serve` does."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+        end_process()

@@ -18,6 +18,7 @@ from gateway.core.types import Tensor
 from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import Brpc, GrpcGzip, Http, Mip, infer, message, post
 from tests.attacks.stalls import STALL, Attack, Figure, once, stalls
+from tests.http2 import by_hand as http2
 
 SIZE = 60 * MIB
 
@@ -91,6 +92,31 @@ def v2_json(count: int) -> bytes:
     text = ",".join(map(repr, numbers(count).tolist())).encode()
     body = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[%d],"data":[%b]}]}' % (count, text)
     return post("/v2/models/identity/infer", body)
+
+
+SHORT_FIELDS = b"GET /v2/health/live HTTP/1.1\r\nHost: a\r\n%b\r\n" % b"".join(
+    b"h%d: %d\r\n" % (at, at) for at in range(800)
+)
+
+
+def short_streams(gateway: Attacked) -> str:
+    """Calls with 800 short fields each, which no method serves: 600 as fast as they are read."""
+    begin = http2.PREFACE + http2.settings() + http2.frame(http2.SETTINGS, http2.ACK, 0, b"")
+    named = (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a/b"), (b":authority", b"a"), (b"te", b"trailers"),
+        http2.CONTENT_TYPE,
+    )  # fmt: skip
+    with closing(socket.create_connection(gateway.address("grpc"), 30)) as sending:
+        reading = threading.Thread(target=drop, args=(sending,))
+        reading.start()
+        with suppress(OSError):
+            sending.sendall(begin)
+            for number in range(600):
+                fields = ((b"h%d" % at, b"%d" % (at + number)) for at in range(800))
+                sending.sendall(http2.head(*named, *fields, stream=2 * number + 1, end=True))
+            sending.shutdown(socket.SHUT_WR)
+        reading.join()
+    return "; 600 calls"
 
 
 FEW = 2_000_000
@@ -169,6 +195,18 @@ def letters(count: int) -> Tensor:
 @pytest.mark.parametrize("name", SMALL_ATTACKS)
 def test_clients_do_not_stop_the_loop(shared: Attacked, name: str, figure: Figure) -> None:
     assert stalls(shared, SMALL_ATTACKS[name], figure) < STALL
+
+
+TURNS: dict[str, Attack] = {
+    "pipelined over HTTP/1": flood("http", SHORT_FIELDS, 2),
+    "streams of HTTP/2": short_streams,
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_heads_of_many_fields_are_read_in_short_turns(shared: Attacked, name: str, figure: Figure) -> None:
+    """A head takes 2 ms, so a turn is a few of these, however many are there."""
+    assert stalls(shared, TURNS[name], figure) < 0.05
 
 
 @pytest.mark.attack

@@ -246,16 +246,17 @@ async def test_a_missing_companion_is_unsupported_and_a_missing_model_is_not_fou
     assert backend.calls == []
 
 
-async def test_a_companion_that_tells_nothing_is_called_by_rule_so_that_the_backend_refuses_it_itself() -> None:
-    def refuse(request: Request) -> Response:
-        raise unsupported("Gradient not supported by this model!")
-
-    backend = Backend({"m": MODEL, "m.gradient": unsupported("not claimed")}, refuse)
-    with pytest.raises(GatewayError, match="Gradient not supported by this model!"):
+@pytest.mark.parametrize(
+    "told", [unsupported("not claimed"), not_found("no m.gradient"), invalid_input("no m.gradient")]
+)
+async def test_a_companion_that_the_server_does_not_describe_is_not_called(told: GatewayError) -> None:
+    backend = Backend({"m": MODEL, "m.gradient": told})
+    with pytest.raises(
+        GatewayError, match=r"gradient is not supported by model 'm': no(t claimed| m\.gradient)"
+    ) as refused:
         await bridge(POINTS, TENSORS, backend)(gradient(point(1.0, 2.0), *extras()))
-    assert [(each.name, each.shape) for each in backend.calls[0].inputs] == [
-        ("x", (1, 2)), ("out_wrt", (1, 1)), ("in_wrt", (1, 1)), ("sens", (1, 1)),
-    ]  # fmt: skip
+    assert refused.value.status is Status.UNIMPLEMENTED
+    assert backend.calls == []
 
 
 async def test_the_route_may_name_the_companion() -> None:

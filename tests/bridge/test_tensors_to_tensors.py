@@ -71,7 +71,9 @@ async def test_a_client_with_fewer_datatypes_gets_wider_ones_although_the_route_
 
 async def test_a_route_with_a_signature_changes_nothing_but_what_it_must() -> None:
     backend = Backend({}, lambda _: Response((named("y", [[1]], FP32),)))
-    settings = RouteSettings(model="other", version="3", signature=MODEL, cast="round", nan="literal")
+    settings = RouteSettings(
+        model="other", version="3", takes_one_version=True, signature=MODEL, cast="round", nan="literal"
+    )
     request = opaque_request()
     await call(bridge(TENSORS, TENSORS, backend, settings), request)
     (asked,) = backend.asked

@@ -187,6 +187,30 @@ async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> 
     assert backend.calls == []
 
 
+@pytest.mark.parametrize("client", [TENSORS, UNNAMED], ids=["named", "unnamed"])
+async def test_that_a_server_answers_for_any_name_is_no_evidence_of_a_companion(client: Protocol) -> None:
+    """graphpipe-go's ServeRaw answers at any path, with the values of its only model."""
+    backend = Backend({"m": replace(TOLD, name="only"), "m.gradient": replace(TOLD, name="only")})
+    gradient = bridge(client, UNNAMED, backend).companion(Operation.GRADIENT)
+    with pytest.raises(GatewayError, match=r"backend 'lab' does not show a model 'm\.gradient'") as refused:
+        await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
+    assert refused.value.status is Status.UNIMPLEMENTED
+    with pytest.raises(GatewayError, match="gradient is not supported by model 'm'"):
+        await gradient(replace(METADATA, model="m.gradient"))
+    assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
+    assert backend.calls == []
+
+
+@pytest.mark.parametrize("settings", [RouteSettings(), RouteSettings(operations={Operation.GRADIENT: "slope"})])
+async def test_a_companion_that_the_server_or_the_route_names_is_called(settings: RouteSettings) -> None:
+    backend = Backend({"m": TOLD, "m.gradient": replace(TOLD, name="m.gradient")})
+    gradient = bridge(UNNAMED, UNNAMED, backend, settings).companion(Operation.GRADIENT)
+    await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
+    await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
+    assert [call.model for call in backend.calls] == [settings.operations.get(Operation.GRADIENT, "m.gradient")] * 2
+    assert backend.questions == ([] if settings.operations else ["m.gradient"])
+
+
 async def test_uint8_is_bool_again_where_the_clients_wire_has_none() -> None:
     wanted = signature(spec("x", 2, datatype=Datatype.BOOL), gives=(spec("y", 2, datatype=Datatype.BOOL),))
     backend = Backend({"m": wanted}, lambda request: Response((replace(request.inputs[0], name="y"),)))

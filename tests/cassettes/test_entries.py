@@ -2,7 +2,10 @@
 
 import json
 import math
+import resource
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +95,46 @@ def test_a_recording_that_was_interrupted_is_read_up_to_there_and_goes_on(tmp_pa
     written(path, entry())
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines(keepends=True)[1][:-5])
-    assert len(list(read(path))) == 1
+    told: list[str] = []
+    assert len(list(read(path, told.append))) == 1
+    assert told == [f"{path}:3: the last line was not written in full; it is left out"]
     assert len(written(path, entry())) == 2
     assert len(path.read_bytes().splitlines()) == 3
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As on a disk that is full behind so many bytes: a write takes what fits, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_leaves_whole_entries_and_the_recording_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    file = CassetteFile(path)
+    assert file.append(entry(), MOST)
+    whole = path.stat().st_size
+    with files_of_at_most(whole + 1000):
+        for _ in range(2):
+            with pytest.raises(OSError, match="File too large"):
+                file.append(entry(), MOST)
+            assert path.stat().st_size == file.size == whole
+    assert file.append(entry(), MOST)
+    file.close()
+    told: list[str] = []
+    assert [number for number, _ in read(path, told.append)] == [2, 3]
+    assert told == []
+
+
+def test_a_cassette_whose_head_does_not_fit_is_begun_again(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with files_of_at_most(10), pytest.raises(CassetteError, match="File too large"):
+        CassetteFile(path)
+    assert len(written(path, entry())) == 1
 
 
 def changed(**members: Any) -> str:

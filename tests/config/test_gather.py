@@ -32,7 +32,7 @@ def test_it_is_for_backends_that_take_batches(policy: str) -> None:
         ({"protocol": "umbridge"}, "gather does nothing before a backend of umbridge: a call of it is one row"),
         ({"backend": "retry: {}}, {gather: {}"}, "gather would see every try of a call; put it before retry"),
         ({"backend": "gather: {rows: 1}"}, ":3:107: "),
-        ({"backend": "gather: {by: host}"}, "expected none, client or principal, got 'host'"),
+        ({"backend": "gather: {by: host}"}, "expected auto, none, client or principal, got 'host'"),
     ],
 )
 def test_errors_name_place_and_remedy(change: dict[str, str], text: str) -> None:

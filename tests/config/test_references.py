@@ -58,9 +58,11 @@ def test_a_file_is_read_without_its_last_line_end(tmp_path: Path) -> None:
 def test_files_that_would_hurt_are_refused(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * (MAX_FILE + 1))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "emptied").write_bytes(b"\n")  # a secret that is being written, or whose disk is full
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
     for name, why in (
-        ("big", f"is larger than {MAX_FILE} bytes"), ("binary", "is not UTF-8"), ("pipe", "is not a regular file")
+        ("big", f"is larger than {MAX_FILE} bytes"), ("binary", "is not UTF-8"), ("pipe", "is not a regular file"),
+        ("emptied", "is empty"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=why):
             interpolate(f"${{file:{tmp_path}/{name}}}", {})

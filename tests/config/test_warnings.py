@@ -227,12 +227,11 @@ def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
     assert covers(wide, narrow) == expected
 
 
-@given(*[st.lists(st.sampled_from(["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]"]), min_size=1, max_size=5)] * 2)
-def test_a_glob_that_covers_another_takes_all_its_names(wide: list[str], narrow: list[str]) -> None:
-    if covers("".join(wide), "".join(narrow)):
-        names = ("".join(each) for size in range(1, 6) for each in product("abx", repeat=size))
-        taken = [name for name in names if fnmatchcase(name, "".join(narrow))]
-        assert [name for name in taken if not fnmatchcase(name, "".join(wide))] == []
+@given(st.text("ab*?[]!-", max_size=6), st.text("ab*?[]!-", max_size=6))
+def test_a_glob_that_covers_another_takes_all_its_names(wide: str, narrow: str) -> None:
+    if covers(wide, narrow):
+        names = ["".join(each) for size in (1, 2, 3, 4) for each in product("ab*]-[", repeat=size)]
+        assert all(fnmatchcase(name, wide) for name in names if fnmatchcase(name, narrow))
 
 
 def compared(most: int, *models: str) -> list[int]:

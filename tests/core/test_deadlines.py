@@ -270,3 +270,19 @@ async def test_an_error_of_a_call_after_its_time_limit_is_its_own() -> None:
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
+
+
+def test_others_ring_where_what_is_done_at_one_deadline_fails(caplog: pytest.LogCaptureFixture) -> None:
+    clock, rung = Clock(), list[str]()
+    shared = Deadlines(clock)  # type: ignore[arg-type]
+
+    def act(name: str) -> None:
+        if name == "fails":
+            raise ValueError("the fault")
+        rung.append(name)
+
+    for name in ("a", "fails", "b", "fails", "c"):
+        shared.add(clock.now + 0.5, act, name)
+    clock.advance(1)
+    assert sorted(rung) == ["a", "b", "c"]
+    assert "unexpected error in what is done at a deadline" in caplog.text

@@ -53,6 +53,36 @@ async def test_a_line_without_a_newline_counts_once_it_is_the_same_twice(tmp_pat
     assert await addresses(source) == ["http://10.0.0.1:8080"]
 
 
+async def test_an_emptied_file_keeps_its_addresses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A program that writes it anew empties it first, and a full disk keeps it so."""
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    file.write_text("http://10.0.0.1:1\n")
+    await source.look()
+    file.write_text("")
+    for _ in range(3):
+        assert await addresses(source) == ["http://10.0.0.1:1"]
+    assert [each.getMessage() for each in caplog.records] == [f"backend 'lab': {file} is skipped: {files.EMPTIED}"]
+    file.write_text("# none\n")
+    assert await addresses(source) == []
+    file.write_text("")
+    assert await addresses(source) == []
+
+
+async def test_a_file_that_got_shorter_counts_once_it_is_the_same_twice(tmp_path: Path) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    lines = [f"http://10.0.0.1:{port}\n" for port in (1, 2, 3)]
+    file.write_text("".join(lines))
+    await source.look()
+    for count in (1, 2, 3):  # it is being written again
+        file.write_text("".join(lines[:count]))
+        assert len(await addresses(source)) == 3
+    file.write_text(lines[0])
+    assert len(await addresses(source)) == 3
+    assert await addresses(source) == ["http://10.0.0.1:1"]
+    file.write_text(lines[1])
+    assert await addresses(source) == ["http://10.0.0.1:2"]
+
+
 async def test_bad_lines_are_logged_once_with_their_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     source, file = watched(tmp_path), tmp_path / "url-1.txt"
     file.write_bytes(b"http://10.0.0.1:1\nnowhere\n\xff\n")

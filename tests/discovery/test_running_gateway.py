@@ -16,6 +16,7 @@ from gateway.core.log_limit import LogLimit
 from gateway.discovery import source
 from tests.discovery.running import messages, model_server, model_servers, running
 from tests.discovery.test_srv import DnsServer
+from tests.interop.processes import free_port
 from tests.paused_server import port_of
 
 EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
@@ -221,6 +222,34 @@ async def test_a_server_registers_renews_and_leaves() -> None:
             404,
             "there is no such lease; it may have ended, register again",
         )
+
+
+async def test_the_gateway_itself_is_no_server() -> None:
+    """Neither by a registration nor, below, by a file."""
+    async with (
+        running(REGISTER) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+    ):
+        for own in (gateway.ports["admin"].address, address_of(gateway).removeprefix("http://")):
+            for written in (own, own.replace("127.0.0.1", "localhost")):
+                refused = await admin.post("/register", json={"backend": "lab", "address": f"http://{written}"})
+                assert refused.status_code == 422
+                assert refused.json()["detail"].endswith(f"it is the gateway's own address {own}")
+        assert endpoints(gateway) == []
+
+
+async def test_a_file_that_names_the_gateway_itself_is_skipped(tmp_path: Path) -> None:
+    port = free_port()
+    (tmp_path / "url-1.txt").write_text(f"http://127.0.0.1:{port}\nhttp://127.0.0.1:{port + 1}\n")
+    text = REGISTER.replace("register: {token: sesame, seconds: 30}", f"files: '{tmp_path}/url-*.txt', interval: 0.1")
+    with messages() as log:
+        async with running(
+            text.replace('admin: {bind: "127.0.0.1:0"}', f'admin: {{bind: "127.0.0.1:{port}"}}')
+        ) as gateway:
+            assert f"url-1.txt:1 is skipped: http://127.0.0.1:{port}: " in await log.until(
+                "it is the gateway's own address"
+            )
+            assert endpoints(gateway) == [f"http://127.0.0.1:{port + 1}"]
 
 
 async def test_a_server_that_does_not_renew_its_lease_is_removed() -> None:

@@ -112,3 +112,22 @@ async def test_every_ip_address_of_a_name_is_found(monkeypatch: pytest.MonkeyPat
 async def test_a_name_without_an_address_is_a_failed_look() -> None:
     with pytest.raises(LookupFailedError, match=r".+"):
         await DnsName("models.invalid:1", "models.invalid", 1, 5).look()  # RFC 6761: never resolves
+
+
+async def test_a_watch_goes_on_where_what_was_found_cannot_be_taken_over(caplog: pytest.LogCaptureFixture) -> None:
+    looks = Script(frozenset({A}), frozenset({B}), frozenset({A, B}))
+    reported: list[frozenset[Found]] = []
+
+    def report(found: frozenset[Found]) -> None:
+        if found == {A}:
+            raise ValueError("the fault")
+        reported.append(found)
+
+    async def sleep(seconds: float) -> None:
+        if not looks.steps:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await Watcher("lab", looks, report).run(sleep)
+    assert reported == [{B}, {A, B}]
+    assert "unexpected error in taking over what script has for backend 'lab'" in caplog.text

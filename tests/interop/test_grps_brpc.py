@@ -141,7 +141,7 @@ def test_a_v2_client_is_told_of_an_attachment_that_it_would_not_get(ports: dict[
     behaving(attachment=b"tail")
     x = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
     status, document = post(f"127.0.0.1:{ports['http']}", "/v2/models/double/infer", inputs=[x])
-    text = "backend 'grps': the reply has an attachment of 4 bytes, which v2-rest cannot carry"
+    text = "backend 'grps': the reply has a brpc attachment of 4 bytes, which v2-rest cannot carry"
     assert (status, document["error"]) == (502, text)
 
 

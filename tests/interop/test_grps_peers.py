@@ -291,7 +291,7 @@ def test_an_attachment_is_refused_towards_servers_that_cannot_have_one(framed: C
     sent: Document = {"model": "double", "gtensors": {"tensors": [X]}}
     reply = framed.call("Predict", sent, attachment=b"12345678")
     assert (reply.code, reply.message["status"]["code"]) == (0, 400)
-    assert "the request has an attachment of 8 bytes, which" in reply.message["status"]["msg"]
+    assert "the request has a brpc attachment of 8 bytes, which" in reply.message["status"]["msg"]
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def told(answer: bytes) -> tuple[int, str]:
         (ONE[:5], 4, "the connection ended in a message, after 5 of the 8 bytes of its header"),
         (ONE[:-1], 4, "after 20 of the 21 bytes that its header announces"),
         (ONE[:19] + b"\xff" + ONE[20:], 4, "TLV 0 has 255 bytes, but its packet has only 9 more"),
-        (ONE[:15] + b"\x09" + ONE[16:], 4, "input 0 has the TLV type 0x9"),
+        (ONE[:15] + b"\x09" + ONE[16:], 4, "input 'input0' has shape [1], expected [-1, 3]"),
         (ONE[:11] + b"\x00" + ONE[12:], 4, "the batch is empty"),
         (ONE[:-1] + b"}", 4, "input 0 of example 0"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from tests.http2.conversation import cut
 from tests.interop.exchanges import exchange, gateway
 from tests.interop.processes import Gateway, Process, eventually, free_port
 from tests.peers import system
-from tests.relay import relaying
-from tests.tls.certificates import Authority
+from tests.relay import Tls, relaying
+from tests.tls.certificates import Authority, Files
 
 MISSING = system.missing({"h2load": "nghttp2-client", "nghttp": "nghttp2-client"})
 pytestmark = pytest.mark.skipif(
@@ -35,7 +36,8 @@ TLS = """
   - {{name: shared_tls, bind: "127.0.0.1:0", protocols: [v2-rest, v2-grpc], tls: {tls}}}
 """
 DRAINED = """
-listeners: [{{name: all, bind: "127.0.0.1:{port}", protocols: [v2-rest, v2-grpc]}}]
+log: {{access: {{when: always, path: {log}}}}}
+listeners: [{{name: all, bind: "127.0.0.1:{port}", protocols: {protocols}{tls}}}]
 backends: {{works: {{protocol: v2-grpc, endpoints: ["{works}"], policies: [{{timeout: {{seconds: 60}}}}]}}}}
 routes: [{{match: {{model: "*"}}, backend: works}}]
 """
@@ -193,12 +195,15 @@ def h2load(rig: Rig, port: str, data: bytes, requests: int, connections: int, st
     return Loaded.read(run(*command).decode())
 
 
-async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path) -> None:
-    port = free_port()
+@pytest.mark.parametrize("port", PORTS)
+async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path, port: str) -> None:
+    """Each request whose head came is answered, or is above the last stream of the final GOAWAY: then its client knows
+    that nothing was done for it, and may send it again (RFC 9113 section 6.8)."""
+    number, files = free_port(), Authority().issue(tmp_path, "127.0.0.1") if port.endswith("tls") else None
     with reference(tmp_path / "works") as works:
-        with gateway(DRAINED.format(port=port, works=works), tmp_path / "gateway") as running:
-            async with relaying(f"127.0.0.1:{port}") as relay:
-                loaded = await asyncio.to_thread(_stop_under_load, running, relay.address, tmp_path)
+        with gateway(_drained(port, number, works, tmp_path, files), tmp_path / "gateway") as running:
+            async with relaying(f"127.0.0.1:{number}", files and _relayed(files)) as relay:
+                loaded = await asyncio.to_thread(_stop_under_load, running, relay.address, tmp_path, files)
         assert "requests given up: 0" in running.output()
     answered = 0
     for connection in relay.connections:
@@ -217,13 +222,49 @@ async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path) ->
     assert 0 < answered == loaded.succeeded <= loaded.done
     assert loaded.data % answered == 0
     assert loaded.data // answered > len(NUMBERS)
+    assert _logged(tmp_path) == answered
 
 
-def _stop_under_load(running: Gateway, address: str, folder: Path) -> Loaded:
+@pytest.mark.parametrize("port", PORTS)
+def test_what_a_gateway_that_stops_has_answered_reaches_its_clients(tmp_path: Path, port: str) -> None:
+    """Without anything in between, which could hold back a reset of TCP: `h2load` has as many replies as the gateway
+    has answered requests."""
+    number, files = free_port(), Authority().issue(tmp_path, "127.0.0.1") if port.endswith("tls") else None
+    with reference(tmp_path / "works") as works:
+        with gateway(_drained(port, number, works, tmp_path, files), tmp_path / "gateway") as running:
+            loaded = _stop_under_load(running, f"127.0.0.1:{number}", tmp_path, files)
+        assert "requests given up: 0" in running.output()
+    assert 0 < loaded.succeeded == _logged(tmp_path)
+
+
+def _drained(port: str, number: int, works: str, folder: Path, files: Files | None) -> str:
+    """The configuration of a gateway that listens at `number`."""
+    protocols = "[v2-rest, v2-grpc]" if port.startswith("shared") else "[v2-grpc]"
+    tls = "" if files is None else f", tls: {files.server}"
+    return DRAINED.format(port=number, works=works, protocols=protocols, tls=tls, log=folder / "access.log")
+
+
+def _relayed(files: Files) -> Tls:
+    """HTTP/2 over TLS on both sides of a relay."""
+    accepting = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    accepting.load_cert_chain(files.certificate, files.key)
+    accepting.set_alpn_protocols(["h2"])
+    return Tls(accepting, files.trusting(alpn="h2"))
+
+
+def _logged(folder: Path) -> int:
+    """The number of requests that the gateway has answered, by its access log. Each has succeeded."""
+    lines = (folder / "access.log").read_text().splitlines()
+    assert all(" access OK " in line for line in lines)
+    return len(lines)
+
+
+def _stop_under_load(running: Gateway, address: str, folder: Path, files: Files | None) -> Loaded:
     """Stop the gateway while `h2load` calls it at this address."""
     many = ("-n", "1000000", "-c", str(CONNECTIONS), "-m", str(STREAMS))
-    url = f"http://{address}{INFER.decode()}"
-    load = Process(["h2load", *many, "-d", request(folder, NUMBERS), *GRPC, url], folder / "h2load")
+    url = f"http{'' if files is None else 's'}://{address}{INFER.decode()}"
+    command = ["h2load", "--npn-list=h2", *many, "-d", request(folder, NUMBERS), *GRPC, url]
+    load = Process(command, folder / "h2load")
     # It is under load once the backend has answered.
     running.process.wait_until(lambda: "it answered a call" in running.output(), SECONDS)
     running.process.signal(SIGTERM)

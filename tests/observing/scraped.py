@@ -25,7 +25,7 @@ listeners:
 """
 REFERENCE = """
 reference:
-  - {protocol: v2-grpc, bind: "127.0.0.1:PORT", models: [double, fail]}
+  - {protocol: v2-grpc, bind: "127.0.0.1:PORT", models: [double, fail, identity]}
 """
 CONFIG = (
     LISTENERS
@@ -38,6 +38,17 @@ routes:
   - {match: {model: "*"}, backend: lab}
 """
 )
+
+ROUTE = "{match: {model: double}, backend: lab}"
+ROUNDING = """match: {model: double}
+    backend: lab
+    rewrite: {model: identity}
+    translate: {cast: round}
+    signature:
+      inputs: [{name: x, datatype: FP32, shape: [-1, 2]}]
+      outputs: [{name: x, datatype: FP32, shape: [-1, 2]}]"""
+"""A route in place of ROUTE that loses digits of TENTH."""
+TENTH = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0.1, 0.25]}]}
 
 
 def config(text: str, **ports: int) -> Config:

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import resource
+import select
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -144,3 +147,47 @@ def test_a_disk_that_is_full_costs_lines(caplog: pytest.LogCaptureFixture) -> No
     lines.close()
     assert lines.dropped == 1
     assert "lines of the access log dropped: 1; No space left on device" in caplog.text
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As on a disk that is full behind so many bytes: a write takes what fits, and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_leaves_whole_lines(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = LineWriter(str(path))
+    lines.write(b"one\n", 1)
+    while not path.read_bytes():
+        pass
+    with files_of_at_most(10):
+        lines.write(b"two\nthree\nfour\n", 3)
+        while not lines.dropped:
+            pass
+    lines.write(b"five\n", 1)
+    lines.close()
+    assert path.read_bytes() == b"one\ntwo\nfive\n"
+    assert lines.dropped == 2
+    assert "lines of the access log dropped: 2; File too large" in caplog.text
+
+
+def test_a_line_that_cannot_be_cut_off_is_ended(path: Path) -> None:
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    lines = LineWriter(str(path))
+    lines.write(b"x" * 2**20 + b"\n", 1)
+    while not select.select((reader,), (), ())[0]:
+        pass
+    os.close(reader)
+    while not lines.dropped:
+        pass
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as again:
+        os.set_blocking(again.fileno(), True)
+        lines.write(b"two\n", 1)
+        lines.close()
+        assert again.read().endswith(b"x\ntwo\n")

@@ -15,7 +15,7 @@ from gateway.admin.metrics import FAMILIES
 from gateway.observing import recording
 from tests.observing.document import PAGE, documented
 from tests.observing.promql import OF_TARGETS, Names, names
-from tests.observing.scraped import CONFIG, Page, fail, infer, running, scrape
+from tests.observing.scraped import CONFIG, ROUNDING, ROUTE, TENTH, Page, fail, infer, running, scrape
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/gateway.json").read_text())
@@ -44,11 +44,9 @@ async def busy_page() -> Page:
     policy = "safe: true, policies: [{retry: {attempts: 2, statuses: [INTERNAL]}}]"
     text = CONFIG.replace('["127.0.0.1:PORT"]}', f'["127.0.0.1:PORT"], max_in_flight: 1, {policy}}}')
     mirror = "policies: [{mirror: {backend: lab, share: 1, model: fail}}]"
-    text = text.replace(
-        "{match: {model: double}, backend: lab}", f"{{match: {{model: double}}, backend: lab, {mirror}}}"
-    )
+    text = text.replace(ROUTE, f"{ROUNDING}\n    {mirror}")
     async with running(text) as gateway, httpx.AsyncClient() as client:
-        await infer(client, gateway, parameters={"priority": 1})
+        await infer(client, gateway, **TENTH)
         await asyncio.gather(*(each.ended() for each in gateway.mirrors))
         await fail(client, gateway)
         return await scrape(gateway)

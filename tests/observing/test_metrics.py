@@ -32,6 +32,9 @@ from tests.observing.scraped import (
     CONFIG,
     LISTENERS,
     REFERENCE,
+    ROUNDING,
+    ROUTE,
+    TENTH,
     Page,
     config,
     evaluate,
@@ -180,7 +183,7 @@ async def test_models_that_nobody_has_never_become_labels(monkeypatch: pytest.Mo
 
 
 async def test_so_many_models_that_no_route_names_have_a_label() -> None:
-    models = REFERENCE.replace("[double, fail]", "[double, count, slow]")
+    models = REFERENCE.replace("[double, fail, identity]", "[double, count, slow]")
     text = CONFIG.replace(REFERENCE, models) + "metrics: {models: 1}\n"
     async with running(text) as gateway, httpx.AsyncClient() as client:
         for model in ("count", "slow", "count", "double"):
@@ -220,23 +223,12 @@ async def test_the_page_is_compressed_for_those_who_accept_it() -> None:
 
 
 async def test_losses_are_counted() -> None:
-    """`priority` ends at the gateway, and 0.1 is none of the values of FP32."""
-    signature = """
-    translate: {cast: round}
-    signature:
-      inputs: [{name: x, datatype: FP32, shape: [-1, 2]}]
-      outputs: [{name: y, datatype: FP64, shape: [-1, 2]}]
-"""
-    text = CONFIG.replace(
-        "{match: {model: double}, backend: lab}", "match: {model: double}\n    backend: lab" + signature
-    )
-    async with running(text) as gateway, httpx.AsyncClient() as client:
-        await infer(client, gateway, parameters={"priority": 1})
-        assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {"priority dropped": 1}
-        inputs = [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0.1, 0.25]}]
-        await client.post(f"{url(gateway)}/v2/models/double/infer", json={"inputs": inputs})
-        kinds = (await scrape(gateway)).by("gateway_losses_total", "kind")
-        assert kinds == {"priority dropped": 1, "cast rounded": 1}
+    """0.1 is none of the values of FP32."""
+    async with running(CONFIG.replace(ROUTE, ROUNDING)) as gateway, httpx.AsyncClient() as client:
+        await infer(client, gateway)
+        assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {}
+        await infer(client, gateway, **TENTH)
+        assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {"cast rounded": 1}
 
 
 async def test_calls_in_flight_and_in_the_queue_show() -> None:
@@ -291,9 +283,9 @@ async def test_a_reload_keeps_the_counts_unless_the_buckets_change() -> None:
 
 
 async def test_what_a_reload_removes_is_on_the_page_no_more() -> None:
-    async with running() as gateway, httpx.AsyncClient() as client:
+    async with running(CONFIG.replace(ROUTE, ROUNDING)) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway)
-        await infer(client, gateway, parameters={"priority": 1}, outputs=[{"name": "no"}])
+        await infer(client, gateway, **TENTH, outputs=[{"name": "no"}])
         await client.get(f"{url(gateway)}/v2/health/live")
         first = await scrape(gateway)
         assert first.value("gateway_errors_total") == first.value("gateway_losses_total") == 1

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
+from gateway.core.principal import Principal
 from gateway.core.types import Answer, Headers, Request, Response, tensor
 from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
 from gateway.policies.context import MessageReach, PolicyContext
@@ -212,6 +213,20 @@ async def test_a_deadline_that_is_not_the_first_ones_is_an_error_for_all() -> No
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert [str(each) for each in found] == ["too slow"] * 2
     assert len(model.calls) == 1
+
+
+@pytest.mark.parametrize("reason", [Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED])
+async def test_what_is_refused_to_one_client_is_not_refused_to_those_who_wait_with_it(reason: Reason) -> None:
+    model = Model(holds=True)
+    first = await model.begin(infer(1, principal=Principal("a")))
+    same = await model.begin(infer(1, principal=Principal("a")))
+    other = await model.begin(infer(1, principal=Principal("b")))
+    model.calls[0][1].set_exception(refusal(reason, "'a' may not"))
+    refused = await asyncio.gather(first, same, return_exceptions=True)
+    assert [str(each) for each in refused] == ["'a' may not"] * 2
+    await turns()
+    model.calls[1][1].set_result(doubled(infer(1)))
+    assert isinstance(await other, Response)
 
 
 async def test_nothing_of_the_old_models_is_kept() -> None:

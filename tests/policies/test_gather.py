@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
+from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
@@ -520,6 +520,67 @@ async def test_without_safe_all_get_the_error_and_the_model_no_batch_for_a_while
     assert model.rows[5:] == [1, 2]
 
 
+async def failures(place: Place, model: Model, error: GatewayError, *requests: Request) -> list[GatewayError]:
+    """The errors of a batch of `requests` to a server that answers batches with `error`."""
+
+    def fails(request: Request) -> Response:
+        if request.inputs[0].shape[0] == 1:
+            return doubled(request)
+        error.endpoint = "10.0.0.9:1"
+        raise error
+
+    model.compute = fails
+    first, *calls = await sent(place, replace(requests[0]), *requests)
+    model.open.set()
+    await first
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(each, GatewayError) for each in found)
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("error", [refusal(Reason.MODEL_ERROR, "bad: 42"), refusal(Reason.OVERLOADED, "no 42 now")])
+async def test_principals_do_not_see_what_a_server_says_of_their_batch(
+    error: GatewayError, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Servers quote their inputs in errors: those of one principal are nothing for another one."""
+    model = Model()
+    place = await Place(model, safe=False, by="none").known(model)
+    found = await failures(place, model, error, point(42, principal=Principal("a")), point(2, principal=Principal("b")))
+    assert {each.status for each in found} == {error.status}
+    for each in found:
+        assert "42" not in each.message
+        assert "backend 'b' refused or failed requests of several principals" in each.message
+        assert "a batch of 2 requests" in each.message
+    assert f"backend 'b': a batch of requests of 2 principals failed: {error.message}" in caplog.text
+
+
+@pytest.mark.parametrize("names", [("a", "a"), (None, None)])
+async def test_one_principal_sees_what_a_server_says_of_its_batch(names: tuple[str | None, str | None]) -> None:
+    model = Model()
+    place = await Place(model, safe=False, by="none").known(model)
+    who = [None if name is None else Principal(name) for name in names]
+    error = refusal(Reason.MODEL_ERROR, "bad: 42")
+    found = await failures(place, model, error, *(point(2, principal=each) for each in who))
+    assert all(each.message.startswith("bad: 42 (a batch of 2 requests") for each in found)
+
+
+@pytest.mark.parametrize("reason", [Reason.UNREACHABLE, Reason.TIMEOUT])
+async def test_all_principals_see_why_a_server_cannot_be_reached(reason: Reason) -> None:
+    model = Model()
+    place = await Place(model, safe=False, by="none").known(model)
+    error = TransportError(reason.status, reason, "it is away", sent=True)
+    found = await failures(place, model, error, *(point(2, principal=Principal(name)) for name in "ab"))
+    assert all(each.message.startswith("it is away (a batch") for each in found)
+
+
+async def test_what_a_server_printed_is_nothing_for_several_principals() -> None:
+    model = Model()
+    place = await Place(model, safe=False, by="none").known(model)
+    error = DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, "it ended", "row 42", sent=True)
+    found = await failures(place, model, error, *(point(2, principal=Principal(name)) for name in "ab"))
+    assert not any("42" in each.message for each in found)
+
+
 async def test_bad_rows_cannot_multiply_the_calls() -> None:
     model = Model()
     place = await Place(model).known(model)
@@ -661,7 +722,7 @@ async def test_1000_clients_get_their_own_answers() -> None:
     assert len(model.calls) == 1 + 16
 
 
-@pytest.mark.parametrize(("by", "firsts"), [("none", 1), ("client", 2), ("principal", 3)])
+@pytest.mark.parametrize(("by", "firsts"), [("none", 1), ("client", 2), ("principal", 3), ("auto", 3)])
 async def test_by_says_whose_requests_are_joined(by: str, firsts: int) -> None:
     def named(name: str) -> Principal:
         return Principal(name)
@@ -675,6 +736,15 @@ async def test_by_says_whose_requests_are_joined(by: str, firsts: int) -> None:
     await asyncio.gather(*calls)
     assert sum(model.rows[firsts:]) == 8 - firsts
     assert len(model.rows[firsts:]) == firsts
+
+
+async def test_by_default_clients_without_a_principal_are_joined_wherever_they_are() -> None:
+    model = Model()
+    place = await Place(model).known(model)
+    calls = await sent(place, *(point(1, peer=f"10.0.0.{each}:1") for each in range(5)))
+    model.open.set()
+    await asyncio.gather(*calls)
+    assert model.rows == [1, 4]
 
 
 async def test_the_records_of_all_requests_tell_of_the_batch() -> None:

@@ -278,3 +278,33 @@ async def test_probes_run_until_they_are_stopped() -> None:
     await settle()
     assert lab.counts == sent
     assert lab.endpoints[0].probe is None
+
+
+async def test_the_others_are_probed_where_the_probe_of_one_endpoint_fails_unexpectedly(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(wires=3)
+    is_busy = lab.backend.is_busy
+
+    def failing(endpoint: Endpoint) -> bool:
+        if endpoint is lab.endpoints[1]:
+            raise ValueError("the fault")
+        return is_busy(endpoint)
+
+    monkeypatch.setattr(lab.backend, "is_busy", failing)
+    await lab.rounds(4)
+    first, broken, last = lab.counts
+    assert (first, broken, last) == (3, 0, 3)
+    assert "unexpected error in beginning a probe of host:1" in caplog.text
+
+
+async def test_a_probe_that_fails_unexpectedly_is_logged_and_the_next_one_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(request: Request) -> Answer:
+        raise ValueError("the fault")
+
+    lab = Lab(answer=answer)
+    await lab.rounds(4)
+    assert lab.counts == [3]
+    assert "unexpected error in a probe of host:0" in caplog.text

@@ -198,6 +198,23 @@ async def test_the_output_of_a_job_is_hidden_from_clients_that_get_brief_errors(
         assert "PUMPKIN" not in reply.text
 
 
+@pytest.mark.parametrize("port", ["listener", "admin", "health"])
+async def test_a_script_that_announces_the_gateway_itself_is_not_believed(tmp_path: Path, port: str) -> None:
+    ports = {name: free_port() for name in ("listener", "admin", "health")}
+    text = config(tmp_path, "max: 2, start_timeout: 2")
+    text = text.replace('http, bind: "127.0.0.1:0"', f'http, bind: "127.0.0.1:{ports["listener"]}"')
+    text += "".join(f'{name}: {{bind: "127.0.0.1:{ports[name]}"}}\n' for name in ("admin", "health"))
+    folder = '"$UMBRIDGE_LOADBALANCER_COMM_FILEDIR/url-1.txt"'
+    job_script(tmp_path, f"#!/bin/bash\necho http://localhost:{ports[port]} > {folder}\nsleep infinity\n")
+    with messages() as log:
+        async with running(text) as gateway, client(gateway) as http:
+            reply = await http.post("/Evaluate", json=EVALUATE)
+            assert reply.status_code >= 500
+            assert "servers.start_timeout" in reply.text
+            own = f"it is the gateway's own address 127.0.0.1:{ports[port]}"
+            assert f"localhost:{ports[port]} cannot be used: {own}" in await log.until("cannot be used")
+
+
 async def test_a_script_that_never_announces_is_ended_after_start_timeout(tmp_path: Path) -> None:
     job_script(tmp_path, "#!/bin/bash\nsleep infinity\n")
     async with running(config(tmp_path, "max: 2, start_timeout: 0.5")) as gateway, client(gateway) as http:

@@ -10,7 +10,7 @@ from gateway.core.types import Message
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
 from gateway.reference.loading import find
-from tests.wires import Wires, reference
+from tests.wires import Wires, reference, replying
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}]
@@ -252,3 +252,51 @@ async def test_a_derivative_that_a_model_has_not_is_an_unsupported_feature() -> 
     assert answer["error"]["message"].startswith("gradient is not supported by model 'twice'")
     status, answer = await ask(wires, "Gradient", name="wrong", **members)
     assert (status, answer["error"]["type"]) == (400, "ModelNotFound"), answer
+
+
+@pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
+@pytest.mark.parametrize("call", ["Gradient", "ApplyJacobian", "ApplyHessian"])
+async def test_an_unsupported_feature_is_known_by_the_models_name_alone(protocol: str, call: str) -> None:
+    """The conformity suite sends nothing else."""
+    wires = through(protocol)
+    for members in ({}, {"input": "no vectors", "outWrt": []}):
+        status, answer = await ask(wires, call, name="twice", **members)
+        assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature"), answer
+        assert "twice" in answer["error"]["message"]
+    status, answer = await ask(wires, call, name="nobody")
+    assert (status, answer["error"]["type"]) == (400, "ModelNotFound")
+    status, answer = await ask(through_reference(protocol, "posterior"), call, name="posterior")
+    assert (status, answer["error"]["type"]) == (400, "InvalidInput")
+
+
+async def test_an_evaluation_that_a_model_has_not_is_known_by_its_name_alone() -> None:
+    text = config("grps-rest").replace('endpoints: ["lab:1"]', 'endpoints: ["lab:1"], trust_metadata: true')
+    status, answer = await ask(Wires(text, lab=reference("grps-rest", find("count"))), "Evaluate", name="count")
+    assert (status, answer["error"]["type"]) == (400, "UnsupportedFeature")
+
+
+@pytest.mark.parametrize("question", ["InputSizes", "OutputSizes"])
+async def test_sizes_are_those_that_belong_to_the_config(question: str) -> None:
+    """An UM-Bridge server is asked with the config; V2's questions for metadata have no place for it."""
+
+    async def sizes(wires: Wires, **config: Any) -> tuple[int, Any]:
+        status, answer = await ask(wires, question, name="twice", config=config)
+        return status, answer.get("error", answer)
+
+    told = json.dumps({f"{question[:1].lower()}{question[1:]}": [4]}).encode()
+    both = json.dumps({"inputSizes": [4], "outputSizes": [4], "support": {"Evaluate": True}}).encode()
+    through_umbridge = Wires(config("umbridge"), lab=replying(both))
+    assert await sizes(through_umbridge, n=4) == (200, json.loads(told))
+    assert any(b'"n"' in message.body for message in through_umbridge.sent["lab"])
+
+    for protocol in ("v2-rest", "v2-grpc"):
+        wires = through(protocol)
+        assert (await sizes(wires))[0] == 200
+        status, error = await sizes(wires, n=4)
+        assert (status, error["type"]) == (400, "UnsupportedFeature")
+        assert "'config' is not supported in a question for the sizes of model 'twice'" in error["message"]
+        spec = "datatype: FP64, shape: [-1, 1]"
+        declared = f"signature: {{inputs: [{{name: x, {spec}}}], outputs: [{{name: y, {spec}}}]}}"
+        text = config(protocol).replace("backend: lab}]", f"backend: lab, {declared}}}]")
+        fixed = Wires(text, lab=reference(protocol, from_callable("twice", twice)))
+        assert (await sizes(fixed, n=4))[0] == 200

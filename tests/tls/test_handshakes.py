@@ -12,11 +12,12 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.certificates import TlsFiles
 from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Message
 from gateway.transports.certificates import server_context
 from gateway.transports.http.server.listener import HttpListener
-from gateway.transports.listener_connections import ConnectionLimit
+from gateway.transports.listener_connections import ConnectionLimit, Handshakes
 from gateway.transports.timeouts import Timeouts
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
@@ -41,13 +42,14 @@ async def listening(
     answer: Callable[..., EventualReply] = say_back,
     limits: Limits = Limits(),  # noqa: B008
     timeouts: Timeouts = Timeouts(),  # noqa: B008
+    shared: ConnectionLimit | None = None,
 ) -> AsyncIterator[HttpListener]:
     """An HTTP listener with TLS."""
     named = TlsFiles(str(files.certificate), str(files.key), str(files.ca))
     context = server_context(named, client, ("http/1.1",))  # type: ignore[arg-type]
     settings = ListenerSettings("secure", limits, tls=lambda: context)
     listener = HttpListener(
-        settings, [(TOY, "")], exchanges(answer), timeouts=timeouts, connection_limit=ConnectionLimit(100)
+        settings, [(TOY, "")], exchanges(answer), timeouts=timeouts, connection_limit=shared or ConnectionLimit(100)
     )
     await listener.start(Address("127.0.0.1", 0))
     try:
@@ -272,3 +274,38 @@ admin: {{bind: "127.0.0.1:0", tls: {files.asking("required")}}}
             await ask(admin, files.trusting(), request((b"/status", admin)))
         _, silent = await asyncio.open_connection("127.0.0.1", admin)
     silent.close()
+
+
+def test_handshakes_beyond_the_limit_wait_for_their_turn() -> None:
+    handshakes, begun = Handshakes(2), list[str]()
+    begins = {name: partial(begun.append, name) for name in "abcde"}
+    for begin in begins.values():
+        handshakes.enter(begin)
+    assert begun == ["a", "b"]
+    handshakes.leave(begins["c"])
+    handshakes.end()
+    assert begun == ["a", "b", "d"]
+    handshakes.limit = 4
+    handshakes.end()
+    assert begun == ["a", "b", "d", "e"]
+
+
+async def test_a_handshake_waits_until_one_that_stalls_is_over(files: Files) -> None:
+    context = ssl.create_default_context(cafile=str(files.ca))
+    shared = ConnectionLimit(100)
+    shared.handshakes.limit = 1
+    async with listening(files, shared=shared) as listener:
+        _, stalled = await raw(listener, client_hello(context))
+        while not shared.handshakes.under_way:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.005)
+        secured = asyncio.open_connection("127.0.0.1", port(listener), ssl=context, server_hostname="localhost")
+        waiting = spawn(secured)
+        while listener.open_connections < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert (shared.handshakes.under_way, waiting.done()) == (1, False)
+        stalled.transport.abort()
+        reader, writer = await waiting
+        writer.write(HELLO)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    assert not shared.handshakes.under_way

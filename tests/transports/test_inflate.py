@@ -1,5 +1,6 @@
 import gzip
 import threading
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -29,9 +30,9 @@ async def test_a_body_that_inflates_far_is_left_to_a_thread() -> None:
 async def test_a_message_that_takes_long_is_inflated_in_a_thread() -> None:
     where: list[bool] = []
 
-    def noting(message: Message, limits: Limits) -> Message:
+    def noting(message: Message, limits: Limits, take: Callable[[int], None]) -> Message:
         where.append(threading.current_thread() is threading.main_thread())
-        return toy.inflate(message, limits)
+        return toy.inflate(message, limits, take)
 
     framing = replace(SQUEEZING, inflate=noting)
     for text in (b"a" * IN_THREAD, b"a" * (IN_THREAD + 1), Random(1).randbytes(2 * IN_THREAD)):
@@ -52,5 +53,16 @@ def test_inflated_bytes_are_counted_and_refused_without_memory(monkeypatch: pyte
     monkeypatch.setattr(PROCESS_MEMORY, "limit", before + 2**18)
     with pytest.raises(GatewayError, match=r"limits\.memory") as caught:
         inflate(data, "gzip", LIMITS, "it")
+    assert caught.value.reason is Reason.OVERLOADED
+    assert PROCESS_MEMORY.used == before
+
+
+@pytest.mark.parametrize("size", [IN_THREAD // 2, 4 * IN_THREAD])
+async def test_inflated_messages_are_refused_without_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    before, data = PROCESS_MEMORY.used, squeezed(bytes(size))
+    message = Message(parts=(data[: HEADER.size], data[HEADER.size :]))
+    monkeypatch.setattr(PROCESS_MEMORY, "limit", before + size - 1)
+    with pytest.raises(GatewayError, match=r"limits\.memory") as caught:
+        await inflate_message(message, SQUEEZING, LIMITS)
     assert caught.value.reason is Reason.OVERLOADED
     assert PROCESS_MEMORY.used == before

@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import GatewayError, Reason
-from gateway.transports.memory import MIN_COUNTED, STEP, ArrivingBody, Memory, default_limit, machine_memory
+from gateway.transports.memory import (
+    MIN_COUNTED,
+    STEP,
+    UNCOUNTED,
+    ArrivingBody,
+    Memory,
+    Sundries,
+    default_limit,
+    machine_memory,
+)
 
 MIB = 2**20
 
@@ -166,3 +175,30 @@ def test_without_a_limit_per_client_or_an_address_all_share_one_memory() -> None
     assert memory.of_client("10.0.0.1:1") is memory
     memory.per_client = MIB
     assert memory.of_client("") is memory
+
+
+def test_small_things_of_a_connection_are_counted_in_steps_once_they_are_many() -> None:
+    memory = Memory(10 * MIB)
+    sundries = Sundries(memory)
+    sundries.add(UNCOUNTED)
+    assert memory.used == 0
+    for _ in range(20):
+        sundries.add(STEP)
+    assert memory.used == 20 * STEP
+    for _ in range(20):
+        sundries.free(STEP)
+    assert sundries.size == UNCOUNTED
+    assert memory.used <= 4 * STEP
+    sundries.free(UNCOUNTED)
+    assert memory.used == 0
+
+
+def test_small_things_of_a_connection_are_refused_beyond_the_limit_and_freed_with_it() -> None:
+    memory = Memory(MIB)
+    sundries = Sundries(memory)
+    sundries.add(MIB)
+    with pytest.raises(GatewayError, match=r"limits\.memory is 1048576 bytes"):
+        sundries.add(UNCOUNTED + 1)
+    assert sundries.size == MIB
+    sundries.clear()
+    assert memory.used == 0

@@ -72,10 +72,16 @@ _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 def _asked(is_asked: bool) -> dict[str, Any]:
     """The errors of the check that comes before every path."""
     if not is_asked:
-        return {"421": {"description": "Host or Origin is not loopback.", "content": _PLAIN}}
+        return {
+            "403": {"description": "The request is of a web page of another origin.", "content": _PLAIN},
+            "421": {"description": "The Host is not loopback.", "content": _PLAIN},
+        }
     return {
         "401": {"description": "No credentials, or wrong ones.", "content": _PLAIN},
-        "403": {"description": "The permission `admin` is missing, or the Origin is another host.", "content": _PLAIN},
+        "403": {
+            "description": "The permission `admin` is missing, or a web page of another origin sent it.",
+            "content": _PLAIN,
+        },
         "503": {"description": "The keys of the issuer could not be looked up.", "content": _PLAIN},
     }
 

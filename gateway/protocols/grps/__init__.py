@@ -30,7 +30,7 @@ from gateway.core.protocol import (
     Traits,
     Wire,
 )
-from gateway.core.types import Buffer
+from gateway.core.types import ATTACHMENT, Buffer
 from gateway.protocols.grps.brpc import client as brpc_client
 from gateway.protocols.grps.brpc import compression, frames
 from gateway.protocols.grps.brpc import context as brpc_context
@@ -159,7 +159,7 @@ GRPS_BRPC = Protocol(
     encode_error=brpc_errors.encode_error,
     encode_request=brpc_client.encode_request,
     decode_response=brpc_client.decode_response,
-    traits=replace(_TRAITS, wire=replace(_TRAITS.wire, attachments=True)),
+    traits=replace(_TRAITS, wire=replace(_TRAITS.wire, own_parameters=frozenset({ATTACHMENT}))),
     payloads=PROTOBUF_PAYLOADS,
     parsed_size=brpc_payload.parsed_size,
 )

@@ -11,7 +11,7 @@ from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING
 from gateway.protocols.mip.payload import parsed_size
-from gateway.protocols.mip.schema import NAME, NAN, BatchMode
+from gateway.protocols.mip.schema import NAME, NAN, OWN_TYPE, BatchMode
 from gateway.protocols.mip.server import decode_request, encode_response
 
 SPLIT = Traits(
@@ -21,6 +21,7 @@ SPLIT = Traits(
         selects=False,
         rows=Rows.FIRST,
         parameters=False,
+        own_parameters=frozenset({OWN_TYPE}),
         nan=NAN,
     ),
     models=Models(

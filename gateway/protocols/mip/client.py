@@ -11,7 +11,7 @@ from gateway.core.types import Answer, Message, Parameters, Request, Response, T
 from gateway.protocols.mip.errors import decode_error
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import Payload, decode_payload, encode_payload
-from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, BatchMode, PacketKind, Subtype
+from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, OWN_TYPE, BatchMode, PacketKind, Subtype
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 from gateway.protocols.mip.verbatim import of_payload
 
@@ -48,7 +48,7 @@ def _in_packet(tensor: Tensor, is_split: bool) -> Tensor:
 
 
 def _refuse_parameters(*parameters: Parameters) -> None:
-    names = [name for each in parameters for name in each if name != GATEWAY_DATATYPE]
+    names = [name for each in parameters for name in each if name not in (GATEWAY_DATATYPE, OWN_TYPE)]
     if names:
         raise invalid_input(f"parameters are not supported by MIP, got {', '.join(map(repr, names))}")
 

@@ -26,7 +26,7 @@ _COPY_UP_TO = 1024
 class Column:
     """One tensor of all examples: the type of its TLVs, and for each example the data, in pieces."""
 
-    type: TlvType
+    type: int
     examples: Sequence[Sequence[Buffer]]
 
 
@@ -40,11 +40,11 @@ class Payload:
     types: list[int]
     data: list[Buffer]
 
-    def columns(self, count: int, role: str) -> Iterator[tuple[TlvType, list[Buffer]]]:
+    def columns(self, count: int, role: str) -> Iterator[tuple[int, list[Buffer]]]:
         """The type and the data of each of the `count` columns. `role` is `input` or `output`.
 
         Raises:
-            DecodeError: a column has an unknown type or several types.
+            DecodeError: a column has several types.
         """
         if count == 1:
             yield _common_type(self.types, f"{role} 0"), self.data
@@ -112,12 +112,12 @@ def encode_payload(inputs: int, outputs: int, batch: int, columns: Sequence[Colu
             yield from pieces
 
 
-def _common_type(types: list[int], what: str) -> TlvType:
+def _common_type(types: list[int], what: str) -> int:
     distinct = set(types)
-    unknown = distinct - TLV_TYPES
-    if unknown:
-        known = ", ".join(f"{type_.value:#x} ({type_.name})" for type_ in TlvType)
-        raise DecodeError(f"{what} has the TLV type {min(unknown):#x}, expected one of {known}")
     if len(distinct) > 1:
-        raise DecodeError(f"{what} is {' and '.join(TlvType(type_).name for type_ in sorted(distinct))} in one batch")
-    return TlvType(distinct.pop())
+        raise DecodeError(f"{what} is {' and '.join(map(_type_name, sorted(distinct)))} in one batch")
+    return distinct.pop()
+
+
+def _type_name(number: int) -> str:
+    return TlvType(number).name if number in TLV_TYPES else f"of type {number:#x}"

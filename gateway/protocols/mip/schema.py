@@ -50,6 +50,10 @@ class TlvType(IntEnum):
 
 TLV_TYPES = frozenset(TlvType)
 
+OWN_TYPE = "registered TLV type"
+"""The parameter of a tensor whose TLVs have another type, which a model's author has registered (`kubemo.register()`):
+its number. Its data are bytes, and go as they came."""
+
 
 class BatchMode:
     """The values of `batch` on a backend."""

@@ -10,7 +10,7 @@ from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.mip import json_examples, npy
 from gateway.protocols.mip.payload import Column
-from gateway.protocols.mip.schema import TlvType
+from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 from gateway.protocols.mip.verbatim import texts_as_they_came
 
 
@@ -23,7 +23,7 @@ class Style(NamedTuple):
     text: TlvType = TlvType.TEXT
 
 
-def decode_column(type_: TlvType, examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
+def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
     """The unnamed Tensor of a column. `json_values` is that of `limits`.
 
     Raises:
@@ -34,9 +34,10 @@ def decode_column(type_: TlvType, examples: Sequence[Buffer], what: str, json_va
             return json_examples.decode(examples, what, json_values)
         case TlvType.NPY:
             return npy.decode(examples, what)
-        case _:
-            packed = bytes_elements.pack(map(bytes, examples))
-            return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=type_.name.lower())
+    packed = bytes_elements.pack(map(bytes, examples))
+    if type_ in TLV_TYPES:
+        return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=TlvType(type_).name.lower())
+    return Tensor("", Datatype.BYTES, (len(examples),), packed, parameters={OWN_TYPE: type_})
 
 
 def encode_column(tensor: Tensor, at: int, original: Original | None, style: Style, what: str) -> Column:
@@ -48,6 +49,8 @@ def encode_column(tensor: Tensor, at: int, original: Original | None, style: Sty
     Raises:
         GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; names `what`.
     """
+    if tensor.parameters and OWN_TYPE in tensor.parameters:
+        return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))
     type_ = _tlv_type(tensor, style, what)
     if original is not None and type_ is TlvType.JSON:
         texts = texts_as_they_came(original, tensor, at)

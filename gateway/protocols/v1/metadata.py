@@ -169,11 +169,17 @@ def decode_status(reply: Message, request: Request, target: Target) -> Signature
     Raises:
         GatewayError, DecodeError: as `decode_ready`.
     """
-    name = request.model
     if reply.status == 503 and not decode_ready(reply, target):
-        return Signature(name=name)
+        return Signature(name=request.model)
     document = _document(reply, target)
+    name = _name(document, request)
     return Signature(name=name, versions=() if "ready" in document else _available(document))
+
+
+def _name(document: dict[str, Json], request: Request) -> str:
+    """The name that the server itself gives to the model; that of the request if it gives none."""
+    name = document.get("name")
+    return name if isinstance(name, str) and name else request.model
 
 
 def _available(document: dict[str, Json]) -> tuple[str, ...]:
@@ -194,10 +200,10 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
         DecodeError: the reply is not TensorFlow Serving's metadata.
     """
     if errors.lacks_path(reply):
-        return Signature(name=request.model)
+        return Signature()  # KServe gives the name with the status
     document = _document(reply, target)
     try:
-        version = document["model_spec"].get("version", "")
+        name, version = _name(document["model_spec"], request), document["model_spec"].get("version", "")
         definitions = document["metadata"]["signature_def"]["signature_def"]
         definition = definitions.get(SERVING_DEFAULT) or (
             next(iter(definitions.values())) if len(definitions) == 1 else {}
@@ -206,7 +212,7 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DecodeError(f"the metadata of model {request.model!r} has no valid signature_def: {error!r}") from error
     versions = (str(version),) if version else ()
-    return Signature(inputs or (), outputs or (), name=request.model, versions=versions)
+    return Signature(inputs or (), outputs or (), name=name, versions=versions)
 
 
 def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:

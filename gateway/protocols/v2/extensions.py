@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from gateway.core.errors import unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
-from gateway.core.types import CLASSIFICATION, Message, ModelEntry, Request, RequestedOutput
+from gateway.core.types import CLASSIFICATION, Message, ModelEntry, Parameters, Request, RequestedOutput
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
+from gateway.protocols.v2.parameters import PRIORITY
 
 STATISTICS = "statistics"
 REPOSITORY = "model_repository"
@@ -22,7 +23,8 @@ EXTENSIONS = {
     Operation.LOG_SETTINGS: "logging",
 }
 
-FURTHER_EXTENSIONS = frozenset({CLASSIFICATION, "sequence"})
+SCHEDULE_POLICY = "schedule_policy"
+FURTHER_EXTENSIONS = frozenset({CLASSIFICATION, "sequence", SCHEDULE_POLICY})
 """Extensions that are parameters of inferences, and no operations of their own."""
 
 _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, PLAIN})
@@ -45,6 +47,12 @@ def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
     for output in outputs:
         if CLASSIFICATION in output.parameters:
             _check(CLASSIFICATION, f"parameter {CLASSIFICATION} of output {output.name!r}", target)
+
+
+def check_parameters(parameters: Parameters, target: Target) -> None:
+    """Check that the server has `schedule_policy`, if the request has a priority. Raises as `check_operation`."""
+    if PRIORITY in parameters:
+        _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
 
 def _check(extension: str, what: str, target: Target) -> None:

@@ -7,12 +7,14 @@ Here are the parameters that the gateway itself acts on. How parameters are read
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError
-from gateway.core.record import PRIORITY_DROPPED
 from gateway.core.types import Message, Parameters, ParameterValue
 
-CONSUMED = frozenset({"binary_data_output", "priority", "timeout", "triton_enable_empty_final_response"})
+CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
 """Request parameters that are addressed to the server that reads them, so the gateway does not forward them. Triton
 refuses the last one over REST, though perf_analyzer puts it on every request."""
+
+PRIORITY = "priority"
+"""The request parameter of the extension `schedule_policy`: the place in the server's queue. 0 asks for the default."""
 
 FINAL_RESPONSE = "triton_final_response"
 """A parameter of each response that Triton streams over gRPC: whether it is the last."""
@@ -38,11 +40,15 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
     return message.received + timeout / 1e6 if timeout else None
 
 
-def without_consumed(parameters: dict[str, ParameterValue], message: Message) -> Parameters:
-    """The parameters that are forwarded to the model. The record of `message` notes a `priority` as lost."""
-    if message.record is not None and parameters.get("priority"):
-        message.record.lost(PRIORITY_DROPPED)
-    return {key: each for key, each in parameters.items() if key not in CONSUMED} if parameters else parameters
+def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
+    """The parameters that are forwarded to the server: all but those that the gateway acts on, and a priority that asks
+    for nothing."""
+    if not parameters:
+        return parameters
+    priority = parameters.get(PRIORITY)
+    if priority == 0 and type(priority) is int:
+        del parameters[PRIORITY]
+    return {key: each for key, each in parameters.items() if key not in CONSUMED}
 
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:

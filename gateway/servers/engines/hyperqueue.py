@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from gateway.core.surviving import surviving
 from gateway.core.tasks import outlived_by, spawn
 from gateway.servers import watcher
 from gateway.servers.commands import ended, run
@@ -450,7 +451,8 @@ class HyperQueueEngine:
         while True:
             await asyncio.sleep((LEASE if self._lease is None else self._lease) / 4)
             for folder in list(self._folders.values()):
-                await asyncio.to_thread(_rewrite, folder / "lease", self._renewal())
+                with surviving("renewing the lease of a job at HyperQueue"):
+                    await asyncio.to_thread(_rewrite, folder / "lease", self._renewal())
 
     def _folder(self, id_: str) -> Path | None:
         folder = self._folders.get(id_) or self._over.get(id_)

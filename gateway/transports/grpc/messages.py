@@ -64,6 +64,11 @@ class MessageReader:
         messages: list[Received] = []
         while data:
             if self._body is None:
+                if not self._prefix and (size := announced_size(data)) is not None and size <= len(data) - PREFIX_SIZE:
+                    end = PREFIX_SIZE + self._read_prefix(data)
+                    messages.append(self._complete(self._memory.track(data[PREFIX_SIZE:end].tobytes())))
+                    data = data[end:]
+                    continue
                 data = self._begin(data)
             body = self._body
             if body is not None:
@@ -81,7 +86,8 @@ class MessageReader:
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
             self._memory.check(size)
-            self._body = ArrivingBody(size, self._memory)
+            # Counted however small: a client may have a part of one on each of its streams.
+            self._body = ArrivingBody(size, self._memory, least=1)
             self._prefix = b""
         return data[missing:]
 

@@ -131,7 +131,7 @@ def test_a_protocol_without_descriptions_is_listed() -> None:
 
 def test_each_way_to_identify_oneself_is_a_security_scheme(tmp_path: Any) -> None:
     keys = tmp_path / "keys"
-    keys.write_text("")
+    keys.write_text("keys: []")
     auth = f"auth: {{keys: {{file: {keys}, header: x-lab-key}}}}"
     rest = f"{BACKEND}\n{auth}\nprincipals: {{guest: {{permissions: [use]}}}}\n"
     found = made(config("protocols: [v2-rest], auth: {anonymous: guest}", rest))

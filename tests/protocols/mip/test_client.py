@@ -148,7 +148,7 @@ def test_one_example_is_the_whole_tensor() -> None:
     ("message", "why"),
     [
         (reply(1, 1, 2, *json("1", "2")), "the response has a batch of 2, expected 1 as in the request"),
-        (reply(1, 1, 1, tlv(7, b"")), "output 0 has the TLV type 0x7"),
+        (reply(1, 1, 1, tlv(7, b"\xff\xff"), b"\0"), "1 bytes after TLV 1"),
         (reply(1, 1, 1, *json("[")), "output 0 of example 0"),
         (
             inference(1, 1, *json("1")),

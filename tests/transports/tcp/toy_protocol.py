@@ -57,7 +57,7 @@ def is_squeezed(message: Message) -> bool:
     return bytes(message.parts[1][:1]) == b"\0"
 
 
-def inflate(message: Message, limits: Limits) -> Message:
+def inflate(message: Message, limits: Limits, take: Callable[[int], None]) -> Message:
     stream = zlib.decompressobj()
     try:
         inflated = stream.decompress(message.parts[1][1:], limits.message + 1)
@@ -65,6 +65,7 @@ def inflate(message: Message, limits: Limits) -> Message:
         raise DecodeError(str(error)) from error
     if len(inflated) > limits.message:
         raise refusal(Reason.TOO_LARGE, f"more than {limits.message} bytes")
+    take(len(inflated))
     data = packet(inflated, tag_of(message))
     return Message(parts=(data[: HEADER.size], data[HEADER.size :]))
 

@@ -35,6 +35,10 @@ _SNAPPY_RATIO = 22
 """The most that snappy can compress: its densest element copies 64 bytes and takes 3."""
 
 
+def _take_any(size: int) -> None:
+    """Memory is not counted."""
+
+
 def is_compressed(message: Message) -> bool:
     """Whether `inflate` can decompress the payload. False for a reply with an error, whose payload nobody reads."""
     if not is_whole(message):
@@ -46,16 +50,17 @@ def is_compressed(message: Message) -> bool:
     return meta.compress_type in _INFLATERS and not meta.response.error_code
 
 
-def inflate(message: Message, limits: Limits) -> Message:
-    """A compressed frame with its payload decompressed and its checksum verified.
+def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _take_any) -> Message:
+    """A compressed frame with its payload decompressed and its checksum verified. `take` is
+    told how many bytes more are needed before they are.
 
     Raises:
         DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
-        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload is beyond the limits.
+        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload is beyond the limits; or what `take` raises.
     """
     frame = read_frame(message)
     verify_checksum(frame)
-    inflated = _INFLATERS[frame.meta.compress_type](frame.payload, limits)
+    inflated = _INFLATERS[frame.meta.compress_type](frame.payload, limits, take)
     for field in ("compress_type", "checksum_type", "checksum_value", "checksum_with_attachment"):
         frame.meta.ClearField(field)
     meta = frame.meta.SerializePartialToString()
@@ -100,19 +105,21 @@ def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
             yield bytes(buffer[at : at + _PIECE_SIZE])
 
 
-def _zlib(coding: str, payload: memoryview, limits: Limits) -> bytearray:
+def _zlib(coding: str, payload: memoryview, limits: Limits, take: Callable[[int], None]) -> bytearray:
     # Stricter than brpc's own server, to which a payload that is not gzip data is an empty message.
     whole = bytearray()
     for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
+        take(len(piece))
         whole += piece
     return whole
 
 
-def _snappy(payload: memoryview, limits: Limits) -> bytearray:
+def _snappy(payload: memoryview, limits: Limits, take: Callable[[int], None]) -> bytearray:
     library = _required(_CRAMJAM, "compress_type 1 (snappy)")
     size = _snappy_size(payload)
     if size > inflation.max_inflated_size(len(payload), limits):
         raise inflation.limit_error(_PAYLOAD, len(payload), limits)
+    take(size)
     inflated = bytearray(size)
     try:
         written = library.snappy.decompress_raw_into(payload, inflated)
@@ -140,7 +147,7 @@ def _required(library: ModuleType | None, what: str) -> ModuleType:
     return library
 
 
-_INFLATERS: dict[int, Callable[[memoryview, Limits], bytearray]] = {
+_INFLATERS: dict[int, Callable[[memoryview, Limits, Callable[[int], None]], bytearray]] = {
     1: _snappy,
     2: partial(_zlib, "gzip"),
     3: partial(_zlib, "zlib"),

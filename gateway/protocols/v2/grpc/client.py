@@ -10,11 +10,11 @@ from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Buffer, Message, Request, Response, call
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
-from gateway.protocols.v2.extensions import check_operation, check_outputs
+from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
-from gateway.protocols.v2.grpc.parameters import read_parameters
+from gateway.protocols.v2.grpc.parameters import has_newer_types, read_parameters
 from gateway.protocols.v2.grpc.recalled import recall, remember, request_as_it_came
 from gateway.protocols.v2.grpc.streams import unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
@@ -70,6 +70,8 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_version(request.version, target)
     if request.outputs:
         check_outputs(request.outputs, target)
+    if request.parameters:
+        check_parameters(request.parameters, target)
     method, _ = schema.REQUESTS[request.operation]
     lacking = _LACKING.get(target.flavor)
     if (original := request_as_it_came(request, REQUEST, lacking)) is not None:
@@ -80,7 +82,7 @@ def _encode_infer(request: Request, target: Target) -> Message:
             return call(method, plain)
     head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
-    parts = write_inference(head, REQUEST, inputs, target.flavor)
+    parts = write_inference(head, REQUEST, inputs, newer=has_newer_types(target))
     return call(method, parts)
 
 

@@ -3,17 +3,29 @@
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protocol import Target
 from gateway.core.types import Parameters, ParameterValue
 from gateway.protobuf.schema import Protobuf
-from gateway.protocols.v2.flavors import KSERVE, MLSERVER
+from gateway.protocols.v2.extensions import SCHEDULE_POLICY
+from gateway.protocols.v2.flavors import BINARY, TRITON
+from gateway.protocols.v2.parameters import PRIORITY
 
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 _NEWER_TYPES = {"double_param": "a floating-point number", "uint64_param": "an integer above 2^63 - 1"}
-"""The types that only the newer specification and Triton have."""
+"""The types that only the newer specification and Triton have. Other servers, KServe's and MLServer among them, read a
+parameter of such a type as one without a value."""
 
-_WITHOUT_NEWER_TYPES = {KSERVE: "KServe", MLSERVER: "MLServer"}
-"""Flavors that read a parameter of such a type as one without a value."""
+_WITH_NEWER_TYPES = frozenset({TRITON, BINARY})
+
+_WITH_NEWER_TYPES_IF_LISTED = frozenset({"parameters", SCHEDULE_POLICY})
+"""Extensions of Triton that come with these types. Gateways list the first, too."""
+
+
+def has_newer_types(target: Target) -> bool:
+    """Whether a server is known to have the newer types of parameters: by its flavor, or by its extensions."""
+    listed = target.extensions or ()
+    return target.flavor in _WITH_NEWER_TYPES or not _WITH_NEWER_TYPES_IF_LISTED.isdisjoint(listed)
 
 
 def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
@@ -34,23 +46,28 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
     return parameters
 
 
-def write_parameters(field: Protobuf, parameters: Parameters, flavor: str, what: str) -> None:
-    """Put `parameters` into the map `field`.
+def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newer: bool) -> None:
+    """Put `parameters` into the map `field`. `newer`: the reader has the newer types.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key, a type that a server of `flavor` cannot read, or an integer
-            beyond 64 bits.
+        GatewayError: INVALID_ARGUMENT naming the key, a type that the reader may not have, or an integer beyond 64
+            bits.
     """
     for key, value in parameters.items():
         if isinstance(value, int) and not _INT64_MIN <= value <= _UINT64_MAX:
             raise invalid_input(f"{what}: parameter {key!r} is an integer beyond 64 bits, which gRPC cannot carry")
-        choice = _parameter_choice(value)
-        if choice in _NEWER_TYPES and flavor in _WITHOUT_NEWER_TYPES:
+        choice = "uint64_param" if newer and _is_priority(key, value) else _parameter_choice(value)
+        if choice in _NEWER_TYPES and not newer:
             raise invalid_input(
-                f"{what}: parameter {key!r} is {_NEWER_TYPES[choice]}, "
-                f"which {_WITHOUT_NEWER_TYPES[flavor]} cannot read over gRPC"
+                f"{what}: parameter {key!r} is {_NEWER_TYPES[choice]}, for which not every server has a field over gRPC"
+                f" ({choice}); `flavor: triton` on the backend says that its server has"
             )
         setattr(field[key], choice, value)
+
+
+def _is_priority(key: str, value: ParameterValue) -> bool:
+    """Whether this is a priority, which Triton takes as UINT64 only."""
+    return key == PRIORITY and type(value) is int and value >= 0
 
 
 def _parameter_choice(value: ParameterValue) -> str:

@@ -71,7 +71,7 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
         head.id or None,
         inputs,
         _read_outputs(head.outputs) if head.outputs else (),
-        without_consumed(parameters, message),
+        without_consumed(parameters),
         deadline=deadline,
         origin=extended(EmptyFinalMessage, message) if empty_final else message,
     )

@@ -182,15 +182,16 @@ class InferenceHead:
     outputs: tuple[RequestedOutput, ...] = ()
 
 
-def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str = "") -> Parts:
-    """The message of `head` and `tensors`, whose data are raw: parts of their own that are not copied.
+def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], *, newer: bool = True) -> Parts:
+    """The message of `head` and `tensors`, whose data are raw: parts of their own that are not copied. `newer`: the
+    reader has the newer types of parameters.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or a
-            server of `flavor` cannot carry.
+        GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or the
+            reader cannot carry.
     """
     try:
-        written = _write_head(head, kind, tensors, flavor)
+        written = _write_head(head, kind, tensors, newer)
     except UnicodeEncodeError as error:
         raise not_utf8(error, kind.what) from error
     parts: list[Buffer] = []
@@ -227,10 +228,10 @@ def _recalled_start(
     return before + after + kind.raw_key + varint(size)
 
 
-def _write_head(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str) -> bytes:
+def _write_head(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], newer: bool) -> bytes:
     """All fields but the raw contents."""
     if head.parameters or any(map(_parameters_of, (*head.outputs, *tensors))):
-        return _head_with_parameters(head, kind, tensors, flavor)
+        return _head_with_parameters(head, kind, tensors, newer)
     model, version, outputs = head.model, head.version, tuple([each.name for each in head.outputs])
     specs = tuple([(each.name, each.datatype, each.shape) for each in tensors])
     length = len(model) + len(version) + sum(map(len, outputs)) + sum([len(name) for name, _, _ in specs])
@@ -270,17 +271,17 @@ def _plain_head(
 _recalled_head = lru_cache(256)(_plain_head)
 
 
-def _head_with_parameters(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], flavor: str) -> bytes:
+def _head_with_parameters(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], newer: bool) -> bytes:
     message = kind.message(model_name=head.model, model_version=head.version, id=head.id)
-    write_parameters(message.parameters, head.parameters, flavor, kind.what)
+    write_parameters(message.parameters, head.parameters, kind.what, newer=newer)
     for output in head.outputs:
         entry = message.outputs.add(name=output.name)
-        write_parameters(entry.parameters, output.parameters, flavor, f"output {output.name!r}")
+        write_parameters(entry.parameters, output.parameters, f"output {output.name!r}", newer=newer)
     entries = getattr(message, kind.tensors)
     for tensor in tensors:
         entry = entries.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         if tensor.parameters:
-            write_parameters(entry.parameters, tensor.parameters, flavor, f"{kind.role} {tensor.name!r}")
+            write_parameters(entry.parameters, tensor.parameters, f"{kind.role} {tensor.name!r}", newer=newer)
     written: bytes = message.SerializeToString()
     return written
 

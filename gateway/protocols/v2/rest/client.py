@@ -11,7 +11,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, RequestedOutput, Response
-from gateway.protocols.v2.extensions import check_operation, check_outputs
+from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
 from gateway.protocols.v2.rest import extensions, generate, metadata, repeated, verbatim
@@ -55,6 +55,8 @@ def _encode_infer(request: Request, target: Target) -> Message:
     path = backend_path(request, target, "/infer")
     if request.outputs:
         check_outputs(request.outputs, target)
+    if request.parameters:
+        check_parameters(request.parameters, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
     body_form, original = form.form, request.original
@@ -111,6 +113,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
     # MLServer and other gateways take the request of `infer`, in JSON
     if request.outputs:
         check_outputs(request.outputs, target)
+    check_parameters(request.parameters, target)
     lacking = _FORMS[MLSERVER].lacking if target.flavor == MLSERVER else WITHOUT_JSON
     headers, parts = _write_json(request, lacking)
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)

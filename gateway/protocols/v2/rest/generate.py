@@ -19,7 +19,13 @@ from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import Answer, Message, ParameterValue, Request, Response, Tensor, Translate
 from gateway.core.types import tensor as make_tensor
 from gateway.json import Array
-from gateway.protocols.v2.parameters import FINAL_RESPONSE, refuse_shared_memory, take_deadline, without_consumed
+from gateway.protocols.v2.parameters import (
+    FINAL_RESPONSE,
+    PRIORITY,
+    refuse_shared_memory,
+    take_deadline,
+    without_consumed,
+)
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
@@ -62,7 +68,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         message.captures.get("version", ""),
         request_id,
         inputs,
-        parameters=without_consumed(parameters, message),
+        parameters=without_consumed(parameters),
         deadline=deadline,
         origin=message,
         schemaless=True,
@@ -159,6 +165,8 @@ def _check_parameters(request: Request) -> None:
         # Triton 2.51 passes them to the model as parameters and starts no sequence
         if key.startswith("sequence_"):
             raise unsupported(f"Triton's generate_stream has no sequences, and {_WHAT} has the parameter {key!r}")
+        if key == PRIORITY:
+            raise unsupported(f"Triton's generate_stream has no priorities, and {_WHAT} has the parameter {key!r}")
         if key in names:
             raise unsupported(f"Triton's generate_stream cannot tell parameter {key!r} from the input of that name")
     if any(output.parameters for output in request.outputs):

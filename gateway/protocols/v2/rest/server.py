@@ -57,7 +57,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     outputs, binary_data = _read_outputs(document)
     make_origin = _make_origin(binary_data_output, binary_data)
     deadline = take_deadline(parameters, message, _WHAT)
-    forwarded = without_consumed(parameters, message)
+    forwarded = without_consumed(parameters)
     request = Request(
         INFER,
         message.captures["model"],

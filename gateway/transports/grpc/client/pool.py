@@ -225,13 +225,17 @@ class Pool:
 
     async def _open_socket(self, connection: GrpcClientConnection) -> None:
         loop, place, secured = asyncio.get_running_loop(), connection.place, self._secured
-        if place.path:
-            await loop.create_unix_connection(lambda: connection, place.path)
-        elif secured is not None:
-            connected = await loop.create_connection(Connecting, place.host, place.port)
-            await connect(connected, connection, secured.tls, secured.host, ALPN)
-        else:
-            await loop.create_connection(lambda: connection, place.host, place.port)
+        try:
+            if place.path:
+                await loop.create_unix_connection(lambda: connection, place.path)
+            elif secured is not None:
+                connected = await loop.create_connection(Connecting, place.host, place.port)
+                await connect(connected, connection, secured.tls, secured.host, ALPN)
+            else:
+                await loop.create_connection(lambda: connection, place.host, place.port)
+        except BaseException:
+            self.lost(connection)
+            raise
 
     @property
     def _server_name(self) -> str:

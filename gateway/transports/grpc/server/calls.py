@@ -27,7 +27,7 @@ from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import RequestHead
-from gateway.transports.memory import Memory
+from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
 
 _LARGE_WINDOW = 2**23
 """Bytes of a message larger than the usual window that a client may send ahead."""
@@ -61,6 +61,7 @@ class CallConnection(typing.Protocol):
     http2: ServerConnection[RequestHead]
     limits: Limits
     memory: Memory
+    sundries: Sundries
     loop: asyncio.AbstractEventLoop
     next_due: float
     """When it rings the calls that are due; infinity while none has a deadline."""
@@ -92,8 +93,8 @@ class ServerCall:
     """What all calls have in common."""
 
     __slots__ = (
-        "_body", "_deadline", "_head", "_is_admitted", "_method", "_owner", "_read_so_far", "_record", "_stream",
-        "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
+        "_body", "_deadline", "_head", "_held_in_memory", "_is_admitted", "_method", "_owner", "_read_so_far",
+        "_record", "_stream", "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
     )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
@@ -101,6 +102,8 @@ class ServerCall:
         self._stream = stream
         self._method = method
         self._head = head
+        self._held_in_memory = CALL_BYTES + head.size
+        """Bytes of the connection's sundries, which the connection has added."""
         self._read_so_far: MessageReader | None = None
         """None until data come that are not a whole request."""
         self._task: asyncio.Task[None] | None = None
@@ -241,6 +244,10 @@ class ServerCall:
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         raise NotImplementedError
 
+    def idle_for_too_long(self, now: float) -> str | None:
+        """Why a stream in which neither side says anything is not kept any longer; None if it is, and of all others."""
+        return None
+
     def _held(self) -> int:
         """Bytes that arrived and were not handed on yet."""
         return 0
@@ -316,6 +323,8 @@ class ServerCall:
         """Drop all references. The unsent rest of a whole reply is sent without the call."""
         self._stream.handler = None
         self._task = None
+        held, self._held_in_memory = self._held_in_memory, 0
+        self._owner.sundries.free(held)
         if self._read_so_far is not None and self._read_so_far.missing:
             self._let_others()
 
@@ -412,13 +421,19 @@ class StreamCall(ServerCall):
     """Any number of messages in both directions. A reply is pulled and written; the next one is pulled when the client
     has taken it. A reply whose status is not 0 ends the call. Requests that nobody pulls use up the stream's window."""
 
-    __slots__ = ("_began", "_ended", "_held_bytes", "_is_cut_off", "_queue", "_reading", "_trailers", "_writing")
+    __slots__ = (
+        "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",
+        "_trailers", "_writing",
+    )  # fmt: skip
 
     def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
         super().__init__(owner, stream, method, head)
         self._queue: deque[Received] = deque()
         self._held_bytes = 0
         self._ended = False
+        self._idle_since: float | None = None
+        """When everything that the client had asked was answered; None while something is not."""
+        self._messages_pulled = 0
         self._is_cut_off = False
         """Whether the client could not send everything, because the listener drains."""
         self._began = False
@@ -431,6 +446,16 @@ class StreamCall(ServerCall):
     def is_arriving(self) -> bool:
         return self._stream.is_receiving and not self._reader.is_between
 
+    def idle_for_too_long(self, now: float) -> str | None:
+        if self._idle_since is None:
+            return None
+        limits, idle = self._owner.limits, now - max(self._idle_since, self._stream.heard)
+        if not self._messages_pulled and idle > limits.stream_first_message:
+            return f"no message came for {limits.stream_first_message:g} s (limits.stream_first_message)"
+        if idle > limits.stream_idle:
+            return f"neither side sent a message for {limits.stream_idle:g} s (limits.stream_idle)"
+        return None
+
     def drain(self) -> None:
         _wake(self._reading)
 
@@ -438,6 +463,12 @@ class StreamCall(ServerCall):
         _wake(self._writing)
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
+        try:
+            self._owner.sundries.add(waiting := sum(waiting_bytes(len(each)) for each in messages))
+        except GatewayError as error:
+            self._refuse_message(error)
+            return
+        self._held_in_memory += waiting
         self._queue += messages
         self._held_bytes += PREFIX_SIZE * len(messages) + sum(map(len, messages))
         self._ended = ends
@@ -483,8 +514,9 @@ class StreamCall(ServerCall):
         loop = asyncio.get_running_loop()
         while True:
             while not self._queue and not self._ended and not self._owner.is_stopping:
-                self._reading = loop.create_future()
+                self._reading, self._idle_since = loop.create_future(), loop.time()
                 await self._reading
+                self._idle_since = None
             if not self._queue and self._ended:
                 return
             if self._owner.is_stopping:
@@ -494,7 +526,11 @@ class StreamCall(ServerCall):
 
     async def _pulled(self) -> Message:
         body, now = self._queue.popleft(), self._owner.loop.time()
+        self._messages_pulled += 1
         self._held_bytes -= PREFIX_SIZE + len(body)
+        if self._held_in_memory:  # the call is not over
+            self._held_in_memory -= (waited := waiting_bytes(len(body)))
+            self._owner.sundries.free(waited)
         self.grant()
         self._owner.flush()
         if not isinstance(body, Compressed):

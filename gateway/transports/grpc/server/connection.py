@@ -39,6 +39,8 @@ from gateway.transports.grpc.server.calls import (
 )
 from gateway.transports.grpc.server.heads import RequestFault, RequestHead
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
+from gateway.transports.memory import CALL_BYTES
+from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
@@ -97,9 +99,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_watching = False
         self._unwritten = 0
         """Replies that are ready and wait to be written together."""
-        self._backlog: int | None = None
-        """Bytes that the client had not read at the last look; None while there are few."""
-        self._stuck_since = 0.0
+        self._looked = 0.0
+        """When everything that is waited for was last looked at."""
         self._arriving: dict[ServerCall, int] = {}
         """Calls whose large message may arrive now, and its size."""
         self._held_back: dict[ServerCall, None] = {}
@@ -152,8 +153,6 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """The client reads too slowly. Nothing is read from it either: the answers would pile up."""
         super().pause_writing()
         self.http2.is_paused = True
-        self._backlog = self._transport.get_write_buffer_size()
-        self._stuck_since = self._loop.time()
         if self._phase not in _LAST:
             self._watch()
             self._transport.pause_reading()
@@ -161,7 +160,6 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has read most of what there was."""
         self.http2.is_paused = False
-        self._backlog = None
         super().resume_writing()
 
     def _proceed(self) -> None:
@@ -291,6 +289,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             except GatewayError as error:
                 self._send_error(stream, head, error)
                 return
+        try:
+            self.sundries.add(CALL_BYTES + head.size)
+        except GatewayError as error:
+            self._send_error(stream, head, error)
+            return
         stream.handler = (UnaryCall if method.stream is None else StreamCall)(self, stream, method, head)
         if not self._is_watching:
             self._watch()
@@ -374,7 +377,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         """Look regularly at everything that is waited for, while there is anything."""
-        self._is_watching = True
+        self._is_watching, self._looked = True, self._loop.time()
         self._phase = _ANSWERING
         timeouts = self._context.timeouts
         self._alarm.set(min(timeouts.head, timeouts.body, timeouts.write) / 4)
@@ -393,36 +396,44 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         for stream in list(self.http2.streams.values()):
             self._look_at(stream, now, timeouts)
         self.flush()
-        if self.http2.streams or self.http2.block_since is not None or self._backlog is not None:
+        if self.http2.streams or self.http2.block_since is not None or self.http2.is_paused:
             self._watch()
 
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """End the connection if the client does not go on with a header block, or does not read. Returns whether."""
+        """End the connection if the client does not go on with a header block, or reads too slowly. Returns whether."""
         began = self.http2.block_since
         if began is not None and now - began > timeouts.head:
             self._reject(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
             return True
-        if self._backlog is None:
-            return False
-        unread = self._transport.get_write_buffer_size()
-        if unread < self._backlog:
-            self._backlog, self._stuck_since = unread, now
-        elif now - self._stuck_since > timeouts.write:
+        unread = self._transport.get_write_buffer_size() + self.http2.unsent_bytes
+        if not unread:
+            self._progress = None
+        elif self._progress is None:
+            self._progress = ReplyProgress(unread, now)
+        elif self._progress.is_too_slow(unread, now, timeouts) and self.http2.is_paused:
             self._transport.abort()
             return True
         return False
 
     def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
-        """End a request that stopped arriving, or arrives too slowly, and a reply that the client does not take."""
+        """End a request that stopped arriving, or arrives too slowly, a stream in which nothing happens, and a reply
+        that the client takes too slowly. While the client reads no stream, the connection's progress counts."""
         call: ServerCall | None = stream.handler
-        late = None if call is None or not call.is_arriving else _too_slow(call, stream, now, timeouts)
+        late = None
+        if call is not None:
+            late = _too_slow(call, stream, now, timeouts) if call.is_arriving else call.idle_for_too_long(now)
         if call is not None and late is not None:
             call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
-        elif stream.unsent is None:
             return
-        elif self.http2.is_paused or stream.stuck_since is None:
-            stream.stuck_since = now
-        elif now - stream.stuck_since > timeouts.write:
+        unsent = stream.unsent
+        if unsent is None:
+            return
+        if unsent.progress is None:
+            unsent.progress = ReplyProgress(unsent.size, now)
+            return
+        if self.http2.is_paused:
+            unsent.progress.excuse(now - self._looked)
+        if unsent.progress.is_too_slow(unsent.size, now, timeouts):
             self.http2.reset(stream, ErrorCode.CANCEL)
             if call is not None:
                 call.cancel()

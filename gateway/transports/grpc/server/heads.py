@@ -10,6 +10,7 @@ from gateway.http2.heads import ByName, RequestHeads
 from gateway.http2.hpack import Field
 from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
+from gateway.transports.memory import FIELD_BYTES
 
 # Not metadata of the call, but what carries it.
 _OWN = frozenset(
@@ -34,13 +35,14 @@ class RequestFault:
 @frozen
 class RequestHead:
     """What a client asks for. `timeout` is in seconds; `encoding` is that of the messages that are compressed, empty
-    for none; `metadata` are the call's own, binary ones decoded."""
+    for none; `metadata` are the call's own, binary ones decoded; `size` is what they take in memory, in bytes."""
 
     path: bytes = b""
     timeout: float | None = None
     encoding: bytes = b""
     metadata: Headers = NO_HEADERS
     fault: RequestFault | None = None
+    size: int = 0
 
 
 def request_heads(limit: int) -> RequestHeads[RequestHead]:
@@ -63,7 +65,8 @@ def _interpret(fields: list[Field], by_name: ByName) -> RequestHead:
         metadata = Metadata(_metadata(fields))
     except DecodeError as error:
         return RequestHead(path, fault=RequestFault(str(error), Status.INVALID_ARGUMENT))
-    return RequestHead(path, timeout, b"" if encoding == b"identity" else encoding, metadata)
+    size = sum(FIELD_BYTES + len(name) + len(text) for name, text in metadata.raw)
+    return RequestHead(path, timeout, b"" if encoding == b"identity" else encoding, metadata, size=size)
 
 
 def _carrier_fault(by_name: ByName) -> RequestFault | None:

@@ -155,8 +155,11 @@ class HttpConnector:
                 await self._connect_limit.wait(now + seconds, loop, opening, TimeoutError)
             else:
                 await wait_until(now + seconds, opening, TimeoutError)
-        except OSError as error:
-            raise not_connected(error, self._host, seconds, self._connect_seconds, self._server_name) from error
+        except BaseException as error:
+            self._pool.lost(connection)
+            if isinstance(error, OSError):
+                raise not_connected(error, self._host, seconds, self._connect_seconds, self._server_name) from error
+            raise
         if not connection.is_fresh():
             raise _spoiled(connection)
         return connection

@@ -3,6 +3,7 @@
 import asyncio
 import math
 
+from gateway.core.surviving import surviving
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.http.client.connection import ClientConnection
 
@@ -104,8 +105,13 @@ class Pool:
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watching = None
-        ending = [connection for connection in list(self._connections) if connection.look_after()]
-        if ending:
+        is_ending = False
+        for connection in list(self._connections):
+            goes_on = True  # one whose look failed is looked at again
+            with surviving("the look at a connection to an endpoint"):
+                goes_on = connection.look_after()
+            is_ending |= goes_on
+        if is_ending:
             self._watch(loop)
 
     def _close_old(self) -> None:
@@ -113,6 +119,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         newest_closed = loop.time() - self._idle_seconds
         while self._idle and self._idle[0].idle_since <= newest_closed:
-            self._idle.pop(0).abort()
+            with surviving("closing an idle connection to an endpoint"):
+                self._idle.pop(0).abort()
         if self._idle:
             self._timer = loop.call_at(self._idle[0].idle_since + self._idle_seconds, self._close_old)

@@ -20,6 +20,7 @@ import httptools
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 from gateway.core.types import Headers
 from gateway.transports.http.compression import CODINGS
+from gateway.transports.memory import FIELD_BYTES
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -38,6 +39,10 @@ _SINGLE = frozenset(
         b"inference-header-content-length",
     )
 )
+
+_BYTES_PER_FIELD, _FEWEST_FIELDS = 32, 100
+"""A head may have one field for so many bytes of its limit, which HTTP/2 counts for each field too, and in any case as
+many as this."""
 
 _VERSIONS = ("1.1", "1.0")
 _KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
@@ -90,12 +95,20 @@ class HeadReader:
         stop = min(end or len(data), limit_at)
         self._parse(data[at:stop])
         self.size += stop - at
+        if len(self.headers) > (most := max(_FEWEST_FIELDS, self.limit // _BYTES_PER_FIELD)):
+            text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
+            raise refusal(Reason.HEADERS_TOO_LARGE, text)
         if end and stop == end and not self.complete:
             raise version_refused()  # only the preface of HTTP/2 goes on after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         return stop
+
+    @property
+    def held_bytes(self) -> int:
+        """What the part of the head that has arrived takes in memory."""
+        return 2 * self.size + FIELD_BYTES * len(self.headers)
 
     @property
     def method(self) -> str:

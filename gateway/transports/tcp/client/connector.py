@@ -157,14 +157,16 @@ class TcpConnector:
 
     async def _open(self) -> ClientConnection:
         loop, address = asyncio.get_running_loop(), self._address
-        if address.path:
-            _, connection = await loop.create_unix_connection(self._make_connection, address.path)
-        elif self._tls is not None:
-            connected = await loop.create_connection(Connecting, address.host, address.port)
-            return await connect(connected, self._make_connection(), self._tls, self._name)
-        else:
-            _, connection = await loop.create_connection(self._make_connection, address.host, address.port)
+        connection = ClientConnection(self._framing, self._limits, self._scratch, self)
+        try:
+            if address.path:
+                await loop.create_unix_connection(lambda: connection, address.path)
+            elif self._tls is not None:
+                connected = await loop.create_connection(Connecting, address.host, address.port)
+                await connect(connected, connection, self._tls, self._name)
+            else:
+                await loop.create_connection(lambda: connection, address.host, address.port)
+        except BaseException:
+            self.lost(connection)
+            raise
         return connection
-
-    def _make_connection(self) -> ClientConnection:
-        return ClientConnection(self._framing, self._limits, self._scratch, self)

@@ -29,6 +29,7 @@ from gateway.core.transport import Admit, EventualReply, Exchange, Refuse, Start
 from gateway.core.types import NO_HEADERS, Message, bytes_of
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
+from gateway.transports.memory import CALL_BYTES, waiting_bytes
 from gateway.transports.tcp.packets import Packet, PacketReader, write
 
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
@@ -129,7 +130,9 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._received = nbytes
         try:
             messages = self._to_refuse if self._refuses_new() else self._waiting
-            messages.extend(map(self._message, self._reader.received(nbytes)))
+            for packet in self._reader.received(nbytes):
+                self.sundries.add(waiting_bytes(len(packet[1])))
+                messages.append(self._message(packet))
         except (DecodeError, GatewayError) as error:
             mistake = self._tls_mistake(self._reader.header)
             self._stream_error = refusal(Reason.INVALID_INPUT, mistake) if mistake else as_gateway_error(error)
@@ -180,11 +183,13 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _begin_waiting(self) -> None:
         for _ in range(MESSAGES_PER_TURN):
             if self._to_refuse and self._writable:
-                self._refuse_new(self._to_refuse.popleft())
+                message, go_on = self._to_refuse.popleft(), self._refuse_new
             elif self._waiting and self._writable and self._may_begin():
-                self._begin(self._waiting.popleft())
+                message, go_on = self._waiting.popleft(), self._begin
             else:
                 return
+            self.sundries.free(waiting_bytes(len(message.parts[1])))
+            go_on(message)
         self._next_turn = self._loop.call_soon(self._take_next_turn)
 
     def _take_next_turn(self) -> None:
@@ -211,10 +216,12 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return message
 
     def _begin(self, message: Message) -> None:
-        context, size = self._context, len(message.parts[1])
+        context, size, held = self._context, len(message.parts[1]), 0
         if context.record is not None:
             self._start_record(context.record, message)
         try:
+            self.sundries.add(CALL_BYTES)
+            held = CALL_BYTES
             if is_compressed(message, self._framing):
                 self._admit(message)
                 reply: EventualReply = self._exchange_inflated(message)
@@ -224,6 +231,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
         except Exception as error:
             reply = context.refuse(as_gateway_error(error, message.record), context.protocol, message)
         if isinstance(reply, Message):
+            self.sundries.free(held)
             self._write(reply, message)
             return
         task = spawn(self._answer(reply, message))
@@ -281,6 +289,7 @@ class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
         self._in_flight_bytes -= self._tasks.pop(task)
+        self.sundries.free(CALL_BYTES)
         if self._ends_at < math.inf:
             self._ends_at = self._loop.time() + self._context.timeouts.grace
         self._proceed()

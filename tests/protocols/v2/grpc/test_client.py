@@ -4,10 +4,12 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Parameters, Request, RequestedOutput, Tensor
+from gateway.core.types import Parameters, ParameterValue, Request, RequestedOutput, ServerInfo, Tensor
 from gateway.protocols.v2 import V2_GRPC
+from gateway.protocols.v2.grpc import metadata
 from tests.protocols.v2.grpc.wire import (
     HALF,
     INFER,
@@ -27,6 +29,7 @@ from tests.protocols.v2.grpc.wire import (
 )
 
 X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7})
+PLAIN = replace(TARGET, flavor="plain")
 EMPTY = Tensor("e", Datatype.FP64, (0,), b"")
 
 
@@ -68,7 +71,7 @@ def test_parameters_take_the_field_of_their_type(given: object, choice: bytes) -
     assert V2_GRPC.encode_request(request, TRITON).body == parameter(4, "p", choice)
 
 
-@pytest.mark.parametrize("target", [MLSERVER, KSERVE])
+@pytest.mark.parametrize("target", [MLSERVER, KSERVE, TARGET, PLAIN, replace(PLAIN, extensions=frozenset({"trace"}))])
 @pytest.mark.parametrize("given", [0.5, 2**63])
 def test_parameters_that_the_server_would_lose_are_refused(target: Target, given: float | int) -> None:
     lost: Parameters = {"p": given}
@@ -77,9 +80,34 @@ def test_parameters_that_the_server_would_lose_are_refused(target: Target, given
         Request(Operation.INFER, inputs=(Tensor("x", Datatype.FP64, (0,), b"", parameters=lost),)),
         Request(Operation.INFER, outputs=(RequestedOutput("y", lost),)),
     ):
-        with pytest.raises(GatewayError, match=r"parameter 'p' is .* cannot read over gRPC") as raised:
+        with pytest.raises(
+            GatewayError, match=r"parameter 'p' is .*, for which not every server has a field over gRPC"
+        ) as raised:
             V2_GRPC.encode_request(request, target)
         assert raised.value.status is Status.INVALID_ARGUMENT
+
+
+def test_a_gateway_lists_the_extension_that_has_all_types_of_parameters() -> None:
+    info = ServerInfo("gateway", "1", metadata.OWN_EXTENSIONS)
+    flavors = V2_GRPC.traits.servers.flavors
+    assert flavors is not None
+    gateway = replace(TARGET, flavor=flavors.detect(info), extensions=frozenset(info.extensions))
+    request = Request(Operation.INFER, parameters={"p": 0.5})
+    assert V2_GRPC.encode_request(request, gateway).body == parameter(4, "p", HALF)
+
+
+def test_a_priority_is_for_servers_that_have_priorities() -> None:
+    def sent(given: ParameterValue, target: Target) -> bytes:
+        return bytes(V2_GRPC.encode_request(Request(Operation.INFER, parameters={"priority": given}), target).body)
+
+    listing = replace(PLAIN, extensions=frozenset({"schedule_policy"}))
+    for target in (TRITON, listing):
+        assert sent(3, target) == parameter(4, "priority", field(5, 3))
+        assert sent("high", target) == parameter(4, "priority", field(3, "high"))  # for the server to refuse
+    for target in (MLSERVER, KSERVE, PLAIN, replace(TRITON, extensions=frozenset())):
+        with pytest.raises(GatewayError, match="parameter priority needs V2's extension 'schedule_policy'") as refused:
+            sent(3, target)
+        assert refused.value.status is Status.UNIMPLEMENTED
 
 
 def test_a_version_is_refused_for_kserve() -> None:

@@ -11,7 +11,6 @@ from tests.protocols.v2.grpc.wire import (
     LISTENER,
     MLSERVER,
     RECORDED,
-    TARGET,
     TRITON,
     decode,
     exchanged,
@@ -30,7 +29,7 @@ def test_forwards_recorded_requests_unchanged(server: str, name: str) -> None:
     method, requests, _ = exchanged(server, name)
     for request_body in requests:
         request = decoded(message(request_body, method), V2_GRPC, LISTENER)
-        written = V2_GRPC.encode_request(request, TARGET)
+        written = V2_GRPC.encode_request(request, TRITON)
         assert written.path == method
         if "parameters" not in name and "typed" not in name and "empty_final" not in name and "failing" not in name:
             assert written.body == request_body
@@ -43,7 +42,7 @@ def test_the_clients_options_arrive() -> None:
     request = infer(request_body, received=100.0)
     assert (request.id, request.deadline, [each.name for each in request.outputs]) == ("42", 105.0, ["OUTPUT0"])
     own = {"text": "größe", "integer": -5, "flag": True, "number": 0.5}
-    assert request.parameters == {**own, "sequence_id": 7, "sequence_start": True, "sequence_end": False}
+    assert request.parameters == {**own, "sequence_id": 7, "sequence_start": True, "sequence_end": False, "priority": 3}
 
 
 @pytest.mark.parametrize("server", RECORDED)

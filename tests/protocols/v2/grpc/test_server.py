@@ -93,7 +93,7 @@ def test_parameters_of_the_binary_extension_are_dropped() -> None:
 
 
 def test_consumed_parameters_are_not_forwarded() -> None:
-    consumed = ("priority", "binary_data_output", "triton_enable_empty_final_response")
+    consumed = ("binary_data_output", "triton_enable_empty_final_response")
     body = b"".join(parameter(4, key, field(1, 1)) for key in consumed) + parameter(4, "other", field(1, 0))
     assert infer(body).parameters == {"other": False}
 

@@ -73,7 +73,7 @@ def test_generate_stream_is_the_same_as_a_stream() -> None:
 
 
 def test_consumed_parameters_are_not_forwarded() -> None:
-    received = message(b'{"n":3,"timeout":500000,"priority":1,"triton_enable_empty_final_response":true}')
+    received = message(b'{"n":3,"timeout":500000,"priority":0,"triton_enable_empty_final_response":true}')
     request = decoded(replace(received, received=10.0), V2_REST, LISTENER)
     assert (request.parameters, request.deadline) == ({"n": 3}, 10.5)
 

@@ -155,8 +155,18 @@ def test_carries_the_id_and_parameters_except_consumed_ones() -> None:
         "sequence_end": False,
         "a": "b",
         "f": 0.5,
+        "priority": 2,
     }
     assert request.outputs == (RequestedOutput("y", {}), RequestedOutput("z", {"classification": 3}))
+
+
+@pytest.mark.parametrize(
+    ("priority", "forwarded"), [(b"3", {"priority": 3}), (b'"high"', {"priority": "high"}), (b"0", {})]
+)
+def test_a_priority_is_for_the_server_and_0_is_none(priority: bytes, forwarded: dict[str, object]) -> None:
+    body = b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]}],"parameters":{"priority":%b}}' % priority
+    for _ in range(3):  # the later ones are like the first
+        assert infer(body).parameters == forwarded
 
 
 def test_perf_analyzers_parameter_is_not_forwarded() -> None:

@@ -93,7 +93,7 @@ HOSTILE = {
     "null outputs": BODY[:-1] + b',"outputs":null}',
     "empty outputs": BODY[:-1] + b',"outputs":[]}',
     "a parameter for the gateway": b'{"parameters":{"timeout":1000000},' + inputs(b"[1,2]")[1:],
-    "another": b'{"parameters":{"priority":1},' + inputs(b"[1,2]")[1:],
+    "a priority that asks for nothing": b'{"parameters":{"priority":0},' + inputs(b"[1,2]")[1:],
     "a wish for binary outputs": b'{"parameters":{"binary_data_output":true},' + inputs(b"[1,2]")[1:],
     "a wish for JSON": b'{"parameters":{"binary_data_output":false},' + inputs(b"[1,2]")[1:],
     "a wish for one binary output": BODY[:-1] + b',"outputs":[{"name":"y","parameters":{"binary_data":true}}]}',

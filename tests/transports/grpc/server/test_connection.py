@@ -138,6 +138,45 @@ async def test_a_reply_whose_window_does_not_open_is_given_up() -> None:
         assert (await peer.next(RST_STREAM))[2] == 1
 
 
+async def test_a_reply_that_is_read_a_byte_at_a_time_is_given_up() -> None:
+    """The client is never silent, but it would take minutes."""
+
+    def long(message: Message, protocol: Protocol) -> Message:
+        return Message(parts=(bytes(10**6),))
+
+    opening, slow = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=1), Timeouts(head=0.4, write=0.4, rate=1e9)
+    async with listening(long, timeouts=slow) as listener, connected(listener, opening) as peer:
+        peer.send(request())
+        while (frame := await peer.next(DATA, RST_STREAM))[0] == DATA:
+            peer.send(http2.window_update(1, 1))
+        assert frame[2] == 1
+
+
+async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed() -> None:
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def stream(messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        async for message in messages:
+            asked.set()
+            await go.wait()
+            yield message
+
+    limits = Limits(message=100_000, headers=10_000, stream_first_message=0.1, stream_idle=0.2)
+    async with listening(stream=stream, limits=limits, timeouts=SHORT) as listener, connected(listener) as peer:
+        peer.send(http2.head(*fields(CHAT.encode())), http2.data(b"a"))
+        await asked.wait()
+        peer.send(http2.head(*fields(CHAT.encode()), stream=3))
+        _, told = await answer(peer, 3)
+        assert told[b"grpc-status"] == b"%d" % Status.DEADLINE_EXCEEDED
+        assert told[b"grpc-message"] == b"no message came for 0.1 s (limits.stream_first_message)"
+        peer.send(http2.head(*fields(CHAT.encode()), stream=5))
+        await answer(peer, 5)  # another look, and the first stream is still there
+        go.set()
+        replies, told = await answer(peer)
+        assert replies == [b"\0\0\0\0\x01a"]
+        assert told[b"grpc-message"] == b"neither side sent a message for 0.2 s (limits.stream_idle)"
+
+
 async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
     """The client had nothing to send for longer than the time to read a reply, and is not late by that."""
     timeouts, held = Timeouts(head=0.1, body=0.1, write=0.4), Held()

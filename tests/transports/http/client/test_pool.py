@@ -464,3 +464,28 @@ async def test_a_peer_that_does_not_close_after_its_last_reply_is_closed(monkeyp
     async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
         await connector.exchange(GET)
         await ended.wait()
+
+
+async def test_an_error_with_one_connection_keeps_none_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, probed = asyncio.Event(), list[socket.socket]()
+
+    def probe(sock: socket.socket) -> None:
+        probed.append(sock)
+        if len(probed) == 1:
+            raise ValueError("the fault")
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(OK)
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        closed.append(writer)
+        if len(closed) == 5:
+            ended.set()
+
+    closed: list[asyncio.StreamWriter] = []
+    monkeypatch.setattr(pool, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "keep_probing", probe)
+    async with serving(handle) as port, connecting(port, connection_per_call=True) as connector:
+        await asyncio.gather(*(connector.exchange(GET) for _ in range(5)))
+        await ended.wait()

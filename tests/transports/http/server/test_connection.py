@@ -325,6 +325,20 @@ async def test_a_client_that_never_reads_its_reply_is_cut_off() -> None:
         await within_bound(listener.drain(2 * GENEROUS))
 
 
+async def test_a_client_that_reads_its_reply_too_slowly_is_cut_off() -> None:
+    def big(message: Message, protocol: Protocol) -> Message:
+        return Message(status=200, parts=(bytes(32 * MIB),))
+
+    slow = Timeouts(write=0.4, rate=1e12)
+    async with listening(big, timeouts=slow) as listener, connected(listener) as (reader, writer):
+        await send_whole(writer, HELLO)
+        size = 0
+        while piece := await reader.read(MIB // 16):  # six seconds, without a pause that is too long
+            size += len(piece)
+            await asyncio.sleep(0.01)
+        assert size < 32 * MIB
+
+
 async def test_a_client_that_does_not_close_after_an_error_is_cut_off() -> None:
     async with listening(timeouts=Timeouts(linger=SOON)) as listener, connected(listener) as (reader, writer):
         await send_whole(writer, b"nonsense")

@@ -1,0 +1,59 @@
+"""The gateway's own addresses: no server that comes by itself may have one of them."""
+
+import socket
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, TypeAlias
+
+Ip: TypeAlias = IPv4Address | IPv6Address
+
+ALL_ADDRESSES = ("0.0.0.0", "::")
+LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
+
+
+def why_own(place: Any, own: Iterable[str]) -> str:
+    """Why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself; empty if it is not.
+    `own` are the addresses that it has bound. Names other than those of this machine are not looked up."""
+    for address in own:
+        if _is_at(place, address):
+            return f"it is the gateway's own address {address}"
+    return ""
+
+
+def _is_at(place: Any, own: str) -> bool:
+    text = own.partition("://")[2] or own
+    if path := getattr(place, "path", ""):
+        return bool(text == path)
+    host, _, port = text.rpartition(":")
+    if str(place.port) != port:
+        return False
+    host = host.strip("[]")
+    if host == place.host:
+        return True
+    named = _named(place.host)
+    return any(map(_is_local, named)) if host in ALL_ADDRESSES else not named.isdisjoint(_named(host))
+
+
+def _named(host: str) -> frozenset[Ip]:
+    """The addresses of this machine that a host stands for; any other name stands for none. Connections to 0.0.0.0
+    and :: go to loopback."""
+    if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
+        return LOOPBACK
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return frozenset()
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return LOOPBACK if found.is_unspecified else frozenset({found})
+
+
+def _is_local(address: Ip) -> bool:
+    """Whether this machine has the address: nothing else can be bound."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(address), 0))
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,72 @@
+"""Parameters that stand for a part of one protocol's messages (`Wire.own_parameters`), such as an attachment of brpc,
+are refused towards protocols that do not have it. Between equal protocols nothing is looked at."""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+
+from gateway.bridge.backend import BackendSide
+from gateway.core.errors import invalid_input, invalid_output
+from gateway.core.frozen import replace
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Handler, StreamHandler
+from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response, Tensor
+
+
+def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
+    """`backend` as clients of the protocol `client` call it: a request or a response fails that has parameters which
+    the other side cannot carry."""
+    of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
+    if sent := of_client - of_backend:
+        stream = backend.responses and _checked_stream(backend.responses, sent, backend)
+        backend = replace(backend, handler=_checked_requests(backend.handler, sent, backend), responses=stream)
+    if received := of_backend - of_client:
+        backend = replace(backend, handler=_checked_answers(backend.handler, received, backend, client))
+    return backend
+
+
+def _checked_requests(handler: Handler, sent: frozenset[str], backend: BackendSide) -> Handler:
+    async def checked(request: Request) -> Answer:
+        _refuse_sent(request, sent, backend)
+        return await handler(request)
+
+    return checked
+
+
+def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: BackendSide) -> StreamHandler:
+    async def checked(request: Request) -> AsyncGenerator[Response, None]:
+        _refuse_sent(request, sent, backend)
+        async with aclosing(responses(request)) as found:
+            async for each in found:
+                yield each
+
+    return checked
+
+
+def _refuse_sent(request: Request, sent: frozenset[str], backend: BackendSide) -> None:
+    for found in _found(request.parameters, request.inputs, sent, "the request", "input"):
+        raise invalid_input(f"{found}, which {backend.protocol} cannot carry")
+
+
+def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
+    """No protocol that has such parameters has streams."""
+
+    async def checked(request: Request) -> Answer:
+        answer = await handler(request)
+        if isinstance(answer, Response):
+            for found in _found(answer.parameters, answer.outputs, received, "the reply", "output"):
+                raise invalid_output(f"backend {backend.name!r}: {found}, which {client.name} cannot carry")
+        return answer
+
+    return checked
+
+
+def _found(
+    parameters: Parameters, tensors: Sequence[Tensor], own: frozenset[str], what: str, role: str
+) -> Iterator[str]:
+    """What errors say of each parameter that is one of `own`."""
+    for name in own & parameters.keys() if parameters else ():
+        size = f" of {len(str(parameters[name]))} bytes" if name == ATTACHMENT else ""
+        yield f"{what} has a {name}{size}"
+    for at, tensor in enumerate(tensors):
+        for name in own & tensor.parameters.keys() if tensor.parameters else ():
+            yield f"{role} {tensor.name or at!r} has a {name}, {tensor.parameters[name]}"

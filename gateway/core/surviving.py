@@ -1,0 +1,36 @@
+"""Work on many things, or again and again, that goes on when one piece of it fails.
+
+    for connection in list(connections):
+        with surviving("the look at a connection"):
+            connection.look_after()
+
+A timer or a loop that looks after many things would otherwise stop for all of them with the first exception. Only
+errors that nobody expects are handled so: what can go wrong in normal operation has its own handling.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.core.log_limit import LogLimit
+
+log = logging.getLogger(__name__)
+_lines = LogLimit(log, lines=1)
+
+
+@contextmanager
+def surviving(what: str, *expected: type[Exception]) -> Iterator[None]:
+    """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Those of
+    `expected` are raised, and so are cancellation and the end of the process."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, expected):
+            raise
+        log_survived(what, error)
+
+
+def log_survived(what: str, error: Exception) -> None:
+    """Log an error that must not stop what goes on, once a minute for each `what`; for code that runs too often for
+    `surviving`."""
+    _lines.write(what, logging.ERROR, "unexpected error in %s; everything else goes on", what, error=error)

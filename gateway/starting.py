@@ -1,0 +1,63 @@
+"""What a process does first: it handles signals, and has standard streams.
+
+The imports of a command that serves take a second or more. Until something handles SIGTERM, the kernel drops it if the
+process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this is
+the first thing that a process does, and the module imports nothing that takes time.
+"""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+SERVING = ("serve", "demo", "record", "reference")
+"""The commands that serve until a signal."""
+_PR_SET_PDEATHSIG = 1
+"""From <linux/prctl.h>."""
+
+
+def end_on_signals(command: str) -> None:
+    """Until `command` handles signals itself, SIGTERM and SIGINT end one that serves, with status 0 as after the start,
+    and SIGHUP is ignored, since the configuration is about to be read. Other commands end as any program does, also if
+    they are PID 1."""
+    if command in SERVING:
+        signal.signal(signal.SIGTERM, _end_start)
+        signal.signal(signal.SIGINT, _end_start)
+        signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, no child process inherits it
+    elif os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end_command)
+
+
+def leave_signals_to_the_parent() -> None:
+    """Ignore what service managers send to all processes: the parent passes on what it means."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def fill_standard_streams() -> None:
+    """Have something at the numbers of standard streams that were closed: else the next file or connection would get
+    them, and what is written to standard output would go there."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+
+
+def end_with_the_parent() -> None:
+    """Have the kernel kill this process when its parent ends, also while it is stopped or does not respond. Linux only:
+    elsewhere it has to notice by itself."""
+    if sys.platform == "linux":
+        from ctypes import CDLL  # takes a moment, and few processes need it
+
+        CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _end_start(number: int, frame: FrameType | None) -> NoReturn:
+    os.write(2, f"{signal.Signals(number).name} received before the start was over: ended\n".encode())
+    os._exit(0)
+
+
+def _end_command(number: int, frame: FrameType | None) -> NoReturn:
+    os._exit(128 + number)

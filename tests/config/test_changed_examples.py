@@ -1,0 +1,88 @@
+"""Checks that need what other checks find wrong: configurations with one part changed are read or refused, and never
+raise anything else than a ConfigError."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads_with_warnings
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "config" / "examples").rglob("*.yaml"))
+VALUES: tuple[Any, ...] = (None, [], {}, "grpc", ["grpc"], "*", -1, True, {"nothing": 1})
+"""What a part is replaced by: some of these are wrong wherever they stand, some are right in places."""
+
+ACCESS = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, mip], auth: {accept: [keys], anonymous: team}}
+admin: {bind: "127.0.0.1:0", auth: {}}
+auth: {keys: {file: /nowhere/keys.yaml}}
+principals: {team: {permissions: [use]}}
+permissions: {own: [{models: ["*"], listeners: [http]}]}
+backends:
+  lab: {protocol: v2-grpc, flavor: triton, endpoints: ["127.0.0.1:1"], policies: [{timeout: {seconds: 1}}]}
+  old: {protocol: mip, batch: whole, endpoints: ["127.0.0.1:2"]}
+routes:
+  - {match: {model: "a*", input: {name: x}}, split: [{backend: lab}, {backend: old, weight: 0}], fallback: [lab]}
+  - {match: {model: "*", protocol: v2-rest}, backend: lab, translate: {carry_config: true}, rewrite: {version: "1"}}
+"""
+
+
+def places(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The place of each part of a document."""
+    if above:
+        yield above
+    items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    for key, each in items:
+        yield from places(each, (*above, key))
+
+
+def changed(document: Any, place: tuple[Any, ...], value: Any) -> str:
+    """The document with `value` at `place`."""
+    copy = orjson.loads(orjson.dumps(document))
+    part = copy
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    return orjson.dumps(copy).decode()
+
+
+def check(text: str) -> None:
+    """Read it. Raises what no configuration should raise."""
+    with suppress(ConfigError):
+        loads_with_warnings(text, "changed.yaml", catalog(), {})
+
+
+@pytest.mark.parametrize(
+    "text", [ACCESS, *(path.read_text() for path in EXAMPLES)], ids=["access", *(path.stem for path in EXAMPLES)]
+)
+def test_a_changed_configuration_is_read_or_refused(text: str) -> None:
+    document = orjson.loads(orjson.dumps(yaml.safe_load(text)))
+    for place in places(document):
+        for value in VALUES:
+            check(changed(document, place, value))
+
+
+def test_an_unknown_protocol_is_told_with_credentials_as_without() -> None:
+    listener = '{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grpc], auth: {anonymous: team}}'
+    text = f"listeners: [{listener}]\nprincipals: {{team: {{permissions: [use]}}}}\nauth: {{keys: {{file: /keys}}}}\n"
+    with pytest.raises(ConfigError, match="did you mean") as refused:
+        loads_with_warnings(text, "c.yaml", catalog(), {})
+    assert any("grpc" in each.message for each in refused.value.problems)
+
+
+@pytest.mark.parametrize("operation", ["log-settings", "trace-settings", "load", "config", "model-statistics"])
+def test_a_protocol_that_lacks_an_operation_says_nothing_about_its_route(operation: str) -> None:
+    """Requests of grps may name no model, but none of them is for V2's settings."""
+    listener = '{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest, umbridge], allow_control: true}'
+    backend = "{protocol: v2-rest, endpoints: ['h:1'], policies: [{timeout: {seconds: 1}}]}"
+    text = f"listeners: [{listener}]\nbackends: {{t: {backend}}}\nroutes: [{{match: {{operation: ANY}}, backend: t}}]\n"
+    _, warnings = loads_with_warnings(text.replace("ANY", operation), "c.yaml", catalog(), {})
+    assert not warnings
+    with pytest.raises(ConfigError, match="needs a model name, which grps-rest requests at listener 'http' may not"):
+        loads_with_warnings(text.replace("ANY", "infer"), "c.yaml", catalog(), {})

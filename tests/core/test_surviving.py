@@ -1,0 +1,38 @@
+"""An exception of one of many things does not stop the work on the others, and is not silent."""
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.core.surviving import surviving
+
+
+class ExpectedError(Exception):
+    """One that the caller handles itself."""
+
+
+def test_what_comes_after_a_failure_is_done_and_each_thing_that_failed_has_one_line_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done = []
+    for number in (1, 2, 3, 2):
+        with surviving(f"thing {number} of a test"):
+            if number == 2:
+                raise ValueError("the fault")
+            done.append(number)
+    assert done == [1, 3]
+    [line] = caplog.records
+    assert line.levelno == logging.ERROR
+    assert line.getMessage() == "unexpected error in thing 2 of a test; everything else goes on"
+    assert "ValueError: the fault" in caplog.text
+
+
+def test_what_the_caller_expects_is_raised() -> None:
+    with pytest.raises(ExpectedError), surviving("a test", ExpectedError):
+        raise ExpectedError
+
+
+def test_a_cancelled_task_ends() -> None:
+    with pytest.raises(asyncio.CancelledError), surviving("a test"):
+        raise asyncio.CancelledError

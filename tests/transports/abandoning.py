@@ -1,0 +1,131 @@
+"""Calls that are given up while their connection to a server is being opened, and what is left of them."""
+
+import asyncio
+import gc
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.core.certificates import TlsFiles
+from gateway.core.protocol import Limits
+from gateway.core.types import Message
+from gateway.transports.certificates import client_context, server_context
+from gateway.transports.grpc.client.connection import GrpcClientConnection
+from gateway.transports.grpc.client.connector import GrpcConnector
+from gateway.transports.http.client.connection import ClientConnection as HttpClientConnection
+from gateway.transports.http.client.connector import HttpConnector
+from gateway.transports.tcp.client.connection import ClientConnection as TcpClientConnection
+from gateway.transports.tcp.client.connector import TcpConnector
+from gateway.transports.tls import ClientTls, TlsTransport
+from tests.tls.certificates import Files
+from tests.transports.tcp.toy_protocol import ORDERED, TAGGED, packet
+
+TURNS = 40
+"""A connection over TLS on loopback is open after fewer turns of the event loop."""
+AT_ONCE = 10
+
+_CONNECTIONS = (HttpClientConnection, TcpClientConnection, GrpcClientConnection, TlsTransport)
+_HTTP = Message("GET", "/", parts=(b"",))
+_TCP = Message(parts=(packet("one")[:9], b"one"))
+_GRPC = Message(path="/toy.Toy/Echo", parts=(b"one",))
+_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The first frame of an HTTP/2 server."""
+
+MAKE: dict[str, tuple[Callable[..., Any], Message, str]] = {
+    "http": (lambda address, **more: HttpConnector(address, connection_per_call=False, **more), _HTTP, ""),
+    "http, a connection for each call": (
+        lambda address, **more: HttpConnector(address, connection_per_call=True, **more),
+        _HTTP,
+        "",
+    ),
+    "tcp": (
+        lambda address, **more: TcpConnector(address, framing=ORDERED, connection_per_call=False, **more),
+        _TCP,
+        "",
+    ),
+    "tcp, one connection for all calls": (
+        lambda address, **more: TcpConnector(address, framing=TAGGED, connection_per_call=False, **more),
+        _TCP,
+        "",
+    ),
+    "grpc": (lambda address, **more: GrpcConnector(address, connection_per_call=False, **more), _GRPC, "h2"),
+}
+"""How a connector is made, a message for it, and its ALPN."""
+
+
+@dataclass
+class SilentServer:
+    """Accepts connections, over TLS with `context`, and answers nothing."""
+
+    opening: bytes
+    port: int = 0
+    open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open.add(writer)
+        try:
+            writer.write(self.opening)
+            with suppress(OSError):
+                while await reader.read(2**16):
+                    pass
+        finally:
+            self.open.discard(writer)
+            writer.close()
+
+    async def until_all_are_closed(self) -> None:
+        while self.open:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def silent(opening: bytes, context: ssl.SSLContext | None) -> AsyncIterator[SilentServer]:
+    served = SilentServer(opening)
+    server = await asyncio.start_server(served.serve, "127.0.0.1", 0, ssl=context, backlog=1024)
+    served.port = server.sockets[0].getsockname()[1]
+    try:
+        yield served
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def abandoned(wire: str, files: Files | None) -> AsyncIterator[tuple[SilentServer, Any, Message]]:
+    """A silent server, a connector to it, and a message for it; over TLS with `files`."""
+    make, message, alpn = MAKE[wire]
+    names = (alpn,) if alpn else ()
+    serves, tls = None, None
+    if files is not None:
+        serves = server_context(TlsFiles(str(files.certificate), str(files.key)), "none", names)
+        trusting = client_context(TlsFiles(authorities=str(files.ca)), alpn=names)
+        tls = ClientTls(lambda: trusting, "localhost")
+    async with silent(_SETTINGS if wire == "grpc" else b"", serves) as server:
+        yield server, make(f"127.0.0.1:{server.port}", limits=Limits(), tls=tls), message
+
+
+async def give_up(connector: Any, message: Message, calls: int) -> None:
+    """Make calls, each of them given up after another number of turns of the loop than those beside it."""
+
+    async def call(turns: int) -> None:
+        exchange = asyncio.ensure_future(connector.exchange(message))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        exchange.cancel()
+        await asyncio.wait([exchange])
+        if not exchange.cancelled():
+            exchange.exception()
+
+    for first in range(0, calls, AT_ONCE):
+        await asyncio.gather(*(call(number % TURNS) for number in range(first, min(first + AT_ONCE, calls))))
+
+
+def connections_left() -> int:
+    """How many connections to servers there are in this process, open or not, that something still holds."""
+    gc.collect()
+    return sum(isinstance(each, _CONNECTIONS) for each in gc.get_objects())
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd" if os.path.exists("/proc/self/fd") else "/dev/fd"))
