@@ -14,6 +14,7 @@ from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
 from tests.interop.processes import Process, eventually, free_port
+from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
 
 FLAVORS = {"v2-rest": "flavor: plain"}
@@ -148,7 +149,7 @@ async def survive(protocol: str, folder: Path, calls: int, clients: int, times: 
         servers = [Server(protocol, folder / str(at)) for at in range(2)]
         for each in servers:
             stack.callback(each.stop)
-        assert eventually(lambda: all(each.serves for each in servers), seconds=60)
+        assert eventually(lambda: all(each.serves for each in servers), seconds=GENEROUS)
         async with running(protocol, [each.address for each in servers], clients) as (gateway, load):
             for time in range(times):
                 await fail(servers[time % 2], time % 2, part, gateway, load)

@@ -29,9 +29,9 @@ from gateway.core.types import Tensor
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 
-GENEROUS = 30
 ALICE, ALICE_ENTRY = new_key("alice")
 BOB, BOB_ENTRY = new_key("bob")
 

@@ -22,6 +22,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request
 from gateway.registry import protocols
+from tests.limits import GENEROUS
 from tests.paused_server import INFER, REPLY, ask, get, held, port_of
 
 CONFIG = """
@@ -113,7 +114,7 @@ routes: [{{match: {{model: posterior}}, backend: lab}}]
 async def grpc_health(address: str) -> bytes:
     """What gRPC's health service says of the whole server: the bytes of a HealthCheckResponse."""
     async with grpc.aio.insecure_channel(address) as channel:
-        answer: bytes = await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=20)
+        answer: bytes = await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=GENEROUS)
         return answer
 
 

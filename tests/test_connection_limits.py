@@ -23,6 +23,7 @@ from gateway.transports import listener_connections, memory
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 
@@ -113,7 +114,7 @@ async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
             live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
             for _ in range(3):
                 with pytest.raises(grpc.aio.AioRpcError) as failed:
-                    await live(b"", timeout=20)
+                    await live(b"", timeout=GENEROUS)
                 assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
         assert gateway.listeners["here"].refused_connections <= 3
         await refused(address, "v2-grpc")
@@ -320,12 +321,12 @@ def test_600_connections_with_256_descriptors(tmp_path: Path) -> None:
     with serving(tmp_path) as (port, health, log), ExitStack() as stack:
         opened = []
         for _ in range(600):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=GENEROUS))
             opened.append(connection)
         for connection in opened[:192]:
             assert asked(connection, "/v2/health/live").startswith(b"HTTP/1.1 200 ")
         for path in ("/healthz", "/readyz"):
-            with socket.create_connection(("127.0.0.1", health), timeout=20) as probe:
+            with socket.create_connection(("127.0.0.1", health), timeout=GENEROUS) as probe:
                 assert asked(probe, path).startswith(b"HTTP/1.1 200 ")
         told = 0
         for connection in opened[192:]:
@@ -338,7 +339,7 @@ def test_600_connections_with_256_descriptors(tmp_path: Path) -> None:
             connection.close()
         ends = time.monotonic() + 20
         while time.monotonic() < ends:
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as again:
+            with socket.create_connection(("127.0.0.1", port), timeout=GENEROUS) as again:
                 if asked(again, "/v2/health/live").startswith(b"HTTP/1.1 200 "):
                     break
         else:

@@ -21,9 +21,9 @@ from gateway.core.types import Request, tensor
 from gateway.reference import signature
 from gateway.registry import protocols
 from tests.explain.test_explaining import explanation
+from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
 from tests.test_queued_calls import Reply, asked, waiting
-from tests.transports.grpc.toy import GENEROUS
 
 CONFIG = """
 listeners:

@@ -20,8 +20,9 @@ from gateway.app import Gateway
 from gateway.assembly import issuer_keys
 from gateway.config import ConfigError
 from tests.auth.issuer import Issuer, served
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GENEROUS, config, running
+from tests.tls.running import config, running
 
 TEXT = """
 auth:

@@ -24,6 +24,7 @@ from gateway.core.types import Message, Request, tensor
 from gateway.policies import shared_allowances
 from gateway.registry import protocols
 from tests.interop.processes import Process, free_port
+from tests.limits import GENEROUS
 from tests.paused_server import Held, held
 from tests.policies.redis_server import RedisServer, needs_redis
 
@@ -87,7 +88,7 @@ async def running(backend: str = NOTHING, route: str = NOTHING, text: str = CONF
         stack.push_async_callback(gateway.drain, 0)
         stack.callback(server.release.set)
         base = f"http://{gateway.listeners['http'].address}"
-        http = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=60, trust_env=False))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=GENEROUS, trust_env=False))
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(gateway.listeners["grpc"].address))
         yield Clients(gateway, http, channel, server)
 

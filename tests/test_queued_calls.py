@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc.aio
@@ -20,8 +20,8 @@ from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.reference import signature
 from gateway.registry import protocols
+from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
-from tests.transports.grpc.toy import GENEROUS
 
 CONFIG = """
 listeners:
@@ -85,10 +85,13 @@ async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE) -> Reply:
     """One call of a client at this address of the loopback network."""
     port = port_of(gateway.listeners["http"].address)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
-    writer.write(request)
-    reply = await reader.read()
-    writer.close()
-    return Reply(reply)
+    try:
+        writer.write(request)
+        return Reply(await reader.read())
+    finally:  # a connection that is still open when its loop ends is a warning in another test
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 async def waiting(gateway: Gateway, count: int, in_flight: int = 1) -> None:

@@ -14,6 +14,7 @@ from gateway.cli.options import catalog
 from tests.cli.commands import ENVIRON, ROOT, started
 from tests.documents.grpcurl import main as grpcurl
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 README = (ROOT / "README.md").read_text()
 DEFAULT = (ROOT / "config/gateway.yaml").read_text()
@@ -62,7 +63,7 @@ def test_make_run_prints_what_readme_shows(running: tuple[Running, list[str]]) -
 def shell(command: str) -> str:
     """What it prints, without blank lines at the end."""
     done = subprocess.run(
-        ["sh", "-c", command], cwd=ROOT, env=ENVIRON, stdout=subprocess.PIPE, text=True, timeout=60, check=True
+        ["sh", "-c", command], cwd=ROOT, env=ENVIRON, stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
     )
     return done.stdout.rstrip("\n")
 

@@ -21,9 +21,9 @@ from gateway.config import Config, loads
 from tests.attacks.clients import Grpc
 from tests.http2 import by_hand as http2
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.paused_server import INFER, QUESTION, Held, ask, get, held, http, port_of
 
-GENEROUS = 20
 LISTENER = 'listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]\n'
 BACKEND = """
 backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"], max_in_flight: 1}}

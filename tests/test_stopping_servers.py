@@ -5,11 +5,11 @@ from contextlib import suppress
 
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import Peer, serving
+from tests.limits import GENEROUS
 from tests.peers import brpc_peer
 from tests.peers.grps_messages import SUCCESS, tensor
 from tests.peers.protobuf import Document
 from tests.test_hung_servers import infer, running, states
-from tests.transports.grpc.toy import GENEROUS
 
 ELOGOFF = (2003, "Server is stopping")
 

@@ -2,8 +2,19 @@
 
 import struct
 from math import prod
+from urllib.parse import quote
 
-from gateway.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
+from gateway.conformance.check import (
+    Options,
+    Suite,
+    Transcript,
+    basis,
+    deviate,
+    fail,
+    not_applicable,
+    not_tested,
+    require,
+)
 from gateway.conformance.flatbuffer import (
     DATATYPES,
     TYPES,
@@ -22,10 +33,23 @@ MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 
 
 class GraphpipeServer(HttpServer):
-    """A server of one model, and what to send to it."""
+    """A server of one model, and what to send to it.
+
+    A URL with a path is the model's, and used as it is. Without a path a model is asked for as a gateway serves it, at
+    `/graphpipe/NAME`, or at `/` if none is named. Raises ValueError for a model beside a URL with a path.
+    """
+
+    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
+        super().__init__(address, options, transcript)
+        if self._prefix and options.model:
+            raise ValueError(f"the URL {address} has a path, which is that of one model; leave out --model")
+        if self._prefix:
+            self.path = "/" if address.endswith("/") else ""
+        else:
+            self.path = f"/graphpipe/{quote(options.model, safe='')}" if options.model else "/"
 
     def send(self, body: bytes, content_type: str = "application/octet-stream") -> HttpReply:
-        return self.request("POST", "/", body, {"Content-Type": content_type})
+        return self.request("POST", self.path, body, {"Content-Type": content_type})
 
     @basis
     def metadata(self) -> ModelDescription:
@@ -96,7 +120,7 @@ def metadata_names(server: GraphpipeServer) -> None:
 
 @check("metadata.get", "4", "a GET SHOULD be answered with helpful information, such as the metadata as JSON")
 def metadata_get(server: GraphpipeServer) -> None:
-    reply = server.get("/")
+    reply = server.get(server.path)
     if reply.status != 200:
         deviate(f"a GET: status {reply.status}")
     if not reply.body:
@@ -230,7 +254,7 @@ def long_name(server: GraphpipeServer) -> None:
 
 @check("http.keep-alive", "4", "over HTTP/1.1, a connection is kept unless a side closes it")
 def keep_alive(server: GraphpipeServer) -> None:
-    first, second = server.kept_alive("POST", "/", metadata_request())
+    first, second = server.kept_alive("POST", server.path, metadata_request())
     if second is None:
         deviate("the server closes the connection after each reply")
     require((first.status, second.status) == (200, 200), f"the second request on a connection: {second.status}")
@@ -239,7 +263,7 @@ def keep_alive(server: GraphpipeServer) -> None:
 @check("http.chunked", "4", "over HTTP/1.1, requests may be chunked")
 def chunked(server: GraphpipeServer) -> None:
     body = infer_request(server.tensors, server.names)
-    reply = server.chunked("/", body, "application/octet-stream")
+    reply = server.chunked(server.path, body, "application/octet-stream")
     _same_outputs(server.answer, _succeeded(reply).tensors, "the chunked request")
 
 

@@ -11,6 +11,7 @@ from gateway.admin import health
 from gateway.admin.health import HealthServer
 from gateway.core.address import Address
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 
 
@@ -35,7 +36,7 @@ async def get_text(port: int, path: str) -> tuple[int, str]:
 
 def probe(port: int, path: str) -> bytes:
     """A blocking request, as kubelet sends it: the event loop of this thread does not run meanwhile."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=GENEROUS) as connection:
         connection.sendall(get(path))
         return connection.recv(1000)
 

@@ -13,6 +13,7 @@ from gateway.assembly import issuer_keys
 from gateway.auth.keys import new_key, write_keys
 from gateway.config import ConfigError
 from tests.auth.issuer import Issuer, served
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import config, running
 
@@ -50,7 +51,7 @@ def text(tmp_path: Path) -> str:
 
 
 def client(verify: ssl.SSLContext | bool = True) -> httpx.AsyncClient:
-    return httpx.AsyncClient(timeout=30, trust_env=False, verify=verify)
+    return httpx.AsyncClient(timeout=GENEROUS, trust_env=False, verify=verify)
 
 
 CREDENTIALS: dict[str, Callable[[str], dict[str, str]]] = {

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.commands import ENVIRON, gateway, started
 from tests.cli.test_reloading import call
 from tests.cli.test_stopping import said
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 
 CONFIG = """
@@ -38,7 +39,7 @@ def ask(port: int, *paths: str) -> None:
 def end(process: Process) -> str:
     """What it still prints on standard output until it has ended."""
     process.send_signal(signal.SIGTERM)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=GENEROUS)
     return rest
 
 

@@ -18,6 +18,7 @@ from gateway.core.operations import Operation
 from tests.cli.commands import ENVIRON, ROOT, gateway
 from tests.client.servers import holding, served
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 MODELS = ("double", "posterior", "count", "upper", "identity")
 
@@ -96,7 +97,7 @@ def test_on_a_terminal_it_prints_a_table(v2: str) -> None:
     def printed(*arguments: str) -> list[str]:
         ours, theirs = pty.openpty()
         command = [sys.executable, "-m", "gateway", "call", v2, *arguments]
-        process = subprocess.run(command, env=ENVIRON, stdout=theirs, check=True, timeout=60)
+        process = subprocess.run(command, env=ENVIRON, stdout=theirs, check=True, timeout=GENEROUS)
         os.close(theirs)
         text = os.read(ours, 65536).decode()
         os.close(ours)

@@ -17,6 +17,7 @@ from gateway.registry import policies, protocols
 from tests.cli.commands import started
 from tests.documents.grpcurl import main as call
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
@@ -209,7 +210,7 @@ def test_an_error_comes_in_the_form_of_its_protocol(commands: list[str]) -> None
 def curl(command: str, *options: str) -> str:
     """What it prints."""
     words = [*shlex.split(command), "--silent", *options]
-    return subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=30, check=True).stdout
+    return subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True).stdout
 
 
 def grpcurl(command: str) -> str:

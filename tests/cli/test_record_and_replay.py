@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.commands import ROOT, gateway, started
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 
 RECORDED = ROOT / "tests/cassettes/recordings/version-1.jsonl"
@@ -33,7 +34,7 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
     arguments = ("--config", str(tmp_path / "gateway.yaml"), "--output", str(cassette))
     with started("record", *arguments) as (process, _):
         url = f"http://127.0.0.1:{ports['FRONT']}/v2/models/double/infer"
-        assert httpx.post(url, json=body, timeout=60).status_code == 200
+        assert httpx.post(url, json=body, timeout=GENEROUS).status_code == 200
         process.terminate()
         assert process.wait() == 0
     assert len(cassette.read_text().splitlines()) == 2

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.registry import protocols
 from tests.cli.commands import gateway, started
+from tests.limits import GENEROUS
 
 SPOKEN = sorted(name for name, protocol in protocols().items() if protocol.names_models)
 """The protocols over which one server can have several models."""
@@ -143,7 +144,7 @@ def test_a_generator_is_served_as_a_stream(tmp_path: Path) -> None:
 
 def streamed(url: str, body: bytes) -> tuple[str, bytes]:
     """The Content-Type and the body of the answer."""
-    with urlopen(url, body, timeout=10) as reply:
+    with urlopen(url, body, timeout=GENEROUS) as reply:
         return reply.headers["content-type"], reply.read()
 
 

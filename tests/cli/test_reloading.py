@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.cli.commands import started
 from tests.cli.test_stopping import said, serving
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 
 CONFIG = """
@@ -29,7 +30,7 @@ def text(prefix: str, reload: str = ON_DEMAND) -> str:
 
 
 def call(port: int, method: str, path: str) -> tuple[int, bytes]:
-    client = HTTPConnection("127.0.0.1", port, timeout=20)
+    client = HTTPConnection("127.0.0.1", port, timeout=GENEROUS)
     try:
         client.request(method, path, headers={"Host": "localhost"})
         reply = client.getresponse()

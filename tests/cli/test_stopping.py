@@ -23,6 +23,7 @@ from gateway.core.types import Request, tensor
 from gateway.registry import protocols
 from tests.cli.commands import started
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.paused_server import INFER, ask, get, held, port_of
 from tests.peers.brpc_client import Call, Client
 
@@ -60,7 +61,7 @@ Port = int
 
 def on_kept_connection(port: Port) -> Iterator[bool]:
     """An HTTP client that makes a new connection when it is told that the old one closes."""
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=GENEROUS)
     while True:
         try:
             if client.sock is None:
@@ -111,7 +112,7 @@ def over_grpc(port: Port) -> Iterator[bool]:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelMetadata")
         while True:
             try:
-                assert b"double" in call(b"\x0a\x06double", timeout=20)
+                assert b"double" in call(b"\x0a\x06double", timeout=GENEROUS)
             except grpc.RpcError as error:
                 if error.code() is not grpc.StatusCode.UNAVAILABLE:
                     raise

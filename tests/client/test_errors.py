@@ -26,6 +26,7 @@ from gateway.client.errors import HINTS, as_client_error
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, refusal
 from tests.client.servers import WIRE_FORMS, holding, served
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -121,7 +122,7 @@ def test_a_server_of_another_protocol(spoken: str) -> None:
     """The server speaks V2 over HTTP."""
     with served("v2-rest", "double") as address:
         place = address.partition("://")[2]
-        with Client(place, protocol=spoken, timeout=10) as client, pytest.raises(ClientError) as caught:
+        with Client(place, protocol=spoken, timeout=GENEROUS) as client, pytest.raises(ClientError) as caught:
             client.infer("double", np.array([[1.0]]))
     assert isinstance(caught.value, ServerError | ConnectError | NotFound | InvalidInput)
 

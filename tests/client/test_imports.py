@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.limits import GENEROUS
+
 PROGRAM = "import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name or 'gateway' in name))"
 HEAVY = {"fastapi", "starlette", "uvicorn", "pydantic", "typer", "yaml", "prometheus_client", "redis", "PIL"}
 ABOVE = (
@@ -20,7 +22,11 @@ ABOVE = (
 @pytest.mark.parametrize("module", ["gateway.client", "gateway.translate"])
 def test_it_is_a_library_of_its_own(module: str) -> None:
     printed = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(module=module)], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROGRAM.format(module=module)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=GENEROUS,
     ).stdout.split()
     assert HEAVY.intersection(printed) == set()
     assert [name for name in printed if f"{name}.".startswith(ABOVE)] == []

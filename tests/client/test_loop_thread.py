@@ -15,6 +15,7 @@ from gateway.client import Client
 from tests.cli.commands import started
 from tests.client.servers import holding, served
 from tests.interop.processes import eventually
+from tests.limits import GENEROUS
 
 
 def descriptors() -> int:
@@ -45,7 +46,7 @@ def test_clients_in_several_threads_do_not_mix_their_deadlines() -> None:
     """Each has an event loop of its own, and what is shared by calls of one loop is not shared by two."""
 
     def work(protocol: str) -> bool:
-        with Client(addresses[protocol], timeout=30) as client:
+        with Client(addresses[protocol], timeout=GENEROUS) as client:
             return all(client.infer("double", [[1.0]])["y"].item() == 2.0 for _ in range(100))
 
     with served("v2-grpc", "double") as grpc, served("v2-rest", "double") as rest:
@@ -66,7 +67,7 @@ def test_a_closed_client_leaves_no_thread_and_no_descriptor(protocol: str) -> No
             with Client(address) as client:
                 client.infer("posterior", np.array([1.0, 2.0]))
         # Those that other tests of this process have left may be closed meanwhile.
-        assert eventually(lambda: (descriptors() <= before[0], len(clients())) == (True, before[1]), 20)
+        assert eventually(lambda: (descriptors() <= before[0], len(clients())) == (True, before[1]), GENEROUS)
 
 
 def test_a_client_that_is_forgotten_ends() -> None:

@@ -106,6 +106,27 @@ routes: [{match: {model: posterior}, backend: lab}]
 LISTENERS = {"graphpipe": "graphpipe", "mip": "mip", "v2-grpc": "grpc", "grps-grpc": "grpc", "grps-brpc": "brpc"}
 
 
+async def of_two_models(path: str, model: str) -> tuple[list[Outcome], int]:
+    """The checks of GraphPipe's server with the models `posterior` and `double`, at a path and for a model."""
+    config = reference_config("graphpipe", "127.0.0.1:0", ["posterior", "double"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    try:
+        return await checked("graphpipe", f"http://{listener.address}{path}", Options(model, timeout=60))
+    finally:
+        await listener.drain(0)
+
+
+@pytest.mark.parametrize(("path", "model"), [("/graphpipe/double", ""), ("", "double"), ("/", "double")])
+async def test_one_of_several_graphpipe_models_is_checked(path: str, model: str) -> None:
+    outcomes, _ = await of_two_models(path, model)
+    assert unusual(outcomes) == []
+
+
+async def test_a_graphpipe_url_with_a_path_is_one_models() -> None:
+    with pytest.raises(ValueError, match="leave out --model"):
+        await of_two_models("/graphpipe/double", "posterior")
+
+
 @pytest.mark.parametrize("back", ["umbridge", "v2-grpc"])
 async def test_a_gateway_in_front_of_another_protocol_passes(back: str) -> None:
     config = reference_config(back, "127.0.0.1:0", ["posterior"], catalog())

@@ -19,10 +19,9 @@ from pathlib import Path
 import gateway
 from tests.deploy.rendered import NAMESPACE, Object, Release
 from tests.interop.processes import Process, clean_environment, free_port
+from tests.limits import GENEROUS
 
 SOURCE = Path(gateway.__file__).parents[1]
-GENEROUS = 60.0
-"""Seconds that no test needs: the bound of every wait."""
 
 
 class Cluster:

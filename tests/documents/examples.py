@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.cli.commands import ENVIRON, started
 from tests.documents.pages import ROOT, Block, blocks_of, pages
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.peers.build import python_of, require
 
 DEMO = (ROOT / "config/gateway.yaml").read_text("utf-8")
@@ -166,7 +167,7 @@ class Gateways:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=GENEROUS,
         )
         return self.there(done.stdout.rstrip("\n"), command.printed)
 
@@ -178,7 +179,7 @@ class Gateways:
             env=ENVIRON if _peer(program) is None else None,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=GENEROUS,
         )
         return self.there(done.stdout, shown)
 

@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from gateway.transports.grpc.schema import REFLECTIONS, ServerReflectionRequest, ServerReflectionResponse
 
-TIMEOUT = 30
+TIMEOUT = 300
 
 
 def main(arguments: Sequence[str]) -> str:

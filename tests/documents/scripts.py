@@ -14,6 +14,7 @@ from tests.cli.commands import ENVIRON
 from tests.documents.command_lines import PROGRAMS, whole_lines
 from tests.documents.pages import ROOT, Block, blocks, blocks_of
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 SERVING = re.compile(r"(?:\.venv/bin/)?gateway (?:serve|record) ")
 """Commands that go on until they are stopped."""
@@ -127,7 +128,7 @@ class Shell:
         """What a line prints that has the ports of this run already."""
         environment = {**ENVIRON, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60
+            ["bash", "-c", line], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=GENEROUS
         )
         assert done.returncode == 0, f"{line}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done.stdout
@@ -139,7 +140,7 @@ class Shell:
                 printed = until_ready(process) if SERVING.match(line) else ""
                 if printed:
                     process.send_signal(signal.SIGTERM)
-                rest, errors = process.communicate(timeout=60)
+                rest, errors = process.communicate(timeout=GENEROUS)
             finally:
                 process.kill()
         assert process.returncode == 0, f"{line}: {process.returncode}\n{printed}{rest}{errors}"

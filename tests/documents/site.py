@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from tests.documents.pages import ROOT, links_of, pages
+from tests.limits import GENEROUS
 
 SOURCE = ROOT / "build/site-source"
 """The site generator's input."""
@@ -53,7 +54,7 @@ def build() -> subprocess.CompletedProcess[str]:
     """Build the site; warnings are errors."""
     stage()
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GENEROUS)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from tests.deploy.dockerfile import ignored, stages
 from tests.deploy.rendered import CHART, NAMESPACE, Object, Release, chart, render
 from tests.documents.command_lines import Line, lines_not_run
 from tests.documents.pages import ROOT, blocks_of
+from tests.limits import GENEROUS
 
 LINES = lines_not_run()
 
@@ -245,7 +246,7 @@ def test_kubectl_accepts_the_command(line: Line, tmp_path: Path) -> None:
             env={"KUBECONFIG": config, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=GENEROUS,
         )
     assert done.returncode == 0, done.stderr
     if "rollout" in words:

@@ -31,6 +31,7 @@ from tests.documents.scripts import (
     until_ready,
 )
 from tests.interop.processes import eventually
+from tests.limits import GENEROUS
 
 RUN = [block for block in blocks_without_output() if script_of(block)]
 OWN_TESTS = {
@@ -63,7 +64,7 @@ def serving(shell: Shell, line: str) -> Iterator[str]:
         try:
             yield until_ready(process)
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            process.communicate(timeout=GENEROUS)
         finally:
             process.kill()
     assert process.returncode == 0, line
@@ -118,14 +119,14 @@ def test_what_is_recorded_is_replayed(tmp_path: Path) -> None:
 def until_listening(url: str) -> None:
     def answers() -> bool:
         try:
-            urllib.request.urlopen(url, timeout=60).close()
+            urllib.request.urlopen(url, timeout=GENEROUS).close()
         except urllib.error.HTTPError:
             return True
         except OSError:
             return False
         return True
 
-    assert eventually(answers, 60)
+    assert eventually(answers, GENEROUS)
 
 
 def test_the_lines_of_a_cassette_are_as_the_page_shows() -> None:
@@ -166,9 +167,9 @@ def test_the_script_of_a_job_announces_its_server(tmp_path: Path) -> None:
     announced = tmp_path / "urls/url-7.txt"
     with subprocess.Popen(["bash", "-c", text], env=environment, start_new_session=True) as job:
         try:
-            assert eventually(lambda: announced.exists() and bool(announced.read_text()), 60)
+            assert eventually(lambda: announced.exists() and bool(announced.read_text()), GENEROUS)
             assert announced.read_text() == f"http://127.0.0.1:{port}\n"
-            urllib.request.urlopen(f"{announced.read_text().strip()}/Info", timeout=60).close()
+            urllib.request.urlopen(f"{announced.read_text().strip()}/Info", timeout=GENEROUS).close()
             os.killpg(job.pid, signal.SIGTERM)
             job.wait(60)
         finally:

@@ -13,8 +13,8 @@ from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
-GENEROUS = 30
 LISTENERS = """
 health: {bind: "127.0.0.1:0"}
 listeners:

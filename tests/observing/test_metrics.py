@@ -27,6 +27,7 @@ from gateway.observing import recording
 from gateway.registry import protocols
 from tests.attacks.clients import Brpc, Connection, Mip, message
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.observing.scraped import (
     CONFIG,
     LISTENERS,
@@ -310,7 +311,7 @@ async def test_a_failed_reload_shows() -> None:
 
 def scrape_blocking(address: str) -> str:
     """As `scrape`, while the event loop of this thread does not run."""
-    with httpx.Client(timeout=20) as client:
+    with httpx.Client(timeout=GENEROUS) as client:
         return client.get(f"http://{address}/metrics").text
 
 

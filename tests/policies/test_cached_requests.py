@@ -19,12 +19,12 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.types import tensor
 from tests.attacks.clients import message
+from tests.limits import GENEROUS
 from tests.paused_server import ask, http, port_of
 from tests.test_hung_servers import address, reference
 from tests.workers.counted import Counted, counted
 from tests.workers.test_shared_state import Server
 
-GENEROUS = 30
 CONFIG = """
 {more}
 listeners:

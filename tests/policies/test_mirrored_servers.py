@@ -13,9 +13,9 @@ from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, REPLY, held, http, port_of
 
-GENEROUS = 60
 CONFIG = """
 listeners:
   - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}

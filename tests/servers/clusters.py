@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.peers.system import PATH
 
 HYPERQUEUE = """
@@ -181,7 +182,7 @@ def slurm_processes(
 
 def _ask(environment: Mapping[str, str], *words: str) -> str:
     done = subprocess.run(
-        words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=30, check=False
+        words, env={**os.environ, **environment}, capture_output=True, text=True, timeout=GENEROUS, check=False
     )
     return done.stdout
 

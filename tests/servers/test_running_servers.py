@@ -19,6 +19,7 @@ from gateway.core.log_limit import LogLimit
 from gateway.servers import log_lines
 from tests.discovery.running import SECONDS, messages, running
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.peers.build import require
 from tests.servers.jobs import until
 
@@ -103,7 +104,7 @@ def processes(folder: Path) -> list[int]:
 async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
     address = next(iter(gateway.listeners.values())).address
     limits = httpx.Limits(max_connections=200)
-    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=60.0, limits=limits) as found:
+    async with httpx.AsyncClient(base_url=f"http://{address}", timeout=GENEROUS, limits=limits) as found:
         yield found
 
 
@@ -271,7 +272,7 @@ async def gateway_process(
         async with asyncio.timeout(SECONDS):
             while b"ready" not in (line := await process.stdout.readline()):
                 assert line, "the gateway has not started"
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as http:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=GENEROUS) as http:
             yield process, http
     finally:
         if process.returncode is None:

@@ -10,9 +10,9 @@ from gateway.app import Gateway
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import Config, loads, reference_config
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 
-GENEROUS = 60
 THETA = [0.5, -0.25]
 
 

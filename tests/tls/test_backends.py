@@ -12,8 +12,9 @@ import pytest
 import uvicorn
 
 from gateway.protocols.v2.grpc import schema
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GENEROUS, ask, at, infer, running
+from tests.tls.running import ask, at, infer, running
 
 OUTPUT = {"name": "logdensity", "datatype": "FP64", "shape": [1, 1], "data": [7.0]}
 

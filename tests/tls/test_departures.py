@@ -15,9 +15,9 @@ from gateway.core.types import Message
 from gateway.transports.certificates import server_context
 from gateway.transports.grpc import Listener
 from tests.http2.conversation import OPENING, request
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 from tests.tls.certificates import Files
-from tests.tls.running import GENEROUS
 from tests.transports.grpc import toy
 
 CALLS, AT_ONCE = 90, 15

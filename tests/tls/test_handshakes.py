@@ -19,9 +19,10 @@ from gateway.transports.certificates import server_context
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import ConnectionLimit, Handshakes
 from gateway.transports.timeouts import Timeouts
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GENEROUS, ask, at, connected, reply, running
+from tests.tls.running import ask, at, connected, reply, running
 from tests.transports.http.server.toy_listener import TOY, exchanges, say_back, text_reply
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"

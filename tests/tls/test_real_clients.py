@@ -9,6 +9,7 @@ import grpc.aio
 import pytest
 
 from gateway.protocols.v2.grpc import schema
+from tests.limits import GENEROUS
 from tests.peers.build import require
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import THETA, at, reference, running
@@ -63,11 +64,11 @@ async def test_grpcio(authority: Authority, files: Files) -> None:
         for bad in (grpc.ssl_channel_credentials(files.ca.read_bytes()), grpc.ssl_channel_credentials()):
             async with grpc.aio.secure_channel(target, bad) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as failed:
-                    await channel.unary_unary(schema.MODEL_INFER)(request.SerializeToString(), timeout=20)
+                    await channel.unary_unary(schema.MODEL_INFER)(request.SerializeToString(), timeout=GENEROUS)
                 assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
         async with grpc.aio.insecure_channel(target) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
-                await channel.unary_unary(schema.MODEL_INFER)(request.SerializeToString(), timeout=20)
+                await channel.unary_unary(schema.MODEL_INFER)(request.SerializeToString(), timeout=GENEROUS)
             assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
             assert "HTTP status 400" in str(failed.value.details())  # at once: the text of GOAWAY it would not show
 

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.config import ConfigError
 from tests.cli.commands import gateway, started
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import ask, at, config, infer, running
@@ -57,12 +58,12 @@ def test_with_a_client_ca_clients_need_a_certificate(authority: Authority, files
         )
         with grpc.secure_channel(address(said), certified) as channel:
             ready = channel.unary_unary("/inference.GRPCInferenceService/ServerReady")
-            assert ready(b"", timeout=30) == b"\x08\x01"
+            assert ready(b"", timeout=GENEROUS) == b"\x08\x01"
 
 
 def test_a_certificate_that_changes_is_read_again(authority: Authority, files: Files, tmp_path: Path) -> None:
     def serial(port: int) -> bytes:
-        pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(files.ca), timeout=30)
+        pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(files.ca), timeout=GENEROUS)
         return pem.encode()
 
     with started(*options(files, "v2-rest"), folder=tmp_path) as (_, said):

@@ -11,8 +11,9 @@ import grpc.aio
 import pytest
 
 from gateway.config import ConfigError
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GENEROUS, GET, ask, at, config, connected, reply, running
+from tests.tls.running import GET, ask, at, config, connected, reply, running
 
 TEXT = """
 reload: {{interval: 0.1}}

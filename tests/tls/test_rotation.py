@@ -13,8 +13,9 @@ import grpc.aio
 import pytest
 
 from gateway.assembly.certificates import Certificates
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GENEROUS, ask, at, config, connected, infer, reference, reply, running
+from tests.tls.running import ask, at, config, connected, infer, reference, reply, running
 
 RELOAD = "reload: {interval: 0.1}\n"
 

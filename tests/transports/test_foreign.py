@@ -7,6 +7,7 @@ import pytest
 from gateway.client import AsyncClient, ClientError
 from gateway.registry import protocols
 from gateway.transports.foreign import foreign, foreign_to_byte_streams
+from tests.limits import GENEROUS
 from tests.tls.running import reference
 
 FORMS = {name: each.transport for name, each in protocols().items()}
@@ -21,7 +22,7 @@ async def test_a_client_of_another_wire_form_is_told_what_seems_to_be_there(serv
     """The address of a backend, or its `protocol`, is wrong."""
     async with reference(server, "double") as address:
         for name in FORMS.keys() - {server}:
-            async with AsyncClient(f"{name}://{address.rpartition('://')[2]}", timeout=10) as client:
+            async with AsyncClient(f"{name}://{address.rpartition('://')[2]}", timeout=GENEROUS) as client:
                 with pytest.raises(ClientError) as raised:
                     await client.infer("double", [[1.0, 2.0, 3.0]])
             text = str(raised.value)

@@ -27,10 +27,11 @@ from gateway.transports.shared_listener import SharedListener
 from gateway.transports.tcp import Listener as TcpListener
 from gateway.transports.timeouts import Timeouts
 from tests.http2 import by_hand as http2
+from tests.limits import GENEROUS
 from tests.paused_server import ask, port_of
 from tests.tls.certificates import Authority, Files
-from tests.tls.running import GENEROUS, at, config, infer, reference, reply, running
 from tests.tls.running import ask as ask_http
+from tests.tls.running import at, config, infer, reference, reply, running
 
 MIP = bytes.fromhex("0009000000000000")
 """A kind of message that nobody has: the reply is an error, whatever the model's server does."""

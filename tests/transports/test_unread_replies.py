@@ -9,9 +9,10 @@ import pytest
 from gateway.core.protocol import Framing, Limits, Protocol
 from gateway.core.types import Message
 from gateway.transports.memory import PROCESS_MEMORY
+from tests.limits import GENEROUS
 from tests.transports.tcp import toy_protocol as toy
-from tests.transports.tcp.toy_protocol import GENEROUS, TAGGED, connected, listening, packet, read_packet
 from tests.transports.tcp.toy_protocol import LOOPS as LOOPS
+from tests.transports.tcp.toy_protocol import TAGGED, connected, listening, packet, read_packet
 
 MIB = 2**20
 LARGE = 8 * MIB

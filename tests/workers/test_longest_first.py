@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.tasks import spawn
 from tests.interop import processes
-from tests.transports.grpc.toy import GENEROUS
+from tests.limits import GENEROUS
 from tests.workers.counted import counted
 from tests.workers.served import get, post, serving
 

@@ -12,7 +12,7 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Message, Parameters, ParameterValue
 from gateway.json import INT64_MAX, INT64_MIN, Json, write
 from gateway.protocols.v1.json_bodies import Body
-from gateway.protocols.v1.schema import PARAMETERS, SIGNATURE_NAME, TensorFormat
+from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
 
 _NO_PARAMETERS: Parameters = {}
 
@@ -59,16 +59,19 @@ def _parameter(given: Json) -> ParameterValue:
 
 
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
-    """The members of a body for `parameters`. Those of a V1 message keep their place and JSON value.
+    """The members of a body for `parameters`. Those of a V1 message keep their place and JSON value; its signature name
+    is a member even if it is no parameter, being the default.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a parameter that is NaN or an infinity.
     """
-    if not parameters:
-        return {}
     known = origin if isinstance(origin, BodyMessage) else BodyMessage()
     written: Mapping[str, Json] = known.members or {}
     outer: dict[str, Json] = {}
+    if written.get(SIGNATURE_NAME) == SERVING_DEFAULT:
+        outer[SIGNATURE_NAME] = SERVING_DEFAULT
+    elif not parameters:
+        return {}
     nested: dict[str, Json] = {}
     for name, given in parameters.items():
         if name in known.in_parameters:

@@ -59,16 +59,17 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
         raise DecodeError(f"JSON Parse error: {error}" if _is_syntax_error(error) else str(error)) from error
     if body.tensor_format is TensorFormat.ROWS and not body.tensors[0].shape[0]:
         raise DecodeError("JSON Value: [] No values in 'instances' array")
-    if body.members.get(SIGNATURE_NAME) == SERVING_DEFAULT:
-        del body.members[SIGNATURE_NAME]  # the default: a backend without signatures can take the request
     return _inference(Operation.INFER, body, message, "")
 
 
 def _inference(operation: Operation, body: Body, message: Message, event: str) -> Request:
     parameters, nested = to_parameters(body)
+    if parameters.get(SIGNATURE_NAME) == SERVING_DEFAULT and SIGNATURE_NAME not in nested:
+        # the default: servers without signatures can take the request; those of V1 get it from the origin
+        parameters = {name: each for name, each in parameters.items() if name != SIGNATURE_NAME}
     named = bool(body.tensors) and bool(body.tensors[0].name)
     origin = None
-    if named or parameters or event or body.tensor_error or body.tensor_format is not TensorFormat.ROWS:
+    if named or body.members or event or body.tensor_error or body.tensor_format is not TensorFormat.ROWS:
         bare = replace(message, parts=())
         origin = extended(BodyMessage, bare, body.tensor_format, named, body.members, nested, body.tensor_error, event)
     return Request(

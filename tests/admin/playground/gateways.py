@@ -13,6 +13,7 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 
 HOSTILE = 'it\'s "$(exit 3)" `x` \\ <img src=x onerror=alert(1)>'
@@ -110,6 +111,6 @@ async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[Played]:
     text = text.replace("HOSTILE", orjson.dumps(HOSTILE).decode())
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", timeout=40) as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", timeout=GENEROUS) as client:
         yield Played(gateway, client, key, files.ca)
     await gateway.drain(0)

@@ -14,6 +14,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
+from tests.limits import GENEROUS
+
 CONTRACT = """
 syntax = "proto3";
 package externalscaler;
@@ -69,15 +71,15 @@ class Keda:
         return self._channel.unary_unary(path, lambda message: message.SerializeToString(), read)
 
     async def is_active(self, **metadata: str) -> bool:
-        return bool((await self._unary("IsActive", Active)(ref(**metadata), timeout=20)).result)
+        return bool((await self._unary("IsActive", Active)(ref(**metadata), timeout=GENEROUS)).result)
 
     async def spec(self, **metadata: str) -> list[tuple[str, int, float]]:
-        response = await self._unary("GetMetricSpec", Specs)(ref(**metadata), timeout=20)
+        response = await self._unary("GetMetricSpec", Specs)(ref(**metadata), timeout=GENEROUS)
         return [(each.metricName, each.targetSize, each.targetSizeFloat) for each in response.metricSpecs]
 
     async def value(self, metric: str = "calls", /, **metadata: str) -> float:
         request = Asked(scaledObjectRef=ref(**metadata), metricName=metric)
-        (value,) = (await self._unary("GetMetrics", Values)(request, timeout=20)).metricValues
+        (value,) = (await self._unary("GetMetrics", Values)(request, timeout=GENEROUS)).metricValues
         assert (value.metricName, value.metricValue) == (metric, value.metricValueFloat)
         return float(value.metricValueFloat)
 
@@ -85,7 +87,7 @@ class Keda:
         """The stream of StreamIsActive."""
         path = f"{SERVICE}/StreamIsActive"
         return self._channel.unary_stream(path, lambda message: message.SerializeToString(), Active.FromString)(
-            ref(**metadata), timeout=60
+            ref(**metadata), timeout=GENEROUS
         )
 
 

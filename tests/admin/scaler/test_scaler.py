@@ -17,6 +17,7 @@ from gateway.config import loads
 from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
 from tests.discovery.running import SECONDS, model_server, running
 from tests.http2 import by_hand as http2
+from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, held
 from tests.tls.certificates import Authority
 
@@ -255,11 +256,11 @@ async def test_a_flood_of_nonsense_is_refused_and_keda_is_still_answered() -> No
         async with grpc.aio.insecure_channel(gateway.ports["scaler"].address) as channel:
             junk = channel.unary_unary("/externalscaler.ExternalScaler/IsActive")
             nowhere = channel.unary_unary("/externalscaler.ExternalScaler/StreamMetricSpec")
-            replies = [junk(os.urandom(200), timeout=20) for _ in range(500)]
+            replies = [junk(os.urandom(200), timeout=GENEROUS) for _ in range(500)]
             codes = {await each.code() for each in replies}
             assert codes <= {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
             with refused(grpc.StatusCode.UNIMPLEMENTED):
-                await nowhere(ref(backend="lab").SerializeToString(), timeout=20)
+                await nowhere(ref(backend="lab").SerializeToString(), timeout=GENEROUS)
         assert not await client.is_active(backend="lab")
 
 

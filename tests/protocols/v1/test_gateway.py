@@ -75,10 +75,16 @@ async def test_an_explanation_of_a_model_elsewhere_is_unsupported() -> None:
 
 
 async def test_parameters_are_refused_by_umbridge() -> None:
-    body = '{"instances":[[1,2]],"signature_name":"serving_default"}'
+    body = '{"instances":[[1,2]],"signature_name":"other"}'
     status, answer = await predict(through("umbridge", "posterior"), "/v1/models/posterior:predict", body)
     assert (status, "'signature_name'" in answer["error"]) == (400, True)
-    wires = through("umbridge", "posterior", face=TENSORFLOW)
+
+
+@pytest.mark.parametrize("face", ["prefix: {}", TENSORFLOW])
+@pytest.mark.parametrize("back", ["umbridge", "v1-rest", "v2-rest"])
+async def test_the_default_signature_is_taken_by_every_server(back: str, face: str) -> None:
+    body = '{"signature_name":"serving_default","instances":[[1,2]]}'
+    wires = through(back, "posterior", face=face)
     assert await predict(wires, "/v1/models/posterior:predict", body) == (200, {"predictions": [[-5.0]]})
 
 

@@ -271,7 +271,10 @@ def test_invalid_replies_are_refused(body: bytes) -> None:
         replied(body)
 
 
-def test_tensorflow_drops_the_default_signature_name() -> None:
-    body = b'{"signature_name":"serving_default","instances":[1]}'
-    assert decoded(body, "tensorflow").parameters == {}
-    assert decoded(body, "kserve").parameters == {"signature_name": "serving_default"}
+@pytest.mark.parametrize("flavor", ["kserve", "tensorflow"])
+def test_the_default_signature_name_is_no_parameter_and_reaches_v1_servers(flavor: str) -> None:
+    request = decoded(b'{"signature_name":"serving_default","instances":[1]}', flavor)
+    assert request.parameters == {}
+    assert bytes(sent(request)) == b'{"instances":[1],"signature_name":"serving_default"}'
+    other = decoded(b'{"signature_name":"other","instances":[1]}', flavor)
+    assert other.parameters == {"signature_name": "other"}

@@ -191,9 +191,15 @@ def test_a_setting_that_the_wire_cannot_carry_is_refused_by_name(
     assert "'key'" in caught.value.message
 
 
-def test_another_repository_is_refused() -> None:
-    # RepositoryModelLoadRequest {repository_name: "r", model_name: "m"}
-    message = Message(pattern=f"{GRPC}RepositoryModelLoad", parts=(b"\x0a\x01r\x12\x01m",))
+@pytest.mark.parametrize(
+    ("method", "body"),
+    [
+        ("RepositoryModelLoad", b"\x0a\x01r\x12\x01m"),  # {repository_name: "r", model_name: "m"}
+        ("RepositoryIndex", b"\x0a\x01r"),  # {repository_name: "r"}
+    ],
+)
+def test_another_repository_is_refused(method: str, body: bytes) -> None:
+    message = Message(pattern=f"{GRPC}{method}", parts=(body,))
     with pytest.raises(GatewayError) as caught:
         V2_GRPC.decode_request(message, LISTENER)
     assert caught.value.reason is Reason.UNSUPPORTED

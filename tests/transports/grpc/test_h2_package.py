@@ -12,7 +12,8 @@ import pytest
 
 from gateway.core.protocol import Limits
 from tests.http2 import by_hand as http2
-from tests.transports.grpc.toy import ECHO, GENEROUS, ask, connected, listening
+from tests.limits import GENEROUS
+from tests.transports.grpc.toy import ECHO, ask, connected, listening
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
 LARGE = 300_000

@@ -16,12 +16,11 @@ from gateway.core.types import Headers, Message, Request
 from gateway.transports.grpc import Connector, Listener
 from gateway.transports.grpc.client.pool import Resolve
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
+from tests.limits import GENEROUS
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 SMALL = Limits(message=100_000, headers=10_000)
-GENEROUS = 20.0
-"""Seconds that no test needs: the bound of every wait."""
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 

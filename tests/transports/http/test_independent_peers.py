@@ -9,9 +9,10 @@ import httpx
 import pytest
 
 from gateway.core.protocol import Limits
+from tests.limits import GENEROUS
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.client.endpoint import connecting, post, serving
-from tests.transports.http.server.toy_listener import GENEROUS, listening
+from tests.transports.http.server.toy_listener import listening
 
 LARGE = Limits(message=2**20)
 

@@ -16,10 +16,10 @@ from gateway.core.types import Answer, Buffer, Headers, Message, Request, Respon
 from gateway.routing.endpoint import Endpoint as RoutedEndpoint
 from gateway.transports.http.client.connector import HttpConnector
 from gateway.transports.http.server.listener import HttpListener
+from tests.limits import GENEROUS
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 from tests.transports.http.client.endpoint import Endpoint, Handle, read_request, serving
 from tests.transports.http.server.toy_listener import (
-    GENEROUS,
     connected,
     read_all,
     refuse,

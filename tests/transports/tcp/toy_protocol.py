@@ -20,11 +20,10 @@ from gateway.core.types import Buffer, Message, Request
 from gateway.transports.tcp.client.connector import TcpConnector
 from gateway.transports.tcp.server.listener import TcpListener
 from gateway.transports.timeouts import Timeouts
+from tests.limits import GENEROUS
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 SMALL = Limits(message=100_000)
-GENEROUS = 20.0
-"""The limit of every wait, in seconds; far more than any test needs."""
 
 HEADER = Struct("!cLL")
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
@@ -107,9 +107,11 @@ def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, l
 
 
 def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """A request about the whole server."""
+    """A request about the whole server. Raises GatewayError: UNIMPLEMENTED, a `repository_name`, as by Triton."""
     parsed = parse(kind, message.body)
     ready = operation is Operation.MODELS and parsed.ready
+    if operation is Operation.MODELS and parsed.repository_name:
+        raise unsupported("'repository_name' is not supported: the index has the models of all repositories")
     return Request(operation, parameters={"ready": True} if ready else {}, origin=message)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
 from gateway.core.protocol import Limits, ListenerSettings, StreamForm, Target
-from gateway.core.types import Message
+from gateway.core.types import Message, Response
 from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
 from gateway.protocols.grps.descriptors import RpcMeta
@@ -133,4 +133,7 @@ def test_any_frame_is_a_request_or_is_answered_with_its_id(meta: bytes, payload:
 def test_any_frame_is_an_answer_or_none(meta: bytes, payload: bytes) -> None:
     message = arrived(joined(meta, payload))
     with suppress(DecodeError, GatewayError):
-        GRPS_BRPC.decode_response(message, inference(), Target("grps", "127.0.0.1:7081"))
+        answer = GRPS_BRPC.decode_response(message, inference(), Target("grps", "127.0.0.1:7081"))
+        assert isinstance(answer, Response)
+        told = RpcMeta.FromString(meta)
+        assert told.response.error_code == 0

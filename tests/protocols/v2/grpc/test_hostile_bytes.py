@@ -2,15 +2,18 @@
 
 import random
 import tracemalloc
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded
 from gateway.core.operations import Operation
-from gateway.core.types import Request
+from gateway.core.types import Request, Response, Tensor
 from gateway.protocols.v2 import V2_GRPC
+from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
 from tests.protocols.v2.grpc.wire import LISTENER, RECORDED, TRITON, field, infer, large, message, reply
 
 BODIES = sorted(
@@ -31,12 +34,35 @@ ASKED = (
 
 
 def read(body: bytes) -> None:
-    """Read `body` on both sides; only DecodeError and GatewayError may be raised."""
+    """Read `body` on both sides: as Google's protobuf reads it, or with a DecodeError or GatewayError."""
     with suppress(DecodeError, GatewayError):
-        decoded(message(body), V2_GRPC, LISTENER)
+        found = decoded(message(body), V2_GRPC, LISTENER)
+        asked = ModelInferRequest.FromString(body)
+        assert (found.model, found.version) == (asked.model_name, asked.model_version)
+        compare(found.inputs, asked.inputs, asked.raw_input_contents)
     for request, target in ASKED:
         with suppress(DecodeError, GatewayError):
-            V2_GRPC.decode_response(reply(body), request, target)
+            answer = V2_GRPC.decode_response(reply(body), request, target)
+            if request.operation is Operation.INFER:
+                assert isinstance(answer, Response)
+                told = ModelInferResponse.FromString(body)
+                compare(answer.outputs, told.outputs, told.raw_output_contents)
+
+
+def compare(found: Sequence[Tensor], described: Sequence[Any], raw: Sequence[bytes]) -> None:
+    """The tensors have the names, datatypes and shapes of the message, and its raw data where it has some."""
+    assert [(each.name, each.datatype.value, each.shape) for each in found] == [
+        (each.name, each.datatype, tuple(each.shape)) for each in described
+    ]
+    if raw:
+        assert [bytes(each.data) for each in found] == list(raw)
+    else:
+        assert [each.elements for each in found] == [in_lists(each.contents) for each in described]
+
+
+def in_lists(contents: Any) -> int:
+    """The number of elements in the typed lists."""
+    return sum(len(values) for _, values in contents.ListFields())
 
 
 def test_cut_at_every_length() -> None:

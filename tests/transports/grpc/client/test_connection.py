@@ -35,8 +35,9 @@ from tests.http2.by_hand import (
     frame,
     serving,
 )
-from tests.transports.grpc.toy import GENEROUS, SMALL, ask, connected
+from tests.limits import GENEROUS
 from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.transports.grpc.toy import SMALL, ask, connected
 
 CANCEL, NO_ERROR, PROTOCOL_ERROR = 8, 0, 1
 

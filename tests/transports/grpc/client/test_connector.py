@@ -9,7 +9,8 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.grpc.client.connector import GrpcConnector
-from tests.transports.grpc.toy import ECHO, GENEROUS, SMALL, Server, ask, connected, connector_to
+from tests.limits import GENEROUS
+from tests.transports.grpc.toy import ECHO, SMALL, Server, ask, connected, connector_to
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
 

@@ -7,7 +7,8 @@ import pytest
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.types import Message
 from tests.http2.by_hand import CONTENT_TYPE, data, endpoint, go_away, head, reset
-from tests.transports.grpc.toy import GENEROUS, ask, connected
+from tests.limits import GENEROUS
+from tests.transports.grpc.toy import ask, connected
 
 OK = (b":status", b"200")
 UNREACHABLE = Status.UNAVAILABLE, Reason.UNREACHABLE

@@ -31,8 +31,9 @@ from tests.http2.by_hand import (
     frame,
     serving,
 )
-from tests.transports.grpc.toy import GENEROUS, ask, connected
+from tests.limits import GENEROUS
 from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.transports.grpc.toy import ask, connected
 
 PRIORITY, CALM = 2, 11
 HEAD = http2.head(OK, CONTENT_TYPE)

@@ -12,8 +12,9 @@ from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import GOAWAY, Peer, serving
-from tests.transports.grpc.toy import GENEROUS, ask, connected
+from tests.limits import GENEROUS
 from tests.transports.grpc.toy import LOOPS as LOOPS
+from tests.transports.grpc.toy import ask, connected
 
 
 def naming(name: bytes) -> http2.Script:

@@ -26,7 +26,8 @@ from gateway.transports.timeouts import Timeouts
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
 from tests.http2.conversation import OPENING, fields, request
-from tests.transports.grpc.toy import CHAT, GENEROUS, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
+from tests.limits import GENEROUS
+from tests.transports.grpc.toy import CHAT, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
 SHORT = Timeouts(head=0.4, body=0.4, idle=0.4, write=0.4, linger=0.1)

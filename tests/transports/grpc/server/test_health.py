@@ -7,7 +7,8 @@ from gateway.core.errors import Status
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.server import health
 from gateway.transports.grpc.server.health import NOT_SERVING, SERVICE_UNKNOWN, SERVING
-from tests.transports.grpc.toy import GENEROUS, channel, client, code, failed, listening
+from tests.limits import GENEROUS
+from tests.transports.grpc.toy import channel, client, code, failed, listening
 
 SERVICES = (
     "grpc.health.v1.Health",

@@ -8,8 +8,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from gateway.core.errors import Status
 from gateway.transports.grpc import schema
+from tests.limits import GENEROUS
 from tests.transports.grpc.server.test_health import SERVICES
-from tests.transports.grpc.toy import GENEROUS, client
+from tests.transports.grpc.toy import client
 
 METHODS = [f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo" for version in ("v1", "v1alpha")]
 

@@ -10,7 +10,8 @@ import grpc
 from gateway.core.errors import Status
 from gateway.core.protocol import Protocol
 from gateway.core.types import Headers, Message
-from tests.transports.grpc.toy import CHAT, ECHO, GENEROUS, SMALL, channel, client, code, failed, failure, listening
+from tests.limits import GENEROUS
+from tests.transports.grpc.toy import CHAT, ECHO, SMALL, channel, client, code, failed, failure, listening
 from tests.transports.grpc.toy import LOOPS as LOOPS
 
 

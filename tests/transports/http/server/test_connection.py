@@ -9,8 +9,9 @@ from gateway.core.errors import Reason, refusal
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Headers, Message
 from gateway.transports.timeouts import Timeouts
+from tests.limits import GENEROUS
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
-    GENEROUS,
     connected,
     listening,
     read_all,
@@ -19,7 +20,6 @@ from tests.transports.http.server.toy_listener import (
     say_back,
     send_whole,
 )
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 T = TypeVar("T")
 

@@ -13,8 +13,9 @@ from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import ExchangeStream
 from gateway.core.types import Headers, Message
 from gateway.transports.timeouts import Timeouts
+from tests.limits import GENEROUS
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
-    GENEROUS,
     connected,
     listening,
     read_all,
@@ -23,7 +24,6 @@ from tests.transports.http.server.toy_listener import (
     send_whole,
     text_reply,
 )
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 TOO_LARGE = f"413 {HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase}"
 """The status line; Python 3.13 changed the phrase."""

@@ -15,6 +15,7 @@ from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Headers, Message, Request
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.timeouts import Timeouts
+from tests.limits import GENEROUS
 from tests.transports.http.line_framing import LINES
 
 NUMBERS = {
@@ -33,8 +34,6 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 """Tests run on both, because their transports pause, close and half-close differently."""
 
 SMALL = Limits(message=1000, headers=500)
-GENEROUS = 20.0
-"""The limit of every wait, in seconds; far more than any test needs."""
 
 
 def unused(*_: Any) -> Any:

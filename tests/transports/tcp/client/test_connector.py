@@ -19,8 +19,8 @@ from gateway.registry import protocols
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, ClientConnection
 from gateway.transports.tcp.client.connector import TcpConnector
+from tests.limits import GENEROUS
 from tests.transports.tcp.toy_protocol import (
-    GENEROUS,
     HEADED,
     HEADER,
     SQUEEZING,

@@ -14,8 +14,8 @@ from gateway.core.types import Message
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.server.listener import MAX_IN_FLIGHT, TcpListener
 from gateway.transports.timeouts import Timeouts
+from tests.limits import GENEROUS
 from tests.transports.tcp.toy_protocol import (
-    GENEROUS,
     HEADED,
     HEADER,
     SQUEEZING,
