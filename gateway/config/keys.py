@@ -81,6 +81,10 @@ class ListenerLimitsConfig(LimitsConfig):
     connection_grace: Seconds | None = None
     """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
     UNAVAILABLE. Without it they may take any time."""
+    ping_interval: Seconds = DEFAULT_LIMITS.ping_interval
+    """The least seconds between two keepalive pings of a gRPC client that has no call in flight; two may come sooner,
+    then the connection ends with `too_many_pings`. With 0 they may come at any time, and while a call is in flight they
+    always may, up to 500 a second."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -95,6 +99,7 @@ def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
         requests_per_connection=keys.requests_per_connection,
         connection_age=keys.connection_age,
         connection_grace=keys.connection_grace,
+        ping_interval=keys.ping_interval,
     )
 
 

@@ -39,6 +39,9 @@ class Limits:
     """Seconds after which a connection ends; None: never."""
     connection_grace: float | None = None
     """Seconds after that which calls in flight may still take (gRPC); None: any time."""
+    ping_interval: float = 9.0
+    """The least seconds between two pings of HTTP/2 while no call is in flight. gRPC's clients may ping every ten seconds
+    to ask whether the server is there, and are not always on time."""
 
     @property
     def ends_connections(self) -> bool:

@@ -64,6 +64,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "requests_per_connection",
                 "connection_age",
                 "connection_grace",
+                "ping_interval",
             ],
         ),
         (("limits",), ["connections", "memory", "connections_per_client", "memory_per_client", "shed"]),

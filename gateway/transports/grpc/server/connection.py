@@ -90,6 +90,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_asked_to_stop = False
         """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
         self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
+        self.http2.ping_interval = site.limits.ping_interval
         self._rest = b""
         """Bytes that are an incomplete frame, or had no turn yet."""
         self._is_working = False
@@ -432,6 +433,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         have one message each."""
         self._context = self._site = site
         self.limits = site.limits
+        self.http2.ping_interval = site.limits.ping_interval
         running: list[asyncio.Task[None]] = []
         for stream in list(self.http2.streams.values()):
             call: ServerCall | None = stream.handler
