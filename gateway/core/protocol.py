@@ -40,8 +40,8 @@ class Limits:
     connection_grace: float | None = None
     """Seconds after that which calls in flight may still take (gRPC); None: any time."""
     ping_interval: float = 9.0
-    """The least seconds between two pings of HTTP/2 while no call is in flight. gRPC's clients may ping every ten seconds
-    to ask whether the server is there, and are not always on time."""
+    """The least seconds between two pings of HTTP/2 while no call is in flight. gRPC's clients may ping every ten
+    seconds to ask whether the server is there, and are not always on time."""
 
     @property
     def ends_connections(self) -> bool:
@@ -61,6 +61,8 @@ class ListenerSettings:
     model: str = ""
     tls: Callable[[], Any] | None = None
     """Makes the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
+    shares_http1: bool = False
+    """Whether HTTP/1.1 is served at the same address by another listener."""
 
 
 @frozen

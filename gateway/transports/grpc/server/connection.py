@@ -48,6 +48,10 @@ _LARGEST_AT_ONCE = 2
 """How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
 beyond the window that each stream has."""
 
+_HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is told HTTP_1_1_REQUIRED", http_status=505)
+"""Why a request that is no gRPC is refused at an address where HTTP/1.1 is served as well. Clients may then send it
+over HTTP/1.1, RFC 9113 section 7; curl does."""
+
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
 Event: TypeAlias = RequestReceived[RequestHead] | RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
@@ -70,6 +74,8 @@ class Site(ConnectionContext):
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for errors."""
+    shares_http1: bool = False
+    """Whether requests that are no gRPC are served over HTTP/1.1 at the same address."""
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -314,10 +320,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return self._site.record(message, 0)
 
     def _refuse(self, stream: Stream, head: RequestHead, fault: RequestFault) -> None:
+        if fault.http_status != 200 and self._site.shares_http1:
+            fault = _HTTP1_REQUIRED
         if (record := self._start_record(head)) is not None:
             record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
             record.end(fault.status or fault.http_status, 0)
-        if fault.http_status != 200:
+        if fault is _HTTP1_REQUIRED:
+            self.http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
+        elif fault.http_status != 200:
             self.http2.send_end(stream, replies.fault_block(fault))
         else:
             self.http2.send_end(stream, replies.HEAD + replies.status_block(fault.status, fault.text))
