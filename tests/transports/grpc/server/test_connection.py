@@ -502,9 +502,7 @@ async def test_replies_that_a_client_does_not_read_are_counted(leave: bool) -> N
 
 
 @pytest.mark.parametrize(("ping_interval", "is_open"), [(0.0, True), (9.0, False)])
-async def test_the_listener_says_how_often_a_client_without_calls_may_ping(
-    ping_interval: float, is_open: bool
-) -> None:
+async def test_the_listener_says_how_often_a_client_without_calls_may_ping(ping_interval: float, is_open: bool) -> None:
     ping = http2.frame(http2.PING, 0, 0, bytes(8))
     async with (
         listening(limits=replace(SMALL, ping_interval=ping_interval)) as listener,
