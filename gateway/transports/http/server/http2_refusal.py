@@ -20,6 +20,9 @@ from gateway.transports.listener_connections import AcceptedConnection
 FIRST_LINE = b"PRI * HTTP/2.0\r\n\r\n"
 """The beginning of HTTP/2's preface, which a reader of HTTP/1.1 takes for a head."""
 
+_MOST_REQUESTS = 100
+"""Requests of one connection that are answered. A client that sends more has not understood; it gets GOAWAY."""
+
 _GRPC = b"application/grpc"
 _REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
 _UNIMPLEMENTED = b"\x88" + write(
@@ -36,7 +39,7 @@ NoteRefusal = Callable[[Message, GatewayError, int], None]
 
 class Http2Refusal(Lifecycle, asyncio.Protocol):
     """The connection of such a client, from its preface on. It has the bounds of every HTTP/2 connection, and may be
-    idle for as long as any."""
+    without a whole request for as long as any may be idle."""
 
     HEAD_NAME = "the request's head"
 
@@ -47,6 +50,7 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
         self._http2.ping_interval = context.limits.ping_interval
         self._rest = b""
         """An incomplete frame."""
+        self._left = _MOST_REQUESTS
 
     def take_over(self, before: AcceptedConnection, transport: asyncio.Transport, data: bytes) -> None:
         """Be the connection that `before` was, which has received `data`."""
@@ -70,7 +74,6 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
         if self._phase is not Phase.IDLE:
             self._drop(len(data))
             return
-        self._alarm.set(self._idle_seconds)
         http2, received, at = self._http2, memoryview(self._rest + data), 0
         while True:
             at += http2.receive(received[at:], self._loop.time())
@@ -84,6 +87,11 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
         self._flush()
 
     def _refuse(self, stream: Stream, head: Message) -> None:
+        self._alarm.set(self._idle_seconds)
+        self._left -= 1
+        if self._left < 0:
+            self._http2.close(ErrorCode.HTTP_1_1_REQUIRED, _REFUSED)
+            return
         request = replace(head, peer=self._peer, identity=self._identity, received=self._loop.time())
         self._note(request, refusal(Reason.VERSION_NOT_SUPPORTED, _REFUSED), HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if head.headers.get("content-type", "").startswith(_GRPC.decode()):

@@ -52,6 +52,17 @@ async def test_what_is_no_http_2_ends_the_connection() -> None:
         assert await reader.read() == b""
 
 
+async def test_a_client_that_does_not_understand_is_sent_away() -> None:
+    requests = [http2.head(*GET, end=True, stream=number) for number in range(1, 10_001, 2)]
+    async with listening(say_back) as listener, connected(listener) as (reader, writer), asyncio.timeout(GENEROUS):
+        peer = Peer(reader, writer)
+        peer.send(OPENING, *requests)
+        frames = await peer.closed()
+    assert len([kind for kind, *_ in frames if kind == RST_STREAM]) == 100
+    assert frames[-1][0] == GOAWAY
+    assert frames[-1][3][4:8] == REQUIRED
+
+
 async def test_it_counts_as_a_connection_and_ends_with_the_listener() -> None:
     async with listening(say_back, limits=SMALL) as listener, connected(listener) as (reader, writer):
         async with asyncio.timeout(GENEROUS):
