@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from gateway import registry
 from gateway.core.address import Address
 from gateway.core.exchange import answer
-from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_stream
 from gateway.core.transport import Exchanges, Listener, Select
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.shared_listener import SharedListener, parts
+from gateway.transports.shared_listener import SharedListener, parts, settings_of_parts
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
@@ -41,11 +40,12 @@ def shared(
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> SharedListener:
     """A Listener for protocols of several transports, not started."""
-    connections, inner = ListenerConnections.of(settings), replace(settings, tls=None)
+    connections, own = ListenerConnections.of(settings), parts(rows)
+    inner = settings_of_parts(settings, own)
     options = {"timeouts": timeouts, "connections": connections}
     listeners = {
-        name: registry.transport(own[0][0].transport).Listener(inner, own, exchanges, **options)
-        for name, own in parts(rows).items()
+        name: registry.transport(each[0][0].transport).Listener(inner, each, exchanges, **options)
+        for name, each in own.items()
     }
     return SharedListener(settings, rows, listeners, connections, timeouts=timeouts)
 

@@ -87,6 +87,10 @@ class ListenerLimitsConfig(LimitsConfig):
     DEADLINE_EXCEEDED."""
     stream_idle: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_idle
     """The same for a stream in which neither side sends anything, once all of its messages are answered."""
+    ping_interval: Seconds = DEFAULT_LIMITS.ping_interval
+    """The least seconds between two keepalive pings of a gRPC client that has no call in flight; two may come sooner,
+    then the connection ends with `too_many_pings`. With 0 they may come at any time, and while a call is in flight they
+    always may, up to 500 a second."""
 
 
 def _limits(keys: LimitsConfig) -> Limits:
@@ -103,6 +107,7 @@ def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
         connection_grace=keys.connection_grace,
         stream_first_message=keys.stream_first_message,
         stream_idle=keys.stream_idle,
+        ping_interval=keys.ping_interval,
     )
 
 

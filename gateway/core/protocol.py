@@ -43,6 +43,9 @@ class Limits:
     """Seconds for the first message of a gRPC stream."""
     stream_idle: float = 3600.0
     """Seconds in which neither side of a gRPC stream sends anything, while no answer is owed."""
+    ping_interval: float = 9.0
+    """The least seconds between two pings of HTTP/2 while no call is in flight. gRPC's clients may ping every ten
+    seconds to ask whether the server is there, and are not always on time."""
 
     @property
     def ends_connections(self) -> bool:
@@ -62,6 +65,8 @@ class ListenerSettings:
     model: str = ""
     tls: Callable[[], Any] | None = None
     """Makes the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
+    shares_http1: bool = False
+    """Whether HTTP/1.1 is served at the same address by another listener."""
 
 
 @frozen

@@ -75,11 +75,8 @@ WINDOW = 2**20
 _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
-PING_INTERVAL = 9.0
-"""Seconds between two pings of a client that is sent nothing in between. gRPC's clients may ping every ten seconds to
-ask whether the server is there, and are not always on time."""
 _MOST_PING_STRIKES = 2
-"""Pings that may come sooner."""
+"""Pings that may come sooner than the interval that is asked for."""
 
 _MOST_ABANDONED = 256
 """Streams that this side has reset last: frames for them may still be on the way. A client has at most MAX_STREAMS that
@@ -129,6 +126,9 @@ class ServerConnection(Http2Connection, Generic[Head]):
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
+        self.ping_interval = 0.0
+        """The least seconds between two pings of a client that has no stream open and is sent nothing in between; 0 for
+        none. Set by the caller. Any other pings are bounded by the credit alone."""
         self.still_running = 0
         """Requests whose streams are closed, but which still run: they count as streams. Set by the caller."""
         self._preamble = NO_TABLE
@@ -299,7 +299,10 @@ class ServerConnection(Http2Connection, Generic[Head]):
             if payload == _DRAIN_PING:
                 self.refuse_new_streams()
             return
-        if self._now - self._pinged < PING_INTERVAL:
+        if self.streams:
+            self._ping_strikes, self._pinged = 0, -inf
+            return
+        if self._now - self._pinged < self.ping_interval:
             self._ping_strikes += 1
             if self._ping_strikes > _MOST_PING_STRIKES:
                 # gRPC's clients know this text, and ping more rarely after it.

@@ -7,7 +7,7 @@ A connection costs about 15 us more than at an address of one transport; its req
 
 import asyncio
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from gateway.core.address import Address
 from gateway.core.frozen import replace
@@ -44,9 +44,14 @@ def parts(rows: Rows) -> dict[str, Rows]:
     return {name: tuple(each) for name, each in found.items()}
 
 
+def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
+    """The settings of each part, of which there are these: the TLS handshake is over when a part takes over."""
+    return replace(settings, tls=None, shares_http1="http" in names)
+
+
 class SharedListener(BaseListener):
-    """Accepts the clients of `listeners`, its parts by name. Their settings have no `tls`: the handshake, which comes
-    before the first bytes, is this listener's; and they all have `connections`."""
+    """Accepts the clients of `listeners`, its parts by name. They have `settings_of_parts`: the TLS handshake, which
+    comes before the first bytes, is this listener's; and they all have `connections`."""
 
     address: str
     """`host:port`, once started."""
@@ -93,7 +98,7 @@ class SharedListener(BaseListener):
 
     def renew(self, settings: ListenerSettings, protocols: Rows, exchanges: Exchanges) -> list[asyncio.Task[None]]:
         """As in every Listener."""
-        wanted, inner = parts(protocols), replace(settings, tls=None)
+        wanted, inner = parts(protocols), settings_of_parts(settings, self._listeners)
         tasks = [task for name, each in self._listeners.items() for task in each.renew(inner, wanted[name], exchanges)]
         self._context = context = replace(self._context, limits=settings.limits, names=_names(protocols))
         self._accept = accepting(settings, self._recognise, self._connections, context.timeouts)

@@ -66,6 +66,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "connection_grace",
                 "stream_first_message",
                 "stream_idle",
+                "ping_interval",
             ],
         ),
         (("limits",), ["connections", "handshakes", "memory", "connections_per_client", "memory_per_client", "shed"]),

@@ -10,6 +10,7 @@ from tests.http2 import by_hand as http2
 
 ECHO = b"/toy.Toy/Echo"
 LIMIT = 10_000
+PING_INTERVAL = 9.0
 OPENING = http2.PREFACE + http2.settings()
 
 
@@ -41,6 +42,7 @@ class Conversation:
 
     def __init__(self, *, opened: bool = True) -> None:
         self.http2 = ServerConnection(paths())
+        self.http2.ping_interval = PING_INTERVAL
         self.said: list[str] = []
         self.streams: dict[int, Stream] = {}
         self.now = 0.0

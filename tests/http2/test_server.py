@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http2 import bounds, server
+from gateway.http2 import bounds
 from gateway.http2.frames import ErrorCode
 from gateway.http2.hpack import NO_TABLE
 from gateway.http2.server import MAX_STREAMS, WINDOW
@@ -25,7 +25,7 @@ from tests.http2.by_hand import (
     WINDOW_UPDATE,
     frame,
 )
-from tests.http2.conversation import ECHO, LIMIT, OPENING, Conversation, fields, request
+from tests.http2.conversation import ECHO, LIMIT, OPENING, PING_INTERVAL, Conversation, fields, request
 
 PRIORITY, PUSH_PROMISE = 2, 5
 ACK = frame(SETTINGS, 1, 0, b"")
@@ -421,9 +421,36 @@ def test_pings_and_settings_are_answered() -> None:
 def test_pings_that_come_rarely_or_between_replies_are_answered_for_good() -> None:
     conversation = Conversation()
     for _ in range(100):
-        conversation.now += server.PING_INTERVAL
+        conversation.now += PING_INTERVAL
         conversation.client(frame(PING, 0, 0, bytes(8)))
     assert not conversation.http2.is_closed
+
+
+def test_pings_within_a_call_are_answered_as_often_as_they_come() -> None:
+    """A client that looks after an idle stream every second; after the stream the interval holds anew."""
+    conversation = Conversation()
+    conversation.client(http2.head(*fields()))
+    for _ in range(100):
+        conversation.now += 1.0
+        conversation.client(frame(PING, 0, 0, b"01234567"))
+        assert conversation.frames() == [(PING, 1, 0, b"01234567")]
+    conversation.client(http2.reset(8))
+    conversation.client(frame(PING, 0, 0, bytes(8)) * 3)
+    assert not conversation.http2.is_closed
+    conversation.client(frame(PING, 0, 0, bytes(8)))
+    assert conversation.closed_with() == (ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+
+
+@pytest.mark.parametrize("ping_interval", [0.0, PING_INTERVAL])
+def test_pings_are_bounded_in_every_case(ping_interval: float) -> None:
+    conversation = Conversation()
+    conversation.http2.ping_interval = ping_interval
+    if ping_interval:
+        conversation.client(http2.head(*fields()))
+    conversation.client(frame(PING, 0, 0, bytes(8)) * 4_000)
+    assert not conversation.http2.is_closed
+    conversation.client(frame(PING, 0, 0, bytes(8)) * 2_000)
+    assert conversation.closed_with() == (ErrorCode.ENHANCE_YOUR_CALM, "too many PING frames")
 
 
 def test_the_first_frames_announce_what_is_taken() -> None:

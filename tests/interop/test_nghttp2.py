@@ -202,7 +202,7 @@ async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path, po
     number, files = free_port(), Authority().issue(tmp_path, "127.0.0.1") if port.endswith("tls") else None
     with reference(tmp_path / "works") as works:
         with gateway(_drained(port, number, works, tmp_path, files), tmp_path / "gateway") as running:
-            async with relaying(f"127.0.0.1:{number}", files and _relayed(files)) as relay:
+            async with relaying(f"127.0.0.1:{number}", None if files is None else _relayed(files)) as relay:
                 loaded = await asyncio.to_thread(_stop_under_load, running, relay.address, tmp_path, files)
         assert "requests given up: 0" in running.output()
     answered = 0

@@ -375,3 +375,20 @@ async def test_a_thousand_silent_connections_are_bounded_and_go() -> None:
         assert [await each.read() for each in (*readers, more[0])] == [b""] * (size + 1)
         await until_open(listener, 0)
         assert await answered(port, MIP) == "mip"
+
+
+@pytest.mark.parametrize(("names", "kind"), [("v2-rest, v2-grpc", http2.RST_STREAM), ("mip, v2-grpc", http2.HEADERS)])
+async def test_a_request_over_http_2_that_is_no_grpc_is_sent_to_http_1_1_if_that_is_served(
+    names: str, kind: int
+) -> None:
+    """RFC 9113 section 7: HTTP_1_1_REQUIRED, 13. Without HTTP at the address the reply is 405."""
+    fields = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/v2"), (b":authority", b"a"))
+    sent = HELLO + http2.head(*fields, end=True)
+    async with (
+        running(shared_text(names=names)) as app,
+        connected(at(app, "all"), sent) as (reader, writer),
+        asyncio.timeout(GENEROUS),
+    ):
+        frame = await http2.Peer(reader, writer).next(http2.RST_STREAM, http2.HEADERS)
+    assert frame[0] == kind
+    assert kind == http2.HEADERS or frame == (http2.RST_STREAM, 0, 1, (13).to_bytes(4))

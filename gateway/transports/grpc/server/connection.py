@@ -50,6 +50,10 @@ _LARGEST_AT_ONCE = 2
 """How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
 beyond the window that each stream has."""
 
+_HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is told HTTP_1_1_REQUIRED", http_status=505)
+"""Why a request that is no gRPC is refused at an address where HTTP/1.1 is served as well. Clients may then send it
+over HTTP/1.1, RFC 9113 section 7; curl does."""
+
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
 Event: TypeAlias = RequestReceived[RequestHead] | RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
@@ -72,6 +76,8 @@ class Site(ConnectionContext):
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for errors."""
+    shares_http1: bool = False
+    """Whether requests that are no gRPC are served over HTTP/1.1 at the same address."""
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -92,6 +98,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_asked_to_stop = False
         """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
         self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
+        self.http2.ping_interval = site.limits.ping_interval
         self._rest = b""
         """Bytes that are an incomplete frame, or had no turn yet."""
         self._is_working = False
@@ -316,10 +323,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return self._site.record(message, 0)
 
     def _refuse(self, stream: Stream, head: RequestHead, fault: RequestFault) -> None:
+        if fault.http_status != 200 and self._site.shares_http1:
+            fault = _HTTP1_REQUIRED
         if (record := self._start_record(head)) is not None:
             record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
             record.end(fault.status or fault.http_status, 0)
-        if fault.http_status != 200:
+        if fault is _HTTP1_REQUIRED:
+            self.http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
+        elif fault.http_status != 200:
             self.http2.send_end(stream, replies.fault_block(fault))
         else:
             self.http2.send_end(stream, replies.HEAD + replies.status_block(fault.status, fault.text))
@@ -443,6 +454,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         have one message each."""
         self._context = self._site = site
         self.limits = site.limits
+        self.http2.ping_interval = site.limits.ping_interval
         running: list[asyncio.Task[None]] = []
         for stream in list(self.http2.streams.values()):
             call: ServerCall | None = stream.handler

@@ -62,6 +62,7 @@ class GrpcListener(BaseListener):
             _recorder(protocols, exchanges),
             exchanges.admit,
             _spoken(protocols),
+            settings.shares_http1,
         )
         self._class = self._connection_class(settings)
         self._accept = accepting(settings, self.serve, self._connections, timeouts)

@@ -37,8 +37,14 @@ from gateway.transports.http.server.content_coding import deflated_reply, exchan
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
 from gateway.transports.http.server.half_close import HalfClose, can_wait
 from gateway.transports.http.server.head_cache import HeadCache
+from gateway.transports.http.server.http2_refusal import FIRST_LINE, Http2Refusal, NoteRefusal
 from gateway.transports.http.server.request_body import ChunkedBody, SizedBody
-from gateway.transports.http.server.request_head import HeadReader, RequestHead, UnknownExpectationError
+from gateway.transports.http.server.request_head import (
+    HeadReader,
+    Http2PrefaceError,
+    RequestHead,
+    UnknownExpectationError,
+)
 from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 
@@ -71,6 +77,18 @@ class HttpContext(ConnectionContext):
     refuse: Refuse
     record: StartRecord | None
     admit: Admit | None = None
+
+
+def refusal_noter(context: HttpContext) -> NoteRefusal:
+    """Writes down the requests that a listener refuses since they come over HTTP/2."""
+
+    def note(message: Message, error: GatewayError, status: int) -> None:
+        if context.record is not None:
+            record = context.record(message, context.table.protocol_for_error(message.path), 0)
+            record.failed(error)
+            record.end(status, 0)
+
+    return note
 
 
 class ServerConnection(Lifecycle, asyncio.Protocol):
@@ -198,6 +216,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
                 at = self._receive_body(data, at) if self._phase is _BODY else self._receive_head(data, at)
         except DecodeError as error:
             self._reject(refusal(Reason.INVALID_INPUT, str(error)))
+        except Http2PrefaceError as preface:
+            self._refuse_http2(FIRST_LINE + data[preface.at :])
         except GatewayError as error:
             mistake = self._tls_mistake(data)
             self._reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
@@ -497,6 +517,13 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._head_reader.start()  # forgets what has arrived of the head
         self._write(self._error_reply(error))
         self._linger()
+
+    def _refuse_http2(self, data: bytes) -> None:
+        """Let a connection take over that refuses the requests of HTTP/2, `data` of which has come."""
+        self._alarm.stop()
+        self._phase = Phase.CLOSED
+        self._head_reader.stop()
+        Http2Refusal(self._context, refusal_noter(self._context)).take_over(self, self._transport, data)
 
     def _error_reply(self, error: GatewayError) -> Message:
         """The reply that reports `error`, in the form of the protocol that the request's path belongs to."""

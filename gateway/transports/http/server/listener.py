@@ -12,8 +12,9 @@ from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.http.address import ALPN
 from gateway.transports.http.server.bounded_connection import BoundedConnection
-from gateway.transports.http.server.connection import HttpContext, ServerConnection
+from gateway.transports.http.server.connection import HttpContext, ServerConnection, refusal_noter
 from gateway.transports.http.server.head_cache import HeadCache
+from gateway.transports.http.server.http2_refusal import Http2Refusal
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
 from gateway.transports.sockets import bound_server, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
@@ -70,6 +71,9 @@ class HttpListener(BaseListener):
         self._connection = self._connection_class(settings)
         self._accept = accepting(settings, self.serve, self._connections, timeouts)
         connections = self._connections.renew(settings)
+        for each in connections:
+            if isinstance(each, Http2Refusal):
+                each.renew(context, refusal_noter(context))
         tasks = (each.renew(context) for each in connections if isinstance(each, ServerConnection))
         return [task for task in tasks if task is not None]
 

@@ -58,6 +58,15 @@ class UnknownExpectationError(GatewayError):
         super().__init__(reason.status, reason, f"Expect: {expected!r} is not known; only 100-continue is")
 
 
+class Http2PrefaceError(GatewayError):
+    """The client speaks HTTP/2: the head that ends at `at` is the first line of its preface, RFC 9113 section 3.4."""
+
+    def __init__(self, at: int) -> None:
+        error = version_refused()
+        super().__init__(error.status, error.reason, error.message)
+        self.at = at
+
+
 class HeadReader:
     """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
 
@@ -99,7 +108,7 @@ class HeadReader:
             text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         if end and stop == end and not self.complete:
-            raise version_refused()  # only the preface of HTTP/2 goes on after its empty line
+            raise Http2PrefaceError(stop)  # nothing else goes on after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)

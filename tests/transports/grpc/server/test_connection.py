@@ -13,6 +13,7 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
@@ -538,3 +539,17 @@ async def test_replies_that_a_client_does_not_read_are_counted(leave: bool) -> N
                     await peer.frame()
         while PROCESS_MEMORY.used != before:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize(("ping_interval", "is_open"), [(0.0, True), (9.0, False)])
+async def test_the_listener_says_how_often_a_client_without_calls_may_ping(ping_interval: float, is_open: bool) -> None:
+    ping = http2.frame(http2.PING, 0, 0, bytes(8))
+    async with (
+        listening(limits=replace(SMALL, ping_interval=ping_interval)) as listener,
+        connected(listener, OPENING + ping * 5) as peer,
+    ):
+        if is_open:
+            for _ in range(5):
+                await peer.next(http2.PING)
+        else:
+            assert (await peer.next(GOAWAY))[3][8:] == b"too_many_pings"

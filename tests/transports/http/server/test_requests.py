@@ -69,7 +69,6 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "text": (b"hello\r\n\r\n", malformed("Invalid method encountered")),
     "JSON": (b'{"name": "m"}\r\n\r\n', malformed("Invalid method encountered")),
     "NULs": (b"\0" * 20, malformed("Invalid method encountered")),
-    "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", NO_SUCH_VERSION),
     "HTTP/2.0": (b"GET /hello HTTP/2.0\r\nHost: a\r\n\r\n", NO_SUCH_VERSION),
     "HTTP/1.2": (b"GET /hello HTTP/1.2\r\nHost: a\r\n\r\n", NO_SUCH_VERSION),
     "HTTP/0.9": (b"GET /hello\r\n\r\n", NO_SUCH_VERSION),

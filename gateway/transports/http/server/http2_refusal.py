@@ -1,0 +1,131 @@
+"""A client that speaks HTTP/2 to a port of HTTP/1.1. It is told so in HTTP/2: each request is reset with
+HTTP_1_1_REQUIRED (RFC 9113 section 7), upon which curl, for example, sends it again over HTTP/1.1. A gRPC client, which
+cannot do that, gets UNIMPLEMENTED with a text."""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import replace
+from gateway.core.types import Headers, Message
+from gateway.http2.connection import Stream
+from gateway.http2.frames import ErrorCode
+from gateway.http2.heads import ByName, RequestHeads
+from gateway.http2.hpack import Field, write
+from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection
+from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
+from gateway.transports.listener_connections import AcceptedConnection
+
+FIRST_LINE = b"PRI * HTTP/2.0\r\n\r\n"
+"""The beginning of HTTP/2's preface, which a reader of HTTP/1.1 takes for a head."""
+
+_MOST_REQUESTS = 100
+"""Requests of one connection that are answered. A client that sends more has not understood; it gets GOAWAY."""
+
+_GRPC = b"application/grpc"
+_REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
+_UNIMPLEMENTED = b"\x88" + write(
+    (
+        (b"content-type", _GRPC),
+        (b"grpc-status", b"12"),
+        (b"grpc-message", b"this port speaks HTTP/1.1 and no gRPC: use the port of a gRPC listener"),
+    )
+)
+
+NoteRefusal = Callable[[Message, GatewayError, int], None]
+"""Writes down that a request was refused: what is known of it, why, and with which status of HTTP."""
+
+
+class Http2Refusal(Lifecycle, asyncio.Protocol):
+    """The connection of such a client, from its preface on. It has the bounds of every HTTP/2 connection, and may be
+    without a whole request for as long as any may be idle."""
+
+    HEAD_NAME = "the request's head"
+
+    def __init__(self, context: ConnectionContext, note: NoteRefusal) -> None:
+        super().__init__(context)
+        self._note = note
+        self._http2: ServerConnection[Message] = ServerConnection(_heads(context.limits.headers), self._loop.time())
+        self._http2.ping_interval = context.limits.ping_interval
+        self._rest = b""
+        """An incomplete frame."""
+        self._left = _MOST_REQUESTS
+
+    def take_over(self, before: AcceptedConnection, transport: asyncio.Transport, data: bytes) -> None:
+        """Be the connection that `before` was, which has received `data`."""
+        self._context.connections.hand_over(before, self)
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if not transport.is_closing():
+            self.data_received(data)
+
+    @property
+    def unanswered(self) -> int:
+        """None: requests are refused at once."""
+        return 0
+
+    def renew(self, context: ConnectionContext, note: NoteRefusal) -> None:
+        """Use these from now on."""
+        self._context, self._note = context, note
+
+    def data_received(self, data: bytes) -> None:
+        """The client sent something."""
+        if self._phase is not Phase.IDLE:
+            self._drop(len(data))
+            return
+        http2, received, at = self._http2, memoryview(self._rest + data), 0
+        while True:
+            at += http2.receive(received[at:], self._loop.time())
+            while http2.events:
+                event = http2.events.popleft()
+                if isinstance(event, RequestReceived | RequestStarted):
+                    self._refuse(event.stream, event.head)
+            if not http2.has_more or http2.is_closed:
+                break
+        self._rest = received[at:].tobytes()
+        self._flush()
+
+    def _refuse(self, stream: Stream, head: Message) -> None:
+        self._alarm.set(self._idle_seconds)
+        self._left -= 1
+        if self._left < 0:
+            self._http2.close(ErrorCode.HTTP_1_1_REQUIRED, _REFUSED)
+            return
+        request = replace(head, peer=self._peer, identity=self._identity, received=self._loop.time())
+        self._note(request, refusal(Reason.VERSION_NOT_SUPPORTED, _REFUSED), HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        if head.headers.get("content-type", "").startswith(_GRPC.decode()):
+            self._http2.send_end(stream, _UNIMPLEMENTED)
+        else:
+            self._http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
+
+    def _flush(self) -> None:
+        self._transport.write(b"".join(self._http2.data_to_send()))
+        if self._http2.is_closed:
+            self._linger()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly. Nothing is read from it either."""
+        super().pause_writing()
+        self._http2.is_paused = True
+        self._transport.pause_reading()
+
+    def _proceed(self) -> None:
+        self._http2.is_paused = False
+        self._transport.resume_reading()
+
+    def _reject(self, error: GatewayError) -> None:
+        self._http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
+        self._flush()
+
+
+def _heads(limit: int) -> RequestHeads[Message]:
+    """Reads of heads what is written down of them."""
+    return RequestHeads(limit, _message, Message())
+
+
+def _message(fields: list[Field], by_name: ByName) -> Message:
+    method, target = by_name[b":method"].decode("latin-1"), by_name[b":path"].decode("latin-1")
+    path, _, query = target.partition("?")
+    headers = Headers(tuple(field for field in fields if not field[0].startswith(b":")))
+    return Message(method=method, path=path, query=query, headers=headers)
