@@ -53,8 +53,9 @@ from gateway.config.keys import Ready as ReadyRule
 from gateway.config.models_apart import with_models_apart
 from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
+from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.tasks import spawn
+from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
@@ -123,11 +124,11 @@ class Gateway:
         self._certificates_task: asyncio.Task[None] | None = None
         self.metrics = Metrics(self, part)
 
-    def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
+    def _assemble(self, config: Config, previous: Assembly | None = None, *, in_steps: bool = False) -> Assembly:
         assembly = Assembly(
             config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
             lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
-            self._fleets,
+            self._fleets, in_steps=in_steps,
         )  # fmt: skip
         if self._part.prepare is not None:
             self._part.prepare(assembly)
@@ -287,9 +288,10 @@ class Gateway:
             await asyncio.to_thread(self._certificates.read_changed)
             config = with_models_apart(config)
             new = applicable(self.config, config)
-            found = changes(self.config, new)
+            found = await asyncio.to_thread(changes, self.config, new)
             if found or new != self.config:
-                await self._change_to(new)
+                with small_collections():
+                    await self._change_to(new)
                 self.reloads += 1
                 self.loaded_at = datetime.now(UTC)
             return (*found, *not_applied(self.config, config))
@@ -305,11 +307,12 @@ class Gateway:
             self._certificates.prepare(config)
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
-        assembly = self._assemble(config, self._assembly)
-        self.observing.renew(config, self.metrics.reader(config))
+        assembly = self._assemble(config, self._assembly, in_steps=True)
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, PortServer] = {}
         try:
+            await between_requests(assembly.building)
+            self.observing.renew(config, self.metrics.reader(config))
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
             for each in self._served(config):

@@ -2,6 +2,7 @@
 
 import asyncio
 import typing
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -13,6 +14,7 @@ from gateway.assembly.guard import Access, Guard
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.routes import (
     Answering,
+    MadeWhenAsked,
     conditions,
     joined_versions,
     policy_states,
@@ -105,8 +107,11 @@ class Assembly:
     """The gateway of one Config: its backends and its Router.
 
     At a reload a second one is made with the endpoints that both have in common (`shared`) and takes over from the
-    `previous` one, which is closed after its last request.
+    `previous` one, which is closed after its last request. Thousands of routes take seconds to build: with `in_steps`
+    there is no `router` until `building` has come to its end, so that requests can be answered between its steps.
     """
+
+    router: Router
 
     def __init__(
         self,
@@ -123,6 +128,8 @@ class Assembly:
         connect_over_tls: ConnectOverTls | None = None,
         part: GatewayPart = WHOLE,
         fleets: Fleets | None = None,
+        *,
+        in_steps: bool = False,
     ) -> None:
         self.config = config
         self._fleets = fleets
@@ -204,7 +211,11 @@ class Assembly:
         routes = [each for each in config.routes if not each.passthrough]
         self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
         """What records call each route."""
-        self.router = self._router(routes, clients, own, info, controlling)
+        self.building = self._build_router(routes, clients, own, info, controlling)
+        """The steps that make the `router`."""
+        if not in_steps:
+            for _ in self.building:
+                pass
         self.passthrough = Router(
             [self._passthrough(each, config) for each in config.routes if each.passthrough],
             {},
@@ -493,23 +504,34 @@ class Assembly:
         window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
-    def _router(
+    def _build_router(
         self,
         configs: Sequence[RouteConfig],
         clients: Sequence[Protocol],
         own: Mapping[Operation, Destination],
         info: ServerInfo,
         controlling: frozenset[str],
-    ) -> Router:
-        routes = [self._route(config, configs, clients) for config in configs]
+    ) -> Iterator[None]:
+        """Make the `router`, in steps of less than a millisecond for each route."""
+        of_one_model: dict[str | None, list[RouteConfig]] = defaultdict(list)
+        for config in configs:
+            of_one_model[config.match.model].append(config)
+        routes = []
+        for config in configs:
+            routes.append(self._route(config, of_one_model[config.match.model], clients))
+            yield
         models = {
             name: BackendModels(each.handler, self._clock, first_wait=self._first_list_seconds(name))
             for name, each in self._backend_sides.items()
         }
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
-        listed = [each for config in configs for each in self._listed(config, clients, models)]
+        listed: list[Listed] = []
+        for config in configs:
+            listed += self._listed(config, clients, models)
+            yield
         extended = self._extended(configs, clients)
+        yield
         own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
             **own,
@@ -520,7 +542,7 @@ class Assembly:
             server[Operation.SERVER_METADATA] = Destination(
                 ServerExtensions(info, extended, own_extensions, controlling)
             )
-        return Router(routes, server, joined_versions(clients), controlling)
+        self.router = Router(routes, server, joined_versions(clients), controlling)
 
     def _first_list_seconds(self, name: str) -> float | None:
         """How long to wait for a backend's first list of models, if its first server has to be started for it."""
@@ -569,7 +591,7 @@ class Assembly:
         sides = [self._backend_sides[name] for name in config.backends]
         settings = with_versions(route_settings(config), config, configs)
         matching = {client.name: client for client in _matching_clients(config, clients)}
-        bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
+        bridges = MadeWhenAsked(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
         of_route = self._route_context(config)
 
         def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 import pytest
 
 from gateway.core.errors import invalid_output
-from gateway.core.tasks import outlived_by, spawn
+from gateway.core.tasks import between_requests, outlived_by, spawn
 
 
 async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
@@ -93,3 +94,16 @@ async def test_a_task_that_is_cancelled_cancels_those_who_wait() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_long_work_leaves_the_loop_its_turns() -> None:
+    done: list[str] = []
+
+    def steps() -> Iterator[None]:
+        for at in range(3):
+            done.append(f"step {at}")
+            asyncio.get_running_loop().call_soon(done.append, f"request {at}")
+            yield
+
+    await between_requests(steps(), turn=0)
+    assert done == ["step 0", "request 0", "step 1", "request 1", "step 2", "request 2"]
