@@ -53,8 +53,9 @@ from gateway.config.keys import Ready as ReadyRule
 from gateway.config.models_apart import with_models_apart
 from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
+from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.tasks import in_turns, spawn
+from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
 from gateway.discovery.register import Registrations
 from gateway.observing.counters import Counters
@@ -297,7 +298,8 @@ class Gateway:
             new = applicable(self.config, config)
             found = await asyncio.to_thread(changes, self.config, new)
             if found or new != self.config:
-                await self._change_to(new)
+                with small_collections():
+                    await self._change_to(new)
                 self.reloads += 1
                 self.loaded_at = datetime.now(UTC)
             return (*found, *not_applied(self.config, config))
@@ -314,11 +316,11 @@ class Gateway:
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        self.observing.renew(config, self.metrics.reader(config))
         started: dict[str, tuple[Listener, Serving]] = {}
         ports: dict[str, PortServer] = {}
         try:
-            await in_turns(assembly.build_routes())
+            await between_requests(assembly.build_routes())
+            self.observing.renew(config, self.metrics.reader(config))
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
             for each in self._served(config):

@@ -14,6 +14,7 @@ from gateway.assembly.own_addresses import why_own
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.routes import (
     Answering,
+    MadeWhenAsked,
     VersionConditions,
     conditions,
     joined_versions,
@@ -106,8 +107,11 @@ class Assembly:
     """The gateway of one Config: its backends and its Router.
 
     At a reload a second one is made with the endpoints that both have in common (`shared`) and takes over from the
-    `previous` one, which is closed after its last request. With `in_steps` the caller has to run `build_routes`.
+    `previous` one, which is closed after its last request. Thousands of routes take seconds to build: with `in_steps`
+    there are no routers until the steps of `build_routes` were done, so that requests can be answered in between.
     """
+
+    router: Router
 
     def __init__(
         self,
@@ -223,7 +227,7 @@ class Assembly:
         for each in configs:
             routes.append(self._route(each, versions, clients))
             yield
-        self.router = self._router(routes, configs, clients)
+        yield from self._build_router(routes, configs, clients)
         passing = [self._passthrough(each, config) for each in config.routes if each.passthrough]
         self.passthrough = Router(passing, {}, joined_versions(clients))
 
@@ -505,7 +509,10 @@ class Assembly:
         window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)
 
-    def _router(self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]) -> Router:
+    def _build_router(
+        self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]
+    ) -> Iterator[None]:
+        """Make the `router`: what lists and describes the models of these routes."""
         info, listeners = self._info, self.config.listeners
         asks_backends = self.config.ready != "none" and bool(self._routed)
         own = server_operations(info, self.listener_readiness, self.statistics, asks_backends=asks_backends)
@@ -516,8 +523,12 @@ class Assembly:
         }
         for name, each in models.items():
             self.backends[name].on_recovery(each.forget)
-        listed = [each for config in configs for each in self._listed(config, clients, models)]
+        listed: list[Listed] = []
+        for config in configs:
+            listed += self._listed(config, clients, models)
+            yield
         extended = self._extended(configs, clients)
+        yield
         own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
         server = {
             **own,
@@ -528,7 +539,7 @@ class Assembly:
             server[Operation.SERVER_METADATA] = Destination(
                 ServerExtensions(info, extended, own_extensions, controlling)
             )
-        return Router(routes, server, joined_versions(clients), controlling)
+        self.router = Router(routes, server, joined_versions(clients), controlling)
 
     def _first_list_seconds(self, name: str) -> float | None:
         """How long to wait for a backend's first list of models, if its first server has to be started for it."""
@@ -577,7 +588,7 @@ class Assembly:
         sides = [self._backend_sides[name] for name in config.backends]
         settings = versions.added_to(route_settings(config), config.match)
         matching = {client.name: client for client in _matching_clients(config, clients)}
-        bridges = {name: [Bridge(settings, client, side) for side in sides] for name, client in matching.items()}
+        bridges = MadeWhenAsked(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
         of_route = self._route_context(config)
 
         def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:

@@ -31,7 +31,7 @@ from gateway.routing.router import Router
 REFERENCE = "reference"
 """The name of a reference server's listener and backend."""
 
-IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool))
+IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool, fixed_sizes=True))
 """The traits of the reference models: named, typed and batched tensors, derivatives as operations, any version."""
 
 

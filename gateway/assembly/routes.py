@@ -1,8 +1,9 @@
 """Routes: from the configuration's values to those of the Router and the Bridge, and Handlers within policies."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from sys import intern
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
@@ -161,14 +162,45 @@ def route(
     joins_versions: bool = False,
 ) -> Route:
     """A Route to `bridges`, for each client protocol one to each backend, and to the companions of their models.
-    `destination` makes the Destination of what the bridges of one protocol answer."""
-    own = {name: destination([(each, each.stream) for each in some], name, None) for name, some in bridges.items()}
-    companions = {
-        (name, operation): destination([_companion(each, operation) for each in some], name, operation)
-        for name, some in bridges.items()
-        for operation in DERIVATIVES
-    }
-    return Route(when, own, companions, joins_versions)
+    `destination` makes the Destination of what the bridges of one protocol answer, when the first request takes it:
+    of thousands of routes few may ever be asked for a derivative, or by clients of each protocol."""
+
+    def own(name: str) -> Destination:
+        return destination([(each, each.stream) for each in bridges[name]], name, None)
+
+    def companion(key: tuple[str, Operation]) -> Destination:
+        name, operation = key
+        return destination([_companion(each, operation) for each in bridges[name]], name, operation)
+
+    return Route(
+        when, MadeWhenAsked(bridges, own), MadeWhenAsked(product(bridges, DERIVATIVES), companion), joins_versions
+    )
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class MadeWhenAsked(Mapping[K, V]):
+    """Values for `keys`, each of which `make` makes when it is first asked for."""
+
+    def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
+        self._keys = tuple(keys)
+        self._make = make
+        self._made: dict[K, V] = {}
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._made:
+            if key not in self._keys:
+                raise KeyError(key)
+            self._made[key] = self._make(key)
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 def _companion(bridge: Bridge, operation: Operation) -> Answering:

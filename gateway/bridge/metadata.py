@@ -84,7 +84,9 @@ class ModelMetadata:
     def _check_config(self, request: Request) -> None:
         """Raise UNIMPLEMENTED if the sizes for a config are asked for, and neither is it sent with questions to the
         backend nor does the route say that they are always the same."""
-        if CONFIG not in request.parameters or self._backend.traits.wire.points or self._signatures.are_declared:
+        traits = self._backend.traits
+        is_told = traits.wire.points or traits.models.fixed_sizes or self._signatures.are_declared
+        if is_told or CONFIG not in request.parameters:
             return
         raise unsupported(
             f"'config' is not supported in a question for the sizes of model {request.model!r}: metadata of backend"

@@ -20,6 +20,7 @@ from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings
 from gateway.config.problems import without_credentials
 from gateway.config.watching import Look, Watched, look, look_at_all
+from gateway.core.garbage import small_collections
 from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
 
@@ -77,7 +78,8 @@ class Reloader:
             log.info("reading %s again: %s", self._path, why)
             self.gateway.reopen_logs()
             try:
-                config, warnings = await asyncio.to_thread(self._load)
+                with small_collections():
+                    config, warnings = await asyncio.to_thread(self._load)
                 changes = await self.gateway.reload(config)
             except ConfigError as error:
                 return self._failed([_error(each) for each in error.problems], error.problems)

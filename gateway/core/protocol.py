@@ -161,6 +161,8 @@ class Models:
     """The part that asks for a model's operations only; empty: they come with the tensors."""
     trusted_metadata: bool = True
     """A backend's metadata can be relied on."""
+    fixed_sizes: bool = False
+    """The inputs and outputs of a model are known to be the same for every `config`."""
     tells_names: bool = True
     """Its metadata names the inputs and outputs, also if the tensors of calls are `unnamed`."""
     platform: str = ""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from functools import partial
+from time import perf_counter
 from typing import Any, TypeVar
 
 from gateway.core.errors import GatewayError
@@ -24,24 +25,23 @@ def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return task
 
 
-TURN = 0.005
-"""Seconds for which work that can wait keeps the event loop before others have it."""
-
-
-async def in_turns(steps: Iterable[object]) -> None:
-    """Do all `steps`, and let other tasks run after each TURN of them."""
-    now = asyncio.get_running_loop().time
-    begun = now()
-    for _ in steps:
-        if now() - begun > TURN:
-            await asyncio.sleep(0)
-            begun = now()
-
-
 def keep(task: "asyncio.Task[Any]") -> None:
     """Keep a reference to a task until it is done."""
     _running.add(task)
     task.add_done_callback(_running.discard)
+
+
+TURN = 0.002
+"""Seconds of work at a time that requests do not notice."""
+
+
+async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
+    """Do long work in its steps. The event loop gets its turn after each `turn` seconds of them."""
+    until = perf_counter() + turn
+    for _ in steps:
+        if perf_counter() >= until:
+            await asyncio.sleep(0)
+            until = perf_counter() + turn
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:

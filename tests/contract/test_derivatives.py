@@ -67,7 +67,7 @@ class Asked:
     async def claimed(self) -> frozenset[str]:
         """The derivatives that ModelInfo claims."""
         reply = await self._wires.post("umbridge", "/ModelInfo", json.dumps({"name": self._model}).encode())
-        support = json.loads(reply.body)["support"]
+        support = json.loads(bytes(reply.body))["support"]
         return frozenset(name for name, claim in support.items() if claim and name != "Evaluate")
 
     async def sent(self) -> frozenset[str]:
@@ -84,7 +84,7 @@ class Asked:
             if len(self.calls) > before:
                 found.add(name)
             else:
-                assert json.loads(reply.body)["error"]["type"] == "UnsupportedFeature", reply.body
+                assert json.loads(bytes(reply.body))["error"]["type"] == "UnsupportedFeature", reply.body
         return frozenset(found)
 
     async def companions(self) -> frozenset[str]:
@@ -113,11 +113,6 @@ SERVERS: dict[str, tuple[str, bool, bool]] = {
     "for any name": ("plain", True, False),
     "named by the route": ("posterior", False, True),
 }
-EACH = {
-    "protocol": {name: name for name in INSTALLED},
-    "server": SERVERS,
-    "trusted": {"trusted": True, "as it is": False},
-}
 
 
 def _need_not_be_trusted(protocol: str, server: object, trusted: bool) -> bool:
@@ -125,7 +120,12 @@ def _need_not_be_trusted(protocol: str, server: object, trusted: bool) -> bool:
     return trusted and (models.trusted_metadata or not models.metadata_parts)
 
 
-@each({"it has no metadata that could be trusted": _need_not_be_trusted}, **EACH)
+@each(
+    {"it has no metadata that could be trusted": _need_not_be_trusted},
+    protocol={name: name for name in INSTALLED},
+    server=SERVERS,
+    trusted={"trusted": True, "as it is": False},
+)
 async def test_modelinfo_claims_what_is_sent(protocol: str, server: tuple[str, bool, bool], trusted: bool) -> None:
     model, any_name, named = server
     asked = Asked(protocol, model, any_name=any_name, trusted=trusted, named=named)

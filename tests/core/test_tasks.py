@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.core.errors import invalid_output
-from gateway.core.tasks import TURN, in_turns, outlived_by, spawn
+from gateway.core.tasks import between_requests, outlived_by, spawn
 
 
 async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
@@ -96,22 +96,14 @@ async def test_a_task_that_is_cancelled_cancels_those_who_wait() -> None:
         await waiting
 
 
-async def test_steps_that_take_long_let_others_have_turns() -> None:
-    now = asyncio.get_running_loop().time
+async def test_long_work_leaves_the_loop_its_turns() -> None:
     done: list[str] = []
 
-    async def other() -> None:
-        done.append("other")
-
     def steps() -> Iterator[None]:
-        for name in ("first", "second", "third"):
-            done.append(name)
-            begun = now()
-            while name == "second" and now() - begun <= TURN:
-                pass
+        for at in range(3):
+            done.append(f"step {at}")
+            asyncio.get_running_loop().call_soon(done.append, f"request {at}")
             yield
 
-    waiting = spawn(other())
-    await in_turns(steps())
-    await waiting
-    assert done == ["first", "second", "other", "third"]
+    await between_requests(steps(), turn=0)
+    assert done == ["step 0", "request 0", "step 1", "request 1", "step 2", "request 2"]

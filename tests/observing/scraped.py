@@ -48,7 +48,7 @@ ROUNDING = """match: {model: double}
       inputs: [{name: x, datatype: FP32, shape: [-1, 2]}]
       outputs: [{name: x, datatype: FP32, shape: [-1, 2]}]"""
 """A route in place of ROUTE that loses digits of TENTH."""
-TENTH = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0.1, 0.25]}]}
+TENTH = [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0.1, 0.25]}]
 
 
 def config(text: str, **ports: int) -> Config:

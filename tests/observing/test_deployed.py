@@ -46,7 +46,7 @@ async def busy_page() -> Page:
     mirror = "policies: [{mirror: {backend: lab, share: 1, model: fail}}]"
     text = text.replace(ROUTE, f"{ROUNDING}\n    {mirror}")
     async with running(text) as gateway, httpx.AsyncClient() as client:
-        await infer(client, gateway, **TENTH)
+        await infer(client, gateway, inputs=TENTH)
         await asyncio.gather(*(each.ended() for each in gateway.mirrors))
         await fail(client, gateway)
         return await scrape(gateway)

@@ -227,7 +227,7 @@ async def test_losses_are_counted() -> None:
     async with running(CONFIG.replace(ROUTE, ROUNDING)) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway)
         assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {}
-        await infer(client, gateway, **TENTH)
+        await infer(client, gateway, inputs=TENTH)
         assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {"cast rounded": 1}
 
 
@@ -285,7 +285,7 @@ async def test_a_reload_keeps_the_counts_unless_the_buckets_change() -> None:
 async def test_what_a_reload_removes_is_on_the_page_no_more() -> None:
     async with running(CONFIG.replace(ROUTE, ROUNDING)) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway)
-        await infer(client, gateway, **TENTH, outputs=[{"name": "no"}])
+        await infer(client, gateway, inputs=TENTH, outputs=[{"name": "no"}])
         await client.get(f"{url(gateway)}/v2/health/live")
         first = await scrape(gateway)
         assert first.value("gateway_errors_total") == first.value("gateway_losses_total") == 1

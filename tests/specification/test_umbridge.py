@@ -300,3 +300,10 @@ async def test_sizes_are_those_that_belong_to_the_config(question: str) -> None:
         text = config(protocol).replace("backend: lab}]", f"backend: lab, {declared}}}]")
         fixed = Wires(text, lab=reference(protocol, from_callable("twice", twice)))
         assert (await sizes(fixed, n=4))[0] == 200
+
+
+async def test_a_reference_server_has_the_same_sizes_for_every_config() -> None:
+    """So a gateway in front of it, which asks with the config of a call, carries the call."""
+    wires = Wires(config("umbridge"), lab=reference("umbridge", find("posterior")))
+    for question in ("InputSizes", "OutputSizes"):
+        assert (await ask(wires, question, name="posterior", config={"n": 4}))[0] == 200
