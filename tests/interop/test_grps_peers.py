@@ -593,8 +593,10 @@ def test_a_stream_keeps_the_type_that_its_server_is_configured_to(tmp_path: Path
         running = start_gateway(json.dumps(config), tmp_path)
         try:
             asked = ("POST", "/infer/predict", b'{"str_data": "3"}', "application/json")
-            query = {"model": "count-1.0.0", "streaming": "True"}
-            own, told = (Rest(each).ask(*asked, **query) for each in (server.http.address, f"127.0.0.1:{port}"))
+            own, told = (
+                Rest(each).ask(*asked, model="count-1.0.0", streaming="True")
+                for each in (server.http.address, f"127.0.0.1:{port}")
+            )
         finally:
             running.stop()
     assert (told.status, told.kind) == (own.status, own.kind) == (200, "text/event-stream")

@@ -42,8 +42,8 @@ def read_message(body: Buffer, role: str, limits: Limits, forbidden: str = "") -
     text = unquote(body)
     document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
     if forbidden and document.get(forbidden) not in (None, False):
-        text = f"{forbidden}=true in the query or a header {forbidden}: true"
-        raise DecodeError(f"member {forbidden!r} is read after the reply's form is chosen: ask with {text}")
+        ways = f"{forbidden}=true in the query or a header {forbidden}: true"
+        raise DecodeError(f"member {forbidden!r} is read after the reply's form is chosen: ask with {ways}")
     members = [key for key in _READERS if document.get(key) is not None]
     if len(members) > 1:
         raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")

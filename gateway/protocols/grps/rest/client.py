@@ -11,6 +11,7 @@ from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.json.verbatim import text_as_it_came
+from gateway.protocols.grps.payload import BackendMessage
 from gateway.protocols.grps.rest.bodies import (
     JSON,
     NAN,
@@ -65,9 +66,11 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 def _with_content_type(answer: Answer, reply: Message) -> Answer:
     """`answer`, one message of a stream, with the stream's type if that is not the usual one."""
     content_type = reply.headers.get("content-type")
-    if not isinstance(answer, Response) or answer.origin is None or content_type in ("", OCTETS_TYPE):
+    if content_type in ("", OCTETS_TYPE) or not isinstance(answer, Response):
         return answer
-    return replace(answer, origin=replace(answer.origin, content_type=content_type))
+    origin = answer.origin
+    assert isinstance(origin, BackendMessage)
+    return replace(answer, origin=replace(origin, content_type=content_type))
 
 
 def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
