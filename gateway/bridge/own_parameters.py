@@ -26,7 +26,7 @@ def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSi
 
 def _checked_requests(handler: Handler, sent: frozenset[str], backend: BackendSide) -> Handler:
     async def checked(request: Request) -> Answer:
-        _refuse_sent(request, sent, backend)
+        _refuse_sent(request, sent, backend.protocol)
         return await handler(request)
 
     return checked
@@ -34,7 +34,7 @@ def _checked_requests(handler: Handler, sent: frozenset[str], backend: BackendSi
 
 def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: BackendSide) -> StreamHandler:
     async def checked(request: Request) -> AsyncGenerator[Response, None]:
-        _refuse_sent(request, sent, backend)
+        _refuse_sent(request, sent, backend.protocol)
         async with aclosing(responses(request)) as found:
             async for each in found:
                 yield each
@@ -42,15 +42,19 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
     return checked
 
 
-def _refuse_sent(request: Request, sent: frozenset[str], backend: BackendSide) -> None:
-    for found in _found(request.parameters, request.inputs, sent, "the request", "input"):
-        raise invalid_input(f"{found}, which {backend.protocol} cannot carry")
+def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
+    """Raise GatewayError, INVALID_ARGUMENT, if the request has one of the parameters `own`, which `protocol`, that of
+    either side, does not have."""
+    for found in _found(request.parameters, request.inputs, own, "the request", "input"):
+        raise invalid_input(f"{found}, which {protocol} cannot carry")
 
 
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
-    """No protocol that has such parameters has streams."""
+    """`handler` with its answers checked, and its requests: a parameter that a client happens to call so is no part of
+    a message. No protocol that has such parameters has streams."""
 
     async def checked(request: Request) -> Answer:
+        _refuse_sent(request, received, client.name)
         answer = await handler(request)
         if isinstance(answer, Response):
             for found in _found(answer.parameters, answer.outputs, received, "the reply", "output"):

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from gateway.registry import protocols
 from tests.protocols.mip.wire import inference, sent, tlv
 from tests.wires import Wires, cut, replying
@@ -47,3 +49,17 @@ async def test_a_reply_with_registered_tlvs_is_refused_to_clients_of_other_proto
     reply = await own_server().post("v2-rest", "/v2/models/m/infer", json.dumps({"inputs": [x]}).encode())
     told = "backend 'own': output 0 has a registered TLV type, 2882400001, which v2-rest cannot carry"
     assert (reply.status, json.loads(bytes(reply.body))) == (502, {"error": told})
+
+
+@pytest.mark.parametrize("value", [7, "text", 2**40])
+@pytest.mark.parametrize("of_tensor", [True, False], ids=["of an input", "of the request"])
+async def test_clients_of_other_protocols_cannot_name_such_a_parameter(value: object, of_tensor: bool) -> None:
+    given = {"parameters": {"registered TLV type": value}}
+    x = {"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", "b"], **(given if of_tensor else {})}
+    wires = own_server()
+    body = json.dumps({"inputs": [x], **({} if of_tensor else given)}).encode()
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", body)
+    assert reply.status == 400
+    assert b"registered TLV type" in bytes(reply.body)
+    assert b"which v2-rest cannot carry" in bytes(reply.body)
+    assert not wires.sent["own"]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from tests.interop.processes import free_port, start_gateway
 from tests.peers import grps_cpp, grps_python
 from tests.peers.brpc_client import Call, Client
 from tests.peers.brpc_frames import GZIP, SNAPPY, ZLIB
-from tests.peers.grps_client import Grpc, Rest
+from tests.peers.grps_client import Grpc, Rest, concatenated
 from tests.peers.grps_messages import SUCCESS, encode, failure, flat_name, tensor
 from tests.peers.grps_models import MODELS, Model, data_of
 from tests.peers.protobuf import Document
@@ -576,3 +577,29 @@ def test_replies_out_of_order(site: Site, framed: Client) -> None:
     values = [reply.message["gtensors"]["tensors"][0][flat_name("DT_INT32")] for reply in replies]
     assert values == [[2 * number] for number in range(64)]
     assert framed.order != sorted(framed.order)
+
+
+# --- Content types of streams ---
+
+
+def test_a_stream_keeps_the_type_that_its_server_is_configured_to(tmp_path: Path) -> None:
+    port = free_port()
+    with grps_cpp.serve(stream_type="text/event-stream", grpc_port=None, brpc_port=None) as server:
+        config = {
+            "listeners": [{"name": "http", "bind": f"127.0.0.1:{port}", "protocols": ["grps-rest"]}],
+            "backends": {"cpp": {"protocol": "grps-rest", "endpoints": [server.http.url]}},
+            "routes": [{"match": {"model": "*"}, "backend": "cpp"}],
+        }
+        running = start_gateway(json.dumps(config), tmp_path)
+        try:
+            asked = ("POST", "/infer/predict", b'{"str_data": "3"}', "application/json")
+            own, told = (
+                Rest(each).ask(*asked, model="count-1.0.0", streaming="True")
+                for each in (server.http.address, f"127.0.0.1:{port}")
+            )
+        finally:
+            running.stop()
+    assert (told.status, told.kind) == (own.status, own.kind) == (200, "text/event-stream")
+    documents = [list(concatenated(iter([each.body]))) for each in (told, own)]
+    assert documents[0] == documents[1]
+    assert [each["str_data"] for each in documents[0]] == ["0", "1", "2"]

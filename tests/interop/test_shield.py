@@ -214,7 +214,7 @@ NUMBERS = (
     number("FP64", "[-1e400]", "out of the range of a double"),
     number("FP64", "[1" + "0" * 400 + "]", "out of the range of a double"),
     number("FP64", "[NaN,1e400]", "element 1 is out of the range of a double"),
-    number("FP16", "[0.5]", "FP16 has no JSON form; use the binary data format"),
+    number("FP16", "[65520]", "out of the range of FP16"),
     number("BF16", "[0.5]", "BF16 has no JSON form; use the binary data format"),
     number("BOOL", "[1]", "holds numbers, expected BOOL"),
     number("BOOL", "[2]", "holds numbers, expected BOOL"),

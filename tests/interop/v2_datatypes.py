@@ -13,7 +13,8 @@ from tests.interop.real_clients import Step, elements, infer, packed, tensor
 from tests.interop.servers.triton_models.repository import DATATYPES
 
 HALVES = ("FP16", "BF16")
-"""Have no form in JSON: refused in requests, in replies widened to FP32 and marked."""
+WITHOUT_JSON = ("BF16",)
+"""Has no form in JSON: refused in requests, in replies widened to FP32 and marked."""
 
 # Element by element, since the forms need their number.
 _JSON: Mapping[str, tuple[bytes, ...]] = {
@@ -63,7 +64,7 @@ class Form:
         return (_JSON[datatype] + more) * (600 if self.coding else 1)
 
     def documented(self, datatype: str) -> str:
-        if datatype not in HALVES:
+        if datatype not in WITHOUT_JSON:
             return EXACT
         if self.json_in:
             return REFUSED
@@ -125,7 +126,7 @@ def outcomes(result: Any, forms: Mapping[str, Form]) -> list[str]:
 
 
 def _refusal(error: Mapping[str, str]) -> str:
-    """FP16 is refused by the gateway, BF16 by tritonclient itself, both with the same advice."""
+    """BF16 is refused by the gateway, and by tritonclient itself with the same advice."""
     return REFUSED if error["status"] in ("400", None) and "binary" in error["message"] else f"{WRONG}: {error}"
 
 

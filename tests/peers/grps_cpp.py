@@ -47,11 +47,12 @@ class ExecutorException(Exception):  # noqa: N818 - the original's name
 
 
 class Service:
-    def __init__(self, models: Sequence[Model], path: str | None, body: bool) -> None:
+    def __init__(self, models: Sequence[Model], path: str | None, body: bool, stream_type: str) -> None:
         self._models = Repository(
             models, str, lambda name: ExecutorException(f"[ExecutorException] Not found model: {name}")
         )
         self._customized_body = body
+        self._stream_type = stream_type
         self.online = False
         self.stream = self._models.stream
         self.paths: dict[str, Callable[[Call], Reply]] = {
@@ -83,7 +84,7 @@ class Service:
             return http.customized(call)
         message = request_of(call)
         if call.asks("streaming"):
-            return Reply(200, map(streamed, self.stream(message)), BYTES)
+            return Reply(200, map(streamed, self.stream(message)), self._stream_type)
         result = self._models.predict(message)
         if result["status"]["code"] != 200:
             return answer(result, call.kind)
@@ -207,10 +208,12 @@ def serve(
     brpc_port: int | None = 0,
     customized_path: str | None = None,
     customized_body: bool = False,
+    stream_type: str = BYTES,
     **habits: Any,
 ) -> Iterator[Server]:
-    """Serve on loopback, at free ports unless they are given; None is not served. `habits` are brpc_peer's."""
-    service = Service(models, customized_path, customized_body)
+    """Serve on loopback, at free ports unless they are given; None is not served. `stream_type` is server.yml's
+    `res_content_type`. `habits` are brpc_peer's."""
+    service = Service(models, customized_path, customized_body, stream_type)
     with ExitStack() as running:
         web = http.Server(service.answer, http_port, close_each=False, body_limit=BODY_LIMIT)
         running.callback(web.stop)

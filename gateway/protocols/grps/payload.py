@@ -84,11 +84,12 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
 
 class BackendMessage(Message):
     """What is kept of a backend's reply: its `payload`, None where it had no data; whether it `names_model`; the `keys`
-    of its gmap."""
+    of its gmap; over HTTP the `content_type` of a stream, empty for the usual one."""
 
     payload: Payload | None = None
     names_model: bool = False
     keys: gmap.Keys = field(default_factory=dict)
+    content_type: str = ""
 
 
 _WITHOUT_KEYS = {

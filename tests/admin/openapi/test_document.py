@@ -83,7 +83,7 @@ def test_fixed_dimensions_are_lengths() -> None:
 
 
 def test_inputs_that_json_cannot_carry_are_described_in_binary_alone() -> None:
-    signature = Signature((TensorSpec("x", Datatype.FP16, (1,)),), ())
+    signature = Signature((TensorSpec("x", Datatype.BF16, (1,)),), ())
     found = made(config("protocols: [v2-rest]"), {"v2-rest": DescribedModel("m", "", signature)})
     content = found["paths"]["/v2/models/{model}/infer"]["post"]["requestBody"]["content"]
     assert list(content) == ["application/octet-stream"]

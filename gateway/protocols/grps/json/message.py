@@ -29,8 +29,9 @@ _FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": 
 _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, str)}
 
 
-def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
-    """The message in `body`. `role` (input, output) is what errors call its tensors.
+def read_message(body: Buffer, role: str, limits: Limits, forbidden: str = "") -> GrpsMessage:
+    """The message in `body`. `role` (input, output) is what errors call its tensors. `forbidden` is a member that asks
+    for something which can be asked for only outside the body; if it is false, nothing is asked for.
 
     Raises:
         DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member in place of data, a member of a
@@ -40,6 +41,9 @@ def read_message(body: Buffer, role: str, limits: Limits) -> GrpsMessage:
     body = body if isinstance(body, bytes) else bytes(body)
     text = unquote(body)
     document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
+    if forbidden and document.get(forbidden) not in (None, False):
+        ways = f"{forbidden}=true in the query or a header {forbidden}: true"
+        raise DecodeError(f"member {forbidden!r} is read after the reply's form is chosen: ask with {ways}")
     members = [key for key in _READERS if document.get(key) is not None]
     if len(members) > 1:
         raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")

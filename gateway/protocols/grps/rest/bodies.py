@@ -1,7 +1,8 @@
 """Bodies of grps-rest: JSON, or the bare bytes of bin_data."""
 
-from gateway.core.types import Buffer, Headers, Nan
+from gateway.core.types import Answer, Buffer, Headers, Nan, Response
 from gateway.protocols.grps import payload
+from gateway.protocols.grps.payload import BackendMessage
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 JSON_TYPE, OCTETS_TYPE = "application/json", "application/octet-stream"
@@ -19,6 +20,15 @@ _BOM = b"\xef\xbb\xbf"
 def media_type(content_type: str) -> str:
     """A Content-Type in lower case and without parameters."""
     return content_type.partition(";")[0].strip().lower()
+
+
+def stream_headers(answer: Answer) -> Headers:
+    """The headers of a stream to a client. The type is that of the backend's stream, if its server speaks grps: it is
+    configured there ("res_content_type"), and clients are written for it."""
+    origin = answer.origin if isinstance(answer, Response) else None
+    if not isinstance(origin, BackendMessage) or not origin.content_type:
+        return OCTETS
+    return Headers(((b"content-type", origin.content_type.encode("latin-1")),))
 
 
 def begins_object(body: Buffer) -> bool:

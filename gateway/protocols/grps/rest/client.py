@@ -3,13 +3,15 @@
 import orjson
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Buffer, Message, Request
+from gateway.core.types import Answer, Buffer, Message, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.json.verbatim import text_as_it_came
+from gateway.protocols.grps.payload import BackendMessage
 from gateway.protocols.grps.rest.bodies import (
     JSON,
     NAN,
@@ -55,18 +57,31 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         DecodeError: not a reply of grps.
         GatewayError: the error that the reply reports.
     """
-    grps = _read_reply(reply, target.limits, is_stream=request.operation is Operation.STREAM)
-    return client.decode_response(grps, reply.headers, request)
+    is_stream = request.operation is Operation.STREAM
+    grps = _read_reply(reply, target.limits, is_stream=is_stream)
+    answer = client.decode_response(grps, reply.headers, request)
+    return _with_content_type(answer, reply) if is_stream else answer
+
+
+def _with_content_type(answer: Answer, reply: Message) -> Answer:
+    """`answer`, one message of a stream, with the stream's type if that is not the usual one."""
+    content_type = reply.headers.get("content-type")
+    if content_type in ("", OCTETS_TYPE) or not isinstance(answer, Response):
+        return answer
+    origin = answer.origin
+    assert isinstance(origin, BackendMessage)
+    return replace(answer, origin=replace(origin, content_type=content_type))
 
 
 def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
-    """The message of a reply, or of one message of a stream, where the content type does not tell JSON from bytes.
+    """The message of a reply, or of one message of a stream, where the content type, which servers let people choose,
+    does not tell JSON from bytes.
 
     Raises:
         DecodeError: not a GrpsMessage.
         GatewayError: the error of a reply with an HTTP status from 400 on that is not a GrpsMessage.
     """
-    if reply.status == 200 and media_type(reply.headers.get("content-type")) == OCTETS_TYPE:
+    if reply.status == 200 and (is_stream or media_type(reply.headers.get("content-type")) == OCTETS_TYPE):
         return _read_octets(reply.body, limits, is_stream)
     try:
         grps = read_message(reply.body, "output", limits)

@@ -3,7 +3,7 @@
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response, Translate
-from gateway.protocols.grps.rest.urls import read_query
+from gateway.protocols.grps.rest.urls import read_model
 
 HTTP_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """ "any" of the C++ server"""
@@ -15,7 +15,7 @@ _FORWARDED_HEADERS = frozenset((b"content-type", b"accept"))
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """The request of a client: always a stream. Raises DecodeError for an invalid query."""
     # "customized HTTP can only specify the model in the query"
-    return Request(Operation.STREAM, read_query(message.query).model or listener.model, origin=message)
+    return Request(Operation.STREAM, read_model(message.query) or listener.model, origin=message)
 
 
 def encode_request(request: Request, target: Target) -> Message:

@@ -47,6 +47,9 @@ def is_inference(message: Message) -> bool:
 # --- Query ---
 
 _MAX_PARAMETERS = 100
+_FLAGS = ("true", "false")
+STREAMING = "streaming"
+"""What asks for a stream: a parameter of the query, a header, or a member of a JSON body ("ctrl_mode")."""
 
 
 @frozen
@@ -63,29 +66,49 @@ _NO_QUERY = Query()
 
 
 def read_query(query: str) -> Query:
-    """The query of a client's message. Raises DecodeError where it is not percent-encoded UTF-8 or has more than 100
-    parameters."""
+    """The query of a client's message. Raises DecodeError where it is not percent-encoded UTF-8, has more than 100
+    parameters, or a flag in it is neither true nor false."""
     return _read_query(query) if query else _NO_QUERY
 
 
 @lru_cache(256)
 def _read_query(query: str) -> Query:
-    try:
-        parameters = dict(parse_qsl(query, errors="strict", max_num_fields=_MAX_PARAMETERS))
-    except ValueError as error:
-        raise DecodeError(
-            f"the query {query[:100]!r} is not percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
-        ) from error
+    parameters = _parameters(query)
     return Query(
         parameters.get("model", ""),
-        _is_true(parameters, "streaming"),
+        _is_true(parameters, STREAMING),
         _is_true(parameters, "return-ndarray"),
         parameters.get("name", ""),
     )
 
 
+def read_model(query: str) -> str:
+    """The model in a query whose other parameters are the model's own. Raises DecodeError where it is not
+    percent-encoded UTF-8 or has more than 100 parameters."""
+    return _parameters(query).get("model", "") if query else ""
+
+
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        found = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
+    except ValueError as error:
+        raise DecodeError(
+            f"the query {query[:100]!r} is not percent-encoded UTF-8 of at most {_MAX_PARAMETERS} parameters"
+        ) from error
+    return dict(found)
+
+
 def _is_true(parameters: dict[str, str], key: str) -> bool:
-    return parameters.get(key, "").lower() == "true"
+    return key in parameters and read_flag(parameters[key], f"{key} in the query")
+
+
+def read_flag(value: str, what: str) -> bool:
+    """A flag, in upper or lower case. Raises DecodeError, which names `what`, for another word: a server would ignore
+    it, and give another answer than was asked for."""
+    word = value.strip().lower()
+    if word not in _FLAGS:
+        raise DecodeError(f"{what} is {value[:40]!r}, expected true or false")
+    return word == "true"
 
 
 def write_query(*, model: str = "", streaming: bool = False) -> str:

@@ -21,7 +21,7 @@ from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.recalled import remember_response, response_like_before
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
+from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, WITHOUT_JSON, read_document, write_binary, write_json
 from gateway.protocols.v2.rest.verbatim import BodyForm
 from gateway.protocols.v2.tensors import widen
 
@@ -44,8 +44,8 @@ _FORMS = {
     # its models answer with the request's id, and its JSON replies cannot carry None
     KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
     # it has no binary extension, but accepts FP16 as JSON
-    MLSERVER: _FlavorForm(BodyForm.JSON, lacking=frozenset({Datatype.BF16})),
-    PLAIN: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
+    MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
+    PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
 """By flavor; the others take every datatype in binary."""
 
@@ -114,7 +114,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)
-    lacking = _FORMS[MLSERVER].lacking if target.flavor == MLSERVER else WITHOUT_JSON
+    lacking = _FORMS[MLSERVER].lacking if target.flavor == MLSERVER else REFUSED_IN_JSON
     headers, parts = _write_json(request, lacking)
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
 

@@ -29,7 +29,7 @@ from gateway.protocols.v2.parameters import (
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, write_strings
+from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, write_strings
 from gateway.protocols.v2.tensors import check_size, widen
 
 _WHAT = "the request"
@@ -118,7 +118,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if request.id is not None:
         document[_ID] = request.id
     for output in answer.outputs:
-        document[output.name] = _write_output(widen(output, WITHOUT_JSON), translate, f"output {output.name!r}")
+        document[output.name] = _write_output(widen(output, REFUSED_IN_JSON), translate, f"output {output.name!r}")
     ordered = {key: document[key] for key in sorted(document)}
     return Message(headers=JSON_HEADERS, parts=json.write_parts(ordered), status=200)
 
@@ -178,7 +178,7 @@ def _write_input(tensor: Tensor) -> Any:
     what, shape = f"input {tensor.name!r}", list(tensor.shape)
     if tensor.name in _REQUEST_MEMBERS:
         raise unsupported(f"Triton's generate_stream reads {tensor.name!r} as a member of its own, not as an input")
-    if tensor.datatype in WITHOUT_JSON:
+    if tensor.datatype in REFUSED_IN_JSON:
         raise unsupported(f"{what} is {tensor.datatype}, which Triton's generate_stream does not take")
     if any(size != 1 for size in shape[:-1]) or (len(shape) > 1 and not tensor.elements):
         raise unsupported(

@@ -28,8 +28,11 @@ from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_data
 _DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
-WITHOUT_JSON = frozenset(WIDER)
-""""fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON, MLServer accepts FP16."""
+REFUSED_IN_JSON = frozenset(WIDER)
+""""fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON."""
+WITHOUT_JSON = frozenset({Datatype.BF16})
+"""What clients neither send nor get as JSON numbers: MLServer takes and gives FP16, and so do its clients. No client is
+known that does so with BF16."""
 
 _BASE64 = "base64"
 _SMALL = 64 * 2**10

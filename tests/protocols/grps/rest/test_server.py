@@ -10,6 +10,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import (
     DEFAULT_TRANSLATE,
+    Headers,
     Message,
     Request,
     Response,
@@ -17,7 +18,7 @@ from gateway.core.types import (
     tensor,
 )
 from gateway.protocols.grps import GRPS_REST
-from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, OK_STATUS, TABLE, call
+from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, OK_STATUS, TABLE, TARGET, call, reply
 from tests.protocols.grps.values import numbers, texts
 
 X = numbers("x", Datatype.FP32, 1, 2)
@@ -98,8 +99,8 @@ def test_invalid_queries(query: str) -> None:
     [
         ("streaming=true", True),
         ("model=m&streaming=TRUE", True),
+        ("streaming=True", True),
         ("streaming=false", False),
-        ("streaming", False),
         ("", False),
     ],
 )
@@ -108,6 +109,48 @@ def test_streaming_is_a_word_of_the_query(query: str, streams: bool) -> None:
     assert GRPS_REST.http.wants_stream is not None
     assert GRPS_REST.http.wants_stream(message) is streams
     assert decode(message).operation is (Operation.STREAM if streams else Operation.INFER)
+
+
+@pytest.mark.parametrize("query", ["streaming=1", "streaming=yes", "streaming=", "streaming", "return-ndarray=on"])
+def test_flags_are_true_or_false(query: str) -> None:
+    # ignored, they would be answered with something else than was asked for
+    message = call(STR, query=query)
+    assert GRPS_REST.http.wants_stream is not None
+    assert not GRPS_REST.http.wants_stream(message)
+    with pytest.raises(DecodeError, match=r"in the query is '.*', expected true or false"):
+        decode(message)
+
+
+@pytest.mark.parametrize(("word", "streams"), [("true", True), ("True", True), ("false", False)])
+def test_a_header_asks_for_a_stream(word: str, streams: bool) -> None:
+    message = call(STR)
+    message = replace(message, headers=Headers((*message.headers.raw, (b"streaming", word.encode()))))
+    assert GRPS_REST.http.wants_stream is not None
+    assert GRPS_REST.http.wants_stream(message) is streams
+    assert decode(message).operation is (Operation.STREAM if streams else Operation.INFER)
+
+
+def test_a_header_with_another_word_is_refused() -> None:
+    message = call(STR)
+    message = replace(message, headers=Headers((*message.headers.raw, (b"streaming", b"maybe"))))
+    with pytest.raises(DecodeError, match="the header streaming is 'maybe', expected true or false"):
+        decode(message)
+
+
+def test_a_member_that_asks_for_a_stream_is_refused() -> None:
+    body = b'{"streaming":%b,"str_data":"a"}'
+    with pytest.raises(DecodeError, match="ask with streaming=true in the query or a header streaming: true"):
+        decode(call(body % b"true"))
+    assert decode(call(body % b"false")).operation is Operation.INFER
+    assert decode(call(body % b"true", query="streaming=true")).operation is Operation.STREAM
+
+
+def test_a_stream_has_the_type_of_the_backends_stream() -> None:
+    request = decode(call(STR, query="streaming=true"))
+    for body in (b'{"status":%b,"str_data":"a"}' % OK_STATUS, b"data: a\n\n"):
+        answer = GRPS_REST.decode_response(reply(body, "text/event-stream"), request, TARGET)
+        found = GRPS_REST.encode_response(answer, request, DEFAULT_TRANSLATE)
+        assert (found.headers.get("content-type"), bytes(found.body)) == ("text/event-stream", body)
 
 
 def test_streaming_is_of_inferences_alone() -> None:

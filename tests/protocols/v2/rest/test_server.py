@@ -413,12 +413,17 @@ def test_writes_json_data(datatype: Datatype, data: bytes, text: bytes) -> None:
     assert b'"datatype":"%b","shape":[2],"data":%b}' % (datatype.encode(), text) in body
 
 
-@pytest.mark.parametrize(("datatype", "data"), [(Datatype.FP16, b"\x00\x3e"), (Datatype.BF16, b"\xc0?")])
-def test_half_floats_are_widened_in_json_only(datatype: Datatype, data: bytes) -> None:
-    tensor = Tensor("y", datatype, (1,), data, parameters={"k": "v"})
+def test_fp16_is_numbers_in_json_both_ways() -> None:
+    text = b'"datatype":"FP16","shape":[3],"data":[1.5,-65504.0,0.0999755859375]'
+    request = infer(b'{"inputs":[{"name":"x",%b}]}' % text)
+    assert request.inputs == (Tensor("x", Datatype.FP16, (3,), b"\x00\x3e\xff\xfb\x66\x2e"),)
+    assert text in bytes(encode(JSON_CLIENT, *request.inputs).body)
+
+
+def test_bf16_is_widened_in_json_only() -> None:
+    tensor = Tensor("y", Datatype.BF16, (1,), b"\xc0?", parameters={"k": "v"})
     assert bytes(encode(JSON_CLIENT, tensor).body).endswith(
-        b'"datatype":"FP32","shape":[1],"parameters":{"k":"v","gateway_datatype":"%b"},"data":[1.5]}]}'
-        % datatype.encode()
+        b'"datatype":"FP32","shape":[1],"parameters":{"k":"v","gateway_datatype":"BF16"},"data":[1.5]}]}'
     )
     assert decode(received(encode(BINARY_CLIENT, tensor))).outputs == (tensor,)
 

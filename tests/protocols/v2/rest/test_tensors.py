@@ -122,7 +122,7 @@ def test_base64_is_decoded_only_if_marked() -> None:
         (b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["A"]', "not base64"),
         (b'"datatype":"FP32","shape":[1],"data":[null]', ""),
         (b'"datatype":"FP32","shape":[1],"data":[{}]', ""),
-        (b'"datatype":"FP16","shape":[1],"data":[1]', "FP16 has no JSON form; use the binary data format"),
+        (b'"datatype":"FP16","shape":[1],"data":[65520]', "65520, is out of the range of FP16"),
         (b'"datatype":"BF16","shape":[1],"data":[1]', "BF16 has no JSON form; use the binary data format"),
         # forms
         (b'"datatype":"INT8","shape":[1]', "has neither data nor binary_data_size"),
