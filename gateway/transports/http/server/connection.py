@@ -82,11 +82,13 @@ class HttpContext(ConnectionContext):
 def refusal_noter(context: HttpContext) -> NoteRefusal:
     """Writes down the requests that a listener refuses since they come over HTTP/2."""
 
-    def note(message: Message, error: GatewayError, status: int) -> None:
+    def note(message: Message, error: GatewayError, status: int) -> str:
         if context.record is not None:
             record = context.record(message, context.table.protocol_for_error(message.path), 0)
             record.failed(error)
             record.end(status, 0)
+        is_told = is_admitted(context.admit, message.headers, message.identity, message.peer)
+        return context.table.spoken if is_told else ""
 
     return note
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 
-from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
 from gateway.core.types import Headers, Message
 from gateway.http2.connection import Stream
@@ -25,16 +25,11 @@ _MOST_REQUESTS = 100
 
 _GRPC = b"application/grpc"
 _REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
-_UNIMPLEMENTED = b"\x88" + write(
-    (
-        (b"content-type", _GRPC),
-        (b"grpc-status", b"12"),
-        (b"grpc-message", b"this port speaks HTTP/1.1 and no gRPC: use the port of a gRPC listener"),
-    )
-)
+_NO_GRPC = "no method of gRPC is here: this port speaks HTTP/1.1"
 
-NoteRefusal = Callable[[Message, GatewayError, int], None]
-"""Writes down that a request was refused: what is known of it, why, and with which status of HTTP."""
+NoteRefusal = Callable[[Message, GatewayError, int], str]
+"""Writes down that a request was refused: what is known of it, why, and with which status of HTTP. Returns the
+listener's protocols, empty if the client may not know them."""
 
 
 class Http2Refusal(Lifecycle, asyncio.Protocol):
@@ -93,9 +88,10 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
             self._http2.close(ErrorCode.HTTP_1_1_REQUIRED, _REFUSED)
             return
         request = replace(head, peer=self._peer, identity=self._identity, received=self._loop.time())
-        self._note(request, refusal(Reason.VERSION_NOT_SUPPORTED, _REFUSED), HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        error = refusal(Reason.VERSION_NOT_SUPPORTED, _REFUSED)
+        spoken = self._note(request, error, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if head.headers.get("content-type", "").startswith(_GRPC.decode()):
-            self._http2.send_end(stream, _UNIMPLEMENTED)
+            self._http2.send_end(stream, _unimplemented(spoken))
         else:
             self._http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
 
@@ -117,6 +113,13 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
     def _reject(self, error: GatewayError) -> None:
         self._http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
         self._flush()
+
+
+def _unimplemented(spoken: str) -> bytes:
+    """The header block of a whole reply of gRPC."""
+    text = f"{_NO_GRPC}; this listener speaks {spoken}" if spoken else _NO_GRPC
+    told = ((b"content-type", _GRPC), (b"grpc-status", b"%d" % Status.UNIMPLEMENTED), (b"grpc-message", text.encode()))
+    return b"\x88" + write(told)
 
 
 def _heads(limit: int) -> RequestHeads[Message]:

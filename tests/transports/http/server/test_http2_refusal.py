@@ -41,7 +41,9 @@ async def test_a_grpc_client_is_told_in_grpc() -> None:
     assert stream == 1
     told = dict(read(block.removeprefix(b"\x20"), 1000))
     assert (told[b":status"], told[b"grpc-status"]) == (b"200", b"12")
-    assert told[b"grpc-message"].startswith(b"this port speaks HTTP/1.1")
+    said, _, spoken = told[b"grpc-message"].partition(b"; this listener speaks ")
+    assert said == b"no method of gRPC is here: this port speaks HTTP/1.1"
+    assert spoken.startswith(b"toy")
 
 
 async def test_what_is_no_http_2_ends_the_connection() -> None:
