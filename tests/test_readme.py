@@ -124,7 +124,7 @@ def test_ratios_to_other_programs_are_those_of_the_published_run_flattering_or_n
         if row["in_flight"] == (1 if row["size"] == SIZES[-1] else 16)
         for name, side in row["sides"].items()
     }
-    shown = {}
+    shown: dict[tuple[str, int, str], float] = {}
     for line in (ROOT / page).read_text().splitlines():
         work, *cells = [cell.strip() for cell in line.strip("| ").split("|")]
         if work in MEASURED and len(cells) > 3:

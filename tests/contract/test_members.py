@@ -65,10 +65,6 @@ def test_every_statement_says_what_becomes_of_a_member(table: Table) -> None:
             assert why or said != LEFT_OUT, f"{row.message} {row.name} is left out: why?"
 
 
-AWAITED = {"priority"}
-"""Members whose rows say what will be so, but is not yet everywhere."""
-
-
 def tried() -> Iterator[Any]:
     """Each member that is tried, with each other side."""
     for table in TABLES.values():
@@ -76,8 +72,7 @@ def tried() -> Iterator[Any]:
             for own in (row.only or table.protocols) if row.variant is not None else ():
                 for other in INSTALLED:
                     name = f"{own}-{row.message}-{row.name}-{other}".replace(" ", "_").replace("/", "|")
-                    marks = [pytest.mark.xfail(strict=False)] if row.name in AWAITED else []
-                    yield pytest.param(row, own, other, id=name, marks=marks)
+                    yield pytest.param(row, own, other, id=name)
 
 
 @pytest.mark.parametrize(("row", "own", "other"), [*tried()])

@@ -10,8 +10,9 @@ import pytest
 
 from gateway.app import Gateway
 from tests.http2.conversation import OPENING
+from tests.limits import GENEROUS
 from tests.tls.certificates import Files
-from tests.tls.running import GENEROUS, GET, at, config, reference
+from tests.tls.running import GET, at, config, reference
 
 DRAIN = 60
 """The time that calls in flight would have. The loops wait 30 s for a client's end of TLS."""

@@ -1,5 +1,6 @@
 """V2 REST facing clients: requests read, responses written."""
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -318,8 +319,16 @@ def test_a_damaged_request_is_read_or_refused(
     sent: tuple[bytes, int | None], at: int, length: int, damage: bytes
 ) -> None:
     body, header_length = sent
+    damaged = body[:at] + damage + body[at + length :]
     with suppress(DecodeError, GatewayError):
-        infer(body[:at] + damage + body[at + length :], header_length)
+        found = infer(damaged, header_length).inputs
+        described = json.loads(damaged[:header_length])["inputs"]
+        assert [(each.name, each.datatype.value, list(each.shape)) for each in found] == [
+            (each["name"], each["datatype"], each["shape"]) for each in described
+        ]
+        sizes = [each.get("parameters", {}).get("binary_data_size") for each in described]
+        binary = b"".join(bytes(each.data) for each, size in zip(found, sizes, strict=True) if size is not None)
+        assert binary == (b"" if header_length is None else damaged[header_length:])
 
 
 JSON_CLIENT = infer(b'{"inputs":[]}')
