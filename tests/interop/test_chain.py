@@ -171,7 +171,10 @@ def test_an_error_is_the_servers(row: Row, url: str, path: str, body: dict[str, 
     status, raised = post(row.server, path, **body)
 
     assert status >= 400
-    assert post(url, path, **body) == (status, raised)
+    found, told = post(url, path, **body)
+    assert (found, told["error"]["type"]) == (status, raised["error"]["type"])
+    if path == "/Evaluate":  # derivatives that a server does not claim are not sent to it
+        assert told == raised
 
 
 CRASHES: dict[str, tuple[str, dict[str, Any]]] = {

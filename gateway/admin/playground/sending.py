@@ -28,7 +28,7 @@ from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, invalid_output, refusal
 from gateway.core.frozen import frozen, replace
-from gateway.core.operations import DERIVATIVES, Operation, split_companion
+from gateway.core.operations import CALLS, DERIVATIVES, Operation, split_companion
 from gateway.core.protocol import (
     Limits,
     Protocol,
@@ -267,7 +267,8 @@ class _Declared(SignatureCache):
 
     def __init__(self, prepared: Prepared, handler: Handler, traits: Traits) -> None:
         super().__init__(handler, traits, perf_counter)
-        self._signature = prepared.signature
+        # Whether the model has the operation is for the listener to say.
+        self._signature = replace(prepared.signature, operations=CALLS)
         self._model = prepared.form.model
 
     async def get(self, key: Key) -> Signature:
