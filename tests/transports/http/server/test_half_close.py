@@ -10,8 +10,9 @@ import pytest
 from gateway.core.protocol import Protocol
 from gateway.core.transport import EventualReply
 from gateway.core.types import Message
+from tests.limits import GENEROUS
+from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import (
-    GENEROUS,
     connected,
     listening,
     read_all,
@@ -21,7 +22,6 @@ from tests.transports.http.server.toy_listener import (
     send_whole,
     text_reply,
 )
-from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="the system has no epoll")
 

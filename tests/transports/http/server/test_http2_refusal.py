@@ -10,8 +10,9 @@ from gateway.http2.hpack import read
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, Peer
 from tests.http2.conversation import OPENING, request
-from tests.transports.http.server.toy_listener import GENEROUS, SMALL, connected, listening, say_back
+from tests.limits import GENEROUS
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
+from tests.transports.http.server.toy_listener import SMALL, connected, listening, say_back
 
 GET = ((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/hello?a=b"), (b":authority", b"toy"))
 REQUIRED = int(ErrorCode.HTTP_1_1_REQUIRED).to_bytes(4)
