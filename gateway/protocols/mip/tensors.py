@@ -37,7 +37,7 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
     packed = bytes_elements.pack(map(bytes, examples))
     if type_ in TLV_TYPES:
         return Tensor("", Datatype.BYTES, (len(examples),), packed, content_type=TlvType(type_).name.lower())
-    return Tensor("", Datatype.BYTES, (len(examples),), packed, parameters={OWN_TYPE: type_})
+    return Tensor("", Datatype.BYTES, (len(examples),), packed, "tlv", {OWN_TYPE: type_})
 
 
 def encode_column(tensor: Tensor, at: int, original: Original | None, style: Style, what: str) -> Column:
