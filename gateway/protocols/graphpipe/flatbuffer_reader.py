@@ -99,8 +99,8 @@ class Table:
             raise DecodeError(
                 f"the flatbuffer's table at offset {at} has its vtable at offset {vtable}, outside the message"
             )
-        self._vtable_size, self._size = _U16_PAIR(view, vtable)
-        if self._vtable_size < 4 or self._size < 4 or vtable + self._vtable_size > buffer.size:
+        self._vtable_size, self._size = size, _ = _U16_PAIR(view, vtable)
+        if size < 4 or size % 2 or self._size < 4 or vtable + size > buffer.size:
             raise DecodeError(f"the flatbuffer's table at offset {at} has a malformed vtable")
         buffer.visit(at, self._size)
 

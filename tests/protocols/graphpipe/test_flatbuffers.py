@@ -36,7 +36,9 @@ class Table:
         return bytes(self._table.String(self._table.Pos + at)) if at else b""
 
     def strings(self, slot: int) -> list[bytes]:
-        return [bytes(self._table.String(place)) for place in self._places(slot, 4)]
+        """An offset of 0 is an empty string."""
+        places = self._places(slot, 4)
+        return [bytes(self._table.String(place)) if self._table.Get(UOffsetTFlags, place) else b"" for place in places]
 
     def tables(self, slot: int) -> list["Table"]:
         return [Table(self._table.Bytes, self._table.Indirect(place)) for place in self._places(slot, 4)]
