@@ -245,6 +245,67 @@ def test_pods_keep_the_restricted_pod_security_standard(release: Release) -> Non
 
 
 @each_file
+def test_every_object_is_in_the_namespace_of_the_release_and_has_the_labels_of_all(name: str) -> None:
+    """A manifest that `helm template` prints goes where it was meant to, whatever kubectl's own namespace is."""
+    given = yaml.safe_load(FILES[name].read_text()) or {}
+    release = render({**given, "extraObjects": [], "commonLabels": {"team": "science"}})
+    for each in release.objects:
+        assert each["metadata"]["namespace"] == NAMESPACE, each["kind"]
+        assert each["metadata"]["labels"]["team"] == "science", each["kind"]
+    for template in (each["spec"]["template"] for each in release.all("Deployment")):
+        assert template["metadata"]["labels"]["team"] == "science"
+
+
+def test_labels_and_annotations_of_the_user_replace_what_the_chart_only_tells() -> None:
+    """A key stands once: `render` refuses a map that has one twice."""
+    release = render(
+        """
+        commonLabels: {app.kubernetes.io/part-of: science}
+        podLabels: {app.kubernetes.io/version: mine}
+        podAnnotations: {kubectl.kubernetes.io/default-container: fit}
+        deploymentAnnotations: {reloader: "on"}
+        """
+    )
+    metadata = release.deployment["spec"]["template"]["metadata"]
+    assert metadata["labels"]["app.kubernetes.io/version"] == "mine"
+    assert metadata["labels"]["app.kubernetes.io/part-of"] == "science"
+    assert metadata["annotations"]["kubectl.kubernetes.io/default-container"] == "fit"
+    assert release.deployment["metadata"]["annotations"] == {"reloader": "on"}
+
+
+def test_pods_are_added_when_a_process_comes_near_one_core() -> None:
+    """A share of the request, 250m, would add pods at a sixth of what a process can use."""
+    (metric,) = render("autoscaling: {enabled: true}").one("HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "700m"}}
+    share = render("autoscaling: {enabled: true, targetCPUUtilizationPercentage: 60}")
+    (metric,) = share.one("HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}
+
+
+def test_the_admin_port_away_from_loopback_has_a_service_of_its_own() -> None:
+    values = """
+        networkPolicy: {enabled: true, admin: [{podSelector: {matchLabels: {role: operator}}}]}
+        config:
+          admin: {bind: "0.0.0.0:9090", auth: {}, tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
+          auth: {keys: {file: /etc/gateway-keys/keys.yaml}}
+        """
+    release = render(values)
+    assert {"name": "admin", "containerPort": 9090, "protocol": "TCP"} in release.container["ports"]
+    service = release.one("Service", f"{release.name}-admin")
+    labels = release.deployment["spec"]["template"]["metadata"]["labels"]
+    assert selects(service["spec"]["selector"], labels)
+    assert [(each["port"], each["appProtocol"]) for each in service["spec"]["ports"]] == [(9090, "https")]
+    assert "admin" not in {each["name"] for each in release.service["spec"]["ports"]}
+    (rule,) = [each for each in release.one("NetworkPolicy")["spec"]["ingress"] if each["ports"][0]["port"] == "admin"]
+    assert rule["from"] == [{"podSelector": {"matchLabels": {"role": "operator"}}}]
+    for each in release.objects:
+        validate(each, VERSIONS[-1])
+    loopback = render('config: {admin: {bind: "127.0.0.1:9090"}}')
+    assert len(loopback.all("Service")) == 1
+    assert "admin" not in {each["name"] for each in loopback.container["ports"]}
+
+
+@each_file
 def test_replicas_are_counted_by_one_of_two(release: Release) -> None:
     """A Deployment that has `replicas` takes back what its autoscaler decided at every upgrade."""
     scalers = release.all("HorizontalPodAutoscaler")
@@ -360,3 +421,53 @@ def test_an_endpoint_opens_no_other_place(endpoint: str, refused: Place) -> None
     for place in places(config(release)):
         assert any(allows(rule, place) for rule in rules)
     assert not any(allows(rule, refused) for rule in rules)
+
+
+OTHERS = """
+networkPolicy: {enabled: true}
+config:
+  tracing: {otlp: "http://collector.tracing:4318"}
+  auth:
+    jwt:
+      - {issuer: "https://login.example.com/realm", audience: [models]}
+      - {issuer: "https://other", audience: [models], jwks: "http://keys.identity.svc:8180/keys"}
+      - {issuer: "https://third", audience: [models], jwks: /keys/third.json}
+  backends:
+    found: {protocol: v2-grpc, discovery: {srv: _grpc._tcp.triton.serving.svc.cluster.local}}
+    cached:
+      protocol: v2-grpc
+      endpoints: ["127.0.0.1:8001"]
+      policies: [{cache: {redis: {url: "redis://:secret@cache.stores:6380/0", name: a}}}]
+  routes:
+    - match: {model: "*"}
+      backend: cached
+      policies: [{rate_limit: {requests: 5, seconds: 1, redis: "rediss://limits"}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("collector.tracing", 4318),
+        ("login.example.com", 443),
+        ("keys.identity.svc", 8180),
+        ("cache.stores", 6380),
+        ("limits", 6379),
+    ],
+)
+def test_the_network_policy_lets_through_the_collector_the_issuers_and_redis(place: Place) -> None:
+    _, *rules = render(OTHERS).one("NetworkPolicy")["spec"]["egress"]
+    with_ports = [each for each in rules if "port" in each["ports"][0]]
+    assert len(with_ports) == 5
+    assert any(allows(rule, place) for rule in with_ports)
+    assert not any(allows(rule, (place[0], place[1] + 1)) for rule in with_ports)
+
+
+def test_the_network_policy_lets_through_the_pods_that_srv_records_name() -> None:
+    """The records name ports, too: every port of that namespace."""
+    _, *rules = render(OTHERS).one("NetworkPolicy")["spec"]["egress"]
+    (rule,) = [each for each in rules if "port" not in each["ports"][0]]
+    assert rule == {
+        "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "serving"}}}],
+        "ports": [{"protocol": "TCP"}],
+    }

@@ -41,6 +41,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("terminationGracePeriodSeconds: 30s", "/terminationGracePeriodSeconds"),
         ("serviceAccount: {token: true}", "/serviceAccount"),
         ("podAnnotations: {a: 1}", "/podAnnotations/a"),
+        ("commonLabels: {a: 1}", "/commonLabels/a"),
+        ("deploymentAnnotations: {a: true}", "/deploymentAnnotations/a"),
         ("resources: {request: {}}", "/resources"),
         ("probes: {ready: {}}", "/probes"),
         ("probes: {readiness: {httpGet: {}}}", "/probes/readiness"),
@@ -52,6 +54,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("grpcRoute: {parentRefs: [{nam: a}]}", "/grpcRoute/parentRefs/0"),
         ("autoscaling: {minReplicas: 0}", "/autoscaling/minReplicas"),
         ("autoscaling: {behavior: {scaleup: {}}}", "/autoscaling/behavior"),
+        ("autoscaling: {targetCPU: most}", "/autoscaling/targetCPU"),
         ("podDisruptionBudget: {maxUnavailable: 0}", "/podDisruptionBudget/maxUnavailable"),
         ("podDisruptionBudget: {minAvailable: 1}", "/podDisruptionBudget"),
         ("topologySpreadConstraints: [{maxSkew: 1}]", "/topologySpreadConstraints/0"),
@@ -79,6 +82,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("demo: true", "/demo"),
         ("tls: {secret: own}", "/tls"),
         ("test: {requests: [{model: a}]}", "/test/requests/0"),
+        ("test: {tls: {insecure: true}}", "/test/tls"),
+        ("test: {keySecret: tester}", "/test/keySecret"),
     ],
 )
 def test_what_the_chart_does_not_know_is_refused_where_it_stands(given: str, place: str) -> None:

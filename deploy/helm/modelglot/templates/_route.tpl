@@ -7,14 +7,7 @@
 {{- end }}
 apiVersion: gateway.networking.k8s.io/v1
 kind: {{ .kind }}
-metadata:
-  name: {{ include "modelglot.fullname" .root }}
-  labels:
-    {{- include "modelglot.labels" .root | nindent 4 }}
-  {{- with .values.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{ include "modelglot.metadata" (dict "root" .root "annotations" .values.annotations) }}
 spec:
   parentRefs:
     {{- toYaml .values.parentRefs | nindent 4 }}
