@@ -1,7 +1,10 @@
 """Every object of every values file is one that Kubernetes takes, and the objects fit together."""
 
+import re
+import shutil
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -227,19 +230,29 @@ def test_what_leads_to_the_service_names_its_ports(release: Release) -> None:
                 assert by_number[backend["port"]].get("appProtocol", carried) == carried
 
 
+def check_restricted(spec: Object) -> None:
+    """The spec of a pod keeps the Pod Security Standard `restricted`, and a read-only root file system."""
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        if container["name"] in ("fit",):  # a container of the user's
+            continue
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_servers_of_the_documentation_keep_the_restricted_pod_security_standard() -> None:
+    for each in servers():
+        if each["kind"] == "Deployment":
+            check_restricted(each["spec"]["template"]["spec"])
+
+
 @each_file
 def test_pods_keep_the_restricted_pod_security_standard(release: Release) -> None:
     for template in templates(release):
-        spec = template["spec"]
-        assert spec["automountServiceAccountToken"] is False
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in spec["containers"]:
-            if container["name"] in ("fit",):  # a container of the user's
-                continue
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False
-            assert container["securityContext"]["readOnlyRootFilesystem"] is True
-            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        check_restricted(template["spec"])
     for each in release.all("ServiceAccount"):
         assert each["automountServiceAccountToken"] is False
 
@@ -318,6 +331,29 @@ def test_replicas_are_counted_by_one_of_two(release: Release) -> None:
         assert set(resources) <= set(release.container["resources"]["requests"]), (
             "a share of a request that is not made"
         )
+
+
+LIVE = "{spec: {replicas: 5}}"
+
+
+@pytest.mark.parametrize(
+    ("scaled", "live", "replicas"),
+    [("true", LIVE, 5), ("true", "{spec: {replicas: 0}}", 0), ("true", "{}", None), ("false", LIVE, 3)],
+)
+def test_switching_on_the_autoscaler_keeps_the_number_of_pods(
+    scaled: str, live: str, replicas: int | None, tmp_path: Path
+) -> None:
+    """No cluster is asked here: `live` is the Deployment that Helm would find in it."""
+    copy = shutil.copytree(CHART, tmp_path / "modelglot")
+    deployment = copy / "templates" / "deployment.yaml"
+    asked = re.compile(r"lookup \"apps/v1\" \"Deployment\" \.Release\.Namespace \(include \"modelglot\.fullname\" \.\)")
+    text, found = asked.subn(f'fromYaml "{live}"', deployment.read_text())
+    assert found == 1
+    deployment.write_text(text)
+    given = values(f"{{replicaCount: 3, autoscaling: {{enabled: {scaled}}}}}")
+    manifests = helm_python.Chart.load(copy).render(given, name="models", namespace=NAMESPACE, is_upgrade=True)
+    (made,) = [text for path, text in manifests.items() if path.endswith("/deployment.yaml")]
+    assert yaml.safe_load(made)["spec"].get("replicas") == replicas
 
 
 @pytest.mark.parametrize(
