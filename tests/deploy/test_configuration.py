@@ -196,6 +196,7 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "existingConfigMap: {name: own, listeners: [{name: a, port: 1, protocols: [mip]}]}}",
             "cannot read the ConfigMap own",
         ),
+        ("tcpRoutes: [{listener: brpc, parentRefs: [{name: a}]}]", "tcpRoutes: no listener is called 'brpc'"),
         ("podLabels: {app.kubernetes.io/component: a}", "podLabels: the label app.kubernetes.io/component is the"),
         ("commonLabels: {app.kubernetes.io/name: a}", "commonLabels: the label app.kubernetes.io/name is the chart's"),
         (

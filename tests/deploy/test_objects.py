@@ -1,5 +1,6 @@
 """Every object of every values file is one that Kubernetes takes, and the objects fit together."""
 
+import base64
 import re
 import shutil
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from gateway.core.address import Address
 from tests.deploy import gateway_api, keda, prometheus_operator
-from tests.deploy.rendered import CHART, FILES, NAMESPACE, Object, Release, render, rendered, servers, values
+from tests.deploy.rendered import CHART, FILES, NAMESPACE, ROOT, Object, Release, render, rendered, servers, values
 
 VERSIONS = all_versions()
 SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS | keda.SCHEMAS
@@ -48,7 +49,14 @@ def test_the_oldest_kubernetes_is_the_chart_s() -> None:
 def test_helm_finds_nothing_to_complain_about(name: str) -> None:
     report = helm_python.lint(CHART, values(FILES[name].read_text()), strict=True)
     assert report["errors"] == []
-    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+    assert report["messages"] == []
+
+
+def test_the_icon_is_that_of_the_console() -> None:
+    """As text in the chart: it is shown without a server that has it."""
+    kind, _, encoded = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(encoded) == (ROOT / "gateway" / "admin" / "console" / "files" / "icon.svg").read_bytes()
 
 
 def validate(thing: Object, version: str) -> None:
@@ -97,6 +105,8 @@ def test_everything_is_on_in_one_of_the_files() -> None:
         "Service",
         "ServiceAccount",
         "ServiceMonitor",
+        "TCPRoute",
+        "TLSRoute",
     }
 
 
@@ -316,6 +326,42 @@ def test_the_admin_port_away_from_loopback_has_a_service_of_its_own() -> None:
     loopback = render('config: {admin: {bind: "127.0.0.1:9090"}}')
     assert len(loopback.all("Service")) == 1
     assert "admin" not in {each["name"] for each in loopback.container["ports"]}
+
+
+def test_a_pod_gets_what_the_values_have_for_it() -> None:
+    release = rendered("all-values")
+    pod = release.pod
+    assert [each["name"] for each in pod["initContainers"]] == ["wait"]
+    assert (pod["runtimeClassName"], pod["schedulerName"], pod["dnsPolicy"]) == ("gvisor", "own", "None")
+    assert pod["dnsConfig"]["nameservers"] == ["192.0.2.53"]
+    assert pod["hostAliases"] == [{"ip": "192.0.2.7", "hostnames": ["far"]}]
+    assert release.container["envFrom"] == [{"secretRef": {"name": "credentials"}, "prefix": "MODELS_"}]
+    service = release.service["spec"]
+    assert (service["loadBalancerClass"], service["ipFamilyPolicy"]) == ("example.com/internal", "PreferDualStack")
+    assert service["ipFamilies"] == ["IPv6", "IPv4"]
+
+
+def test_every_image_is_pulled_from_the_registry_of_all_charts_with_its_secrets() -> None:
+    values = "global: {imageRegistry: registry.example.com/, imagePullSecrets: [shared]}\ndemo: {enabled: true}\n"
+    for template in templates(render(values + "imagePullSecrets: [{name: own}]")):
+        assert {each["image"] for each in template["spec"]["containers"]} == {"registry.example.com/modelglot:0.1.0"}
+        assert template["spec"]["imagePullSecrets"] == [{"name": "shared"}, {"name": "own"}]
+    assert render("image: {registry: near, tag: a}").container["image"] == "near/modelglot:a"
+    assert "imagePullSecrets" not in render().pod
+
+
+def test_tcp_protocols_have_routes_of_the_gateway_api() -> None:
+    release = rendered("all-values")
+    ports = {each["name"]: each["port"] for each in release.service["spec"]["ports"]}
+    for kind, listener in (("TCPRoute", "brpc"), ("TLSRoute", "http")):
+        route = release.one(kind)
+        assert route["metadata"]["name"] == f"models-{listener}"
+        assert route["spec"]["rules"] == [{"backendRefs": [{"name": "models", "port": ports[listener]}]}]
+    assert release.one("TLSRoute")["spec"]["hostnames"] == ["models.example.com"]
+    older = render(
+        "tcpRoutes: [{listener: http, apiVersion: gateway.networking.k8s.io/v1alpha2, parentRefs: [{name: a}]}]"
+    )
+    assert older.one("TCPRoute")["apiVersion"] == "gateway.networking.k8s.io/v1alpha2"
 
 
 @each_file

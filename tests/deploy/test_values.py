@@ -52,6 +52,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("httpRoute: {gateway: a}", "/httpRoute"),
         ("grpcRoute: {timeouts: {}}", "/grpcRoute"),
         ("grpcRoute: {parentRefs: [{nam: a}]}", "/grpcRoute/parentRefs/0"),
+        ("tcpRoutes: [{parentRefs: [{name: a}]}]", "/tcpRoutes/0"),
+        ("tlsRoutes: [{listener: a, parentRefs: [{name: a}]}]", "/tlsRoutes/0"),
         ("autoscaling: {minReplicas: 0}", "/autoscaling/minReplicas"),
         ("autoscaling: {behavior: {scaleup: {}}}", "/autoscaling/behavior"),
         ("autoscaling: {targetCPU: most}", "/autoscaling/targetCPU"),
@@ -75,6 +77,13 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("keys: {secret: a}", "/keys"),
         ("extraEnv: {A: b}", "/extraEnv"),
         ("extraEnv: [{name: A, value: 1}]", "/extraEnv/0/value"),
+        ("extraEnvFrom: [{secret: a}]", "/extraEnvFrom/0"),
+        ("initContainers: [{name: a}]", "/initContainers/0"),
+        ("dnsPolicy: Cluster", "/dnsPolicy"),
+        ("dnsConfig: []", "/dnsConfig"),
+        ("hostAliases: [{ip: 192.0.2.1}]", "/hostAliases/0"),
+        ("service: {ipFamilies: [v6]}", "/service/ipFamilies/0"),
+        ("global: {imageRegistry: 1}", "/global/imageRegistry"),
         ("extraVolumes: [{emptyDir: {}}]", "/extraVolumes/0"),
         ("extraVolumeMounts: [{name: a, path: /a}]", "/extraVolumeMounts/0"),
         ("extraContainers: [{name: a}]", "/extraContainers/0"),
@@ -99,6 +108,8 @@ def test_each_section_has_such_a_test() -> None:
         "nameOverride",
         "fullnameOverride",
         "priorityClassName",
+        "runtimeClassName",
+        "schedulerName",
         "revisionHistoryLimit",
         "podLabels",
         "nodeSelector",
@@ -126,6 +137,7 @@ def test_only_objects_of_kubernetes_and_the_configuration_have_free_keys() -> No
     assert everywhere == [
         ".global",
         ".extraVolumes[]",
+        ".initContainers[]",
         ".extraContainers[]",
         "kubernetes",
         "resources.claims[]",
@@ -153,7 +165,7 @@ def test_every_value_is_described_and_every_description_is_of_a_value() -> None:
     for leaf in leaves(yaml.safe_load(VALUES), ""):
         parts = leaf.split(".")
         assert any(".".join(parts[: n + 1]) in described for n in range(len(parts))), leaf
-    for key in keys(SCHEMA) - {"global"}:
+    for key in keys(SCHEMA):
         parts = key.split(".")
         assert any(".".join(parts[: n + 1]) in described for n in range(len(parts))), f"{key} is in the schema alone"
 

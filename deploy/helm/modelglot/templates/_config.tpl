@@ -173,15 +173,21 @@ http,grpc. Takes {listener, protocols}.
 {{- $named | toJson -}}
 {{- end -}}
 
-{{/* The listener that an Ingress or a route means. Takes {listeners, listener, transport, what}; an empty name is the first one of the transport. */}}
+{{/*
+The listener that an Ingress or a route means. Takes {listeners, listener, transport, what}; an empty name is the first one of the
+transport, and an empty transport is any.
+*/}}
 {{- define "modelglot.listener" -}}
 {{- $found := dict -}}
 {{- range .listeners -}}
-{{- if and (not $found) (has $.transport (splitList "," .transport)) (or (not $.listener) (eq .name $.listener)) -}}
+{{- if and (not $found) (or (not $.transport) (has $.transport (splitList "," .transport))) (or (not $.listener) (eq .name $.listener)) -}}
 {{- $found = . -}}
 {{- end -}}
 {{- end -}}
 {{- if not $found -}}
+{{- if not .transport -}}
+{{- fail (printf "%s: no listener is called '%s'" .what .listener) -}}
+{{- end -}}
 {{- fail (printf "%s: no listener %sspeaks protocols over %s" .what (ternary (printf "'%s' " .listener) "" (ne .listener "")) .transport) -}}
 {{- end -}}
 {{- $found | toJson -}}
