@@ -1,4 +1,4 @@
-"""JSON Schemas of the Gateway API's HTTPRoute and GRPCRoute, gateway.networking.k8s.io/v1, standard channel.
+"""JSON Schemas of the Gateway API's routes, gateway.networking.k8s.io/v1, standard channel.
 
 Written from the reference at https://gateway-api.sigs.k8s.io/reference/spec/ : its fields, their limits and
 enumerations, as far as the chart and its values use them. Fields that it does not have are refused.
@@ -88,12 +88,12 @@ def filters(*types: str) -> Schema:
     }
 
 
-def route(kind: str, rule: Schema) -> Schema:
+def route(kind: str, rule: Schema, hostnames: Schema | None = None, required: tuple[str, ...] = ()) -> Schema:
     spec = closed(
-        ("parentRefs",),
+        ("parentRefs", *required),
         parentRefs=several(PARENT, 32, least=1),
-        hostnames=several(HOSTNAME, 16),
         rules=several(rule, 16, least=1),
+        **({} if hostnames is None else {"hostnames": hostnames}),
     )
     return closed(
         ("apiVersion", "kind", "metadata", "spec"),
@@ -124,6 +124,7 @@ SCHEMAS: dict[str, Schema] = {
             backendRefs=several(BACKEND, 16),
             timeouts=closed(request=DURATION, backendRequest=DURATION),
         ),
+        several(HOSTNAME, 16),
     ),
     "GRPCRoute": route(
         "GRPCRoute",
@@ -133,5 +134,13 @@ SCHEMAS: dict[str, Schema] = {
             filters=several(filters(*COMMON), 16),
             backendRefs=several(BACKEND, 16),
         ),
+        several(HOSTNAME, 16),
+    ),
+    "TCPRoute": route("TCPRoute", closed(("backendRefs",), name=NAME, backendRefs=several(BACKEND, 16, least=1))),
+    "TLSRoute": route(
+        "TLSRoute",
+        closed(("backendRefs",), name=NAME, backendRefs=several(BACKEND, 16, least=1)),
+        several(HOSTNAME, 16, least=1),
+        ("hostnames",),
     ),
 }

@@ -4,6 +4,7 @@ What a node does, done by hand. Every address of the cluster (a port of a contai
 on loopback; everything else runs as it was rendered. The image's entrypoint is `gateway`.
 """
 
+import os
 import re
 import signal
 import socket
@@ -91,7 +92,8 @@ class Pod:
         self.mounts = {
             mount["mountPath"]: self._volume(mount["name"]) for mount in self.container.get("volumeMounts", [])
         }
-        command = [sys.executable, "-m", "gateway", *map(self._argument, self.container["args"])]
+        entrypoint = self.container.get("command", [sys.executable, "-m", "gateway"])
+        command = [*entrypoint, *map(self._argument, self.container["args"])]
         self.process = Process(command, self.folder / "output", self._environment())
 
     def _volume(self, name: str) -> Path:
@@ -106,15 +108,16 @@ class Pod:
         return folder
 
     def _argument(self, text: str) -> str:
-        for path, folder in self.mounts.items():
-            if text.startswith(f"{path}/"):
-                return f"{folder}{text.removeprefix(path)}"
+        if self.mounts:
+            paths = "|".join(map(re.escape, self.mounts))
+            text = re.sub(rf"(?<![\w./-])({paths})(?=/)", lambda path: str(self.mounts[path[1]]), text)
         return self.cluster.here(text, self.binds)
 
     def _environment(self) -> dict[str, str]:
         given = {each["name"]: self.cluster.here(each.get("value", ""), {}) for each in self.container.get("env", [])}
         temporary = {"TMPDIR": str(self.mounts["/tmp"])} if "/tmp" in self.mounts else {}
-        return clean_environment(PYTHONPATH=str(SOURCE), PYTHONUNBUFFERED="1", **temporary, **given)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return clean_environment(PYTHONPATH=str(SOURCE), PYTHONUNBUFFERED="1", PATH=path, **temporary, **given)
 
     def address(self, port: str) -> str:
         """Where a named port of the container is."""

@@ -85,6 +85,20 @@ class Release:
         return str(self.one("ConfigMap", volume["name"])["data"][item["key"]])
 
 
+class _EachKeyOnce(yaml.SafeLoader):
+    """YAML in which no map has a key twice: Kubernetes refuses such an object, or keeps either value."""
+
+
+def _mapping(loader: _EachKeyOnce, node: yaml.MappingNode) -> dict[Any, Any]:
+    keys = [loader.construct_object(key) for key, _ in node.value]
+    twice = {key for key in keys if keys.count(key) > 1}
+    assert not twice, f"{node.start_mark}: twice: {twice}"
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_EachKeyOnce.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
 def values(text: str) -> dict[str, Any]:
     """Values as Helm reads them from a file."""
     read: dict[str, Any] = helm_python.values_from_yaml(text)
@@ -109,7 +123,7 @@ def render(given: Mapping[str, Any] | str = "", name: str = RELEASE) -> Release:
         each
         for path, text in sorted(manifests.items())
         if not path.endswith("NOTES.txt")
-        for each in yaml.safe_load_all(text)
+        for each in yaml.load_all(text, _EachKeyOnce)
         if each
     ]
     return Release(tuple(objects), notes)

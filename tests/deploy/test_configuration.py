@@ -176,12 +176,34 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "grpcRoute: {enabled: true, parentRefs: [{name: a}]}}",
             "only for different host names",
         ),
-        ("autoscaling: {enabled: true, targetCPUUtilizationPercentage: null}", "it needs a metric"),
+        ("autoscaling: {enabled: true, targetCPU: null}", "it needs a metric"),
         ("autoscaling: {enabled: true, minReplicas: 5, maxReplicas: 2}", "minReplicas 5 is more than maxReplicas 2"),
         (
             '{networkPolicy: {enabled: true}, config: {backends: {b: {protocol: v2-rest, endpoints: ["${IT}"]}}}}',
             "cannot read the reference in endpoint ${IT} of backend 'b'",
         ),
+        (
+            "{networkPolicy: {enabled: true}, config: {backends: {b: {protocol: v2-rest, discovery: {files: /a/*}}}}}",
+            "cannot read backend 'b': discovery.files; let through by networkPolicy.extraEgress",
+        ),
+        (
+            "{networkPolicy: {enabled: true}, "
+            "config: {backends: {b: {protocol: v2-rest, discovery: {srv: _v2._tcp.example.com}}}}}",
+            "cannot read the servers that _v2._tcp.example.com of backend 'b': discovery.srv names",
+        ),
+        (
+            "{networkPolicy: {enabled: true}, "
+            "existingConfigMap: {name: own, listeners: [{name: a, port: 1, protocols: [mip]}]}}",
+            "cannot read the ConfigMap own",
+        ),
+        ("tcpRoutes: [{listener: brpc, parentRefs: [{name: a}]}]", "tcpRoutes: no listener is called 'brpc'"),
+        ("podLabels: {app.kubernetes.io/component: a}", "podLabels: the label app.kubernetes.io/component is the"),
+        ("commonLabels: {app.kubernetes.io/name: a}", "commonLabels: the label app.kubernetes.io/name is the chart's"),
+        (
+            "metrics: {dashboard: {enabled: true, labels: {app.kubernetes.io/name: a}}}",
+            "metrics.dashboard.labels: the label app.kubernetes.io/name is the chart's",
+        ),
+        ("podAnnotations: {checksum/config: a}", "podAnnotations: the annotation checksum/config is the chart's"),
     ],
 )
 def test_what_cannot_work_is_refused_with_what_would(values: str, said: str) -> None:

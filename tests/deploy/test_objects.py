@@ -1,7 +1,11 @@
 """Every object of every values file is one that Kubernetes takes, and the objects fit together."""
 
+import base64
+import re
+import shutil
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import helm_python
@@ -16,7 +20,7 @@ from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from gateway.core.address import Address
 from tests.deploy import gateway_api, keda, prometheus_operator
-from tests.deploy.rendered import CHART, FILES, NAMESPACE, Object, Release, render, rendered, servers, values
+from tests.deploy.rendered import CHART, FILES, NAMESPACE, ROOT, Object, Release, render, rendered, servers, values
 
 VERSIONS = all_versions()
 SCHEMAS = gateway_api.SCHEMAS | prometheus_operator.SCHEMAS | keda.SCHEMAS
@@ -45,7 +49,14 @@ def test_the_oldest_kubernetes_is_the_chart_s() -> None:
 def test_helm_finds_nothing_to_complain_about(name: str) -> None:
     report = helm_python.lint(CHART, values(FILES[name].read_text()), strict=True)
     assert report["errors"] == []
-    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+    assert report["messages"] == []
+
+
+def test_the_icon_is_that_of_the_console() -> None:
+    """As text in the chart: it is shown without a server that has it."""
+    kind, _, encoded = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(encoded) == (ROOT / "gateway" / "admin" / "console" / "files" / "icon.svg").read_bytes()
 
 
 def validate(thing: Object, version: str) -> None:
@@ -94,6 +105,8 @@ def test_everything_is_on_in_one_of_the_files() -> None:
         "Service",
         "ServiceAccount",
         "ServiceMonitor",
+        "TCPRoute",
+        "TLSRoute",
     }
 
 
@@ -227,21 +240,128 @@ def test_what_leads_to_the_service_names_its_ports(release: Release) -> None:
                 assert by_number[backend["port"]].get("appProtocol", carried) == carried
 
 
+def check_restricted(spec: Object) -> None:
+    """The spec of a pod keeps the Pod Security Standard `restricted`, and a read-only root file system."""
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in spec["containers"]:
+        if container["name"] in ("fit",):  # a container of the user's
+            continue
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_servers_of_the_documentation_keep_the_restricted_pod_security_standard() -> None:
+    for each in servers():
+        if each["kind"] == "Deployment":
+            check_restricted(each["spec"]["template"]["spec"])
+
+
 @each_file
 def test_pods_keep_the_restricted_pod_security_standard(release: Release) -> None:
     for template in templates(release):
-        spec = template["spec"]
-        assert spec["automountServiceAccountToken"] is False
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in spec["containers"]:
-            if container["name"] in ("fit",):  # a container of the user's
-                continue
-            assert container["securityContext"]["allowPrivilegeEscalation"] is False
-            assert container["securityContext"]["readOnlyRootFilesystem"] is True
-            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        check_restricted(template["spec"])
     for each in release.all("ServiceAccount"):
         assert each["automountServiceAccountToken"] is False
+
+
+@each_file
+def test_every_object_is_in_the_namespace_of_the_release_and_has_the_labels_of_all(name: str) -> None:
+    """A manifest that `helm template` prints goes where it was meant to, whatever kubectl's own namespace is."""
+    given = yaml.safe_load(FILES[name].read_text()) or {}
+    release = render({**given, "extraObjects": [], "commonLabels": {"team": "science"}})
+    for each in release.objects:
+        assert each["metadata"]["namespace"] == NAMESPACE, each["kind"]
+        assert each["metadata"]["labels"]["team"] == "science", each["kind"]
+    for template in (each["spec"]["template"] for each in release.all("Deployment")):
+        assert template["metadata"]["labels"]["team"] == "science"
+
+
+def test_labels_and_annotations_of_the_user_replace_what_the_chart_only_tells() -> None:
+    """A key stands once: `render` refuses a map that has one twice."""
+    release = render(
+        """
+        commonLabels: {app.kubernetes.io/part-of: science}
+        podLabels: {app.kubernetes.io/version: mine}
+        podAnnotations: {kubectl.kubernetes.io/default-container: fit}
+        deploymentAnnotations: {reloader: "on"}
+        """
+    )
+    metadata = release.deployment["spec"]["template"]["metadata"]
+    assert metadata["labels"]["app.kubernetes.io/version"] == "mine"
+    assert metadata["labels"]["app.kubernetes.io/part-of"] == "science"
+    assert metadata["annotations"]["kubectl.kubernetes.io/default-container"] == "fit"
+    assert release.deployment["metadata"]["annotations"] == {"reloader": "on"}
+
+
+def test_pods_are_added_when_a_process_comes_near_one_core() -> None:
+    """A share of the request, 250m, would add pods at a sixth of what a process can use."""
+    (metric,) = render("autoscaling: {enabled: true}").one("HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "700m"}}
+    share = render("autoscaling: {enabled: true, targetCPUUtilizationPercentage: 60}")
+    (metric,) = share.one("HorizontalPodAutoscaler")["spec"]["metrics"]
+    assert metric["resource"] == {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}
+
+
+def test_the_admin_port_away_from_loopback_has_a_service_of_its_own() -> None:
+    values = """
+        networkPolicy: {enabled: true, admin: [{podSelector: {matchLabels: {role: operator}}}]}
+        config:
+          admin: {bind: "0.0.0.0:9090", auth: {}, tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
+          auth: {keys: {file: /etc/gateway-keys/keys.yaml}}
+        """
+    release = render(values)
+    assert {"name": "admin", "containerPort": 9090, "protocol": "TCP"} in release.container["ports"]
+    service = release.one("Service", f"{release.name}-admin")
+    labels = release.deployment["spec"]["template"]["metadata"]["labels"]
+    assert selects(service["spec"]["selector"], labels)
+    assert [(each["port"], each["appProtocol"]) for each in service["spec"]["ports"]] == [(9090, "https")]
+    assert "admin" not in {each["name"] for each in release.service["spec"]["ports"]}
+    (rule,) = [each for each in release.one("NetworkPolicy")["spec"]["ingress"] if each["ports"][0]["port"] == "admin"]
+    assert rule["from"] == [{"podSelector": {"matchLabels": {"role": "operator"}}}]
+    for each in release.objects:
+        validate(each, VERSIONS[-1])
+    loopback = render('config: {admin: {bind: "127.0.0.1:9090"}}')
+    assert len(loopback.all("Service")) == 1
+    assert "admin" not in {each["name"] for each in loopback.container["ports"]}
+
+
+def test_a_pod_gets_what_the_values_have_for_it() -> None:
+    release = rendered("all-values")
+    pod = release.pod
+    assert [each["name"] for each in pod["initContainers"]] == ["wait"]
+    assert (pod["runtimeClassName"], pod["schedulerName"], pod["dnsPolicy"]) == ("gvisor", "own", "None")
+    assert pod["dnsConfig"]["nameservers"] == ["192.0.2.53"]
+    assert pod["hostAliases"] == [{"ip": "192.0.2.7", "hostnames": ["far"]}]
+    assert release.container["envFrom"] == [{"secretRef": {"name": "credentials"}, "prefix": "MODELS_"}]
+    service = release.service["spec"]
+    assert (service["loadBalancerClass"], service["ipFamilyPolicy"]) == ("example.com/internal", "PreferDualStack")
+    assert service["ipFamilies"] == ["IPv6", "IPv4"]
+
+
+def test_every_image_is_pulled_from_the_registry_of_all_charts_with_its_secrets() -> None:
+    values = "global: {imageRegistry: registry.example.com/, imagePullSecrets: [shared]}\ndemo: {enabled: true}\n"
+    for template in templates(render(values + "imagePullSecrets: [{name: own}]")):
+        assert {each["image"] for each in template["spec"]["containers"]} == {"registry.example.com/modelglot:0.1.0"}
+        assert template["spec"]["imagePullSecrets"] == [{"name": "shared"}, {"name": "own"}]
+    assert render("image: {registry: near, tag: a}").container["image"] == "near/modelglot:a"
+    assert "imagePullSecrets" not in render().pod
+
+
+def test_tcp_protocols_have_routes_of_the_gateway_api() -> None:
+    release = rendered("all-values")
+    ports = {each["name"]: each["port"] for each in release.service["spec"]["ports"]}
+    for kind, listener in (("TCPRoute", "brpc"), ("TLSRoute", "http")):
+        route = release.one(kind)
+        assert route["metadata"]["name"] == f"models-{listener}"
+        assert route["spec"]["rules"] == [{"backendRefs": [{"name": "models", "port": ports[listener]}]}]
+    assert release.one("TLSRoute")["spec"]["hostnames"] == ["models.example.com"]
+    older = render(
+        "tcpRoutes: [{listener: http, apiVersion: gateway.networking.k8s.io/v1alpha2, parentRefs: [{name: a}]}]"
+    )
+    assert older.one("TCPRoute")["apiVersion"] == "gateway.networking.k8s.io/v1alpha2"
 
 
 @each_file
@@ -257,6 +377,29 @@ def test_replicas_are_counted_by_one_of_two(release: Release) -> None:
         assert set(resources) <= set(release.container["resources"]["requests"]), (
             "a share of a request that is not made"
         )
+
+
+LIVE = "{spec: {replicas: 5}}"
+
+
+@pytest.mark.parametrize(
+    ("scaled", "live", "replicas"),
+    [("true", LIVE, 5), ("true", "{spec: {replicas: 0}}", 0), ("true", "{}", None), ("false", LIVE, 3)],
+)
+def test_switching_on_the_autoscaler_keeps_the_number_of_pods(
+    scaled: str, live: str, replicas: int | None, tmp_path: Path
+) -> None:
+    """No cluster is asked here: `live` is the Deployment that Helm would find in it."""
+    copy = shutil.copytree(CHART, tmp_path / "modelglot")
+    deployment = copy / "templates" / "deployment.yaml"
+    asked = re.compile(r"lookup \"apps/v1\" \"Deployment\" \.Release\.Namespace \(include \"modelglot\.fullname\" \.\)")
+    text, found = asked.subn(f'fromYaml "{live}"', deployment.read_text())
+    assert found == 1
+    deployment.write_text(text)
+    given = values(f"{{replicaCount: 3, autoscaling: {{enabled: {scaled}}}}}")
+    manifests = helm_python.Chart.load(copy).render(given, name="models", namespace=NAMESPACE, is_upgrade=True)
+    (made,) = [text for path, text in manifests.items() if path.endswith("/deployment.yaml")]
+    assert yaml.safe_load(made)["spec"].get("replicas") == replicas
 
 
 @pytest.mark.parametrize(
@@ -360,3 +503,53 @@ def test_an_endpoint_opens_no_other_place(endpoint: str, refused: Place) -> None
     for place in places(config(release)):
         assert any(allows(rule, place) for rule in rules)
     assert not any(allows(rule, refused) for rule in rules)
+
+
+OTHERS = """
+networkPolicy: {enabled: true}
+config:
+  tracing: {otlp: "http://collector.tracing:4318"}
+  auth:
+    jwt:
+      - {issuer: "https://login.example.com/realm", audience: [models]}
+      - {issuer: "https://other", audience: [models], jwks: "http://keys.identity.svc:8180/keys"}
+      - {issuer: "https://third", audience: [models], jwks: /keys/third.json}
+  backends:
+    found: {protocol: v2-grpc, discovery: {srv: _grpc._tcp.triton.serving.svc.cluster.local}}
+    cached:
+      protocol: v2-grpc
+      endpoints: ["127.0.0.1:8001"]
+      policies: [{cache: {redis: {url: "redis://:secret@cache.stores:6380/0", name: a}}}]
+  routes:
+    - match: {model: "*"}
+      backend: cached
+      policies: [{rate_limit: {requests: 5, seconds: 1, redis: "rediss://limits"}}]
+"""
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("collector.tracing", 4318),
+        ("login.example.com", 443),
+        ("keys.identity.svc", 8180),
+        ("cache.stores", 6380),
+        ("limits", 6379),
+    ],
+)
+def test_the_network_policy_lets_through_the_collector_the_issuers_and_redis(place: Place) -> None:
+    _, *rules = render(OTHERS).one("NetworkPolicy")["spec"]["egress"]
+    with_ports = [each for each in rules if "port" in each["ports"][0]]
+    assert len(with_ports) == 5
+    assert any(allows(rule, place) for rule in with_ports)
+    assert not any(allows(rule, (place[0], place[1] + 1)) for rule in with_ports)
+
+
+def test_the_network_policy_lets_through_the_pods_that_srv_records_name() -> None:
+    """The records name ports, too: every port of that namespace."""
+    _, *rules = render(OTHERS).one("NetworkPolicy")["spec"]["egress"]
+    (rule,) = [each for each in rules if "port" not in each["ports"][0]]
+    assert rule == {
+        "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "serving"}}}],
+        "ports": [{"protocol": "TCP"}],
+    }

@@ -41,6 +41,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("terminationGracePeriodSeconds: 30s", "/terminationGracePeriodSeconds"),
         ("serviceAccount: {token: true}", "/serviceAccount"),
         ("podAnnotations: {a: 1}", "/podAnnotations/a"),
+        ("commonLabels: {a: 1}", "/commonLabels/a"),
+        ("deploymentAnnotations: {a: true}", "/deploymentAnnotations/a"),
         ("resources: {request: {}}", "/resources"),
         ("probes: {ready: {}}", "/probes"),
         ("probes: {readiness: {httpGet: {}}}", "/probes/readiness"),
@@ -50,8 +52,11 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("httpRoute: {gateway: a}", "/httpRoute"),
         ("grpcRoute: {timeouts: {}}", "/grpcRoute"),
         ("grpcRoute: {parentRefs: [{nam: a}]}", "/grpcRoute/parentRefs/0"),
+        ("tcpRoutes: [{parentRefs: [{name: a}]}]", "/tcpRoutes/0"),
+        ("tlsRoutes: [{listener: a, parentRefs: [{name: a}]}]", "/tlsRoutes/0"),
         ("autoscaling: {minReplicas: 0}", "/autoscaling/minReplicas"),
         ("autoscaling: {behavior: {scaleup: {}}}", "/autoscaling/behavior"),
+        ("autoscaling: {targetCPU: most}", "/autoscaling/targetCPU"),
         ("podDisruptionBudget: {maxUnavailable: 0}", "/podDisruptionBudget/maxUnavailable"),
         ("podDisruptionBudget: {minAvailable: 1}", "/podDisruptionBudget"),
         ("topologySpreadConstraints: [{maxSkew: 1}]", "/topologySpreadConstraints/0"),
@@ -72,6 +77,13 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("keys: {secret: a}", "/keys"),
         ("extraEnv: {A: b}", "/extraEnv"),
         ("extraEnv: [{name: A, value: 1}]", "/extraEnv/0/value"),
+        ("extraEnvFrom: [{secret: a}]", "/extraEnvFrom/0"),
+        ("initContainers: [{name: a}]", "/initContainers/0"),
+        ("dnsPolicy: Cluster", "/dnsPolicy"),
+        ("dnsConfig: []", "/dnsConfig"),
+        ("hostAliases: [{ip: 192.0.2.1}]", "/hostAliases/0"),
+        ("service: {ipFamilies: [v6]}", "/service/ipFamilies/0"),
+        ("global: {imageRegistry: 1}", "/global/imageRegistry"),
         ("extraVolumes: [{emptyDir: {}}]", "/extraVolumes/0"),
         ("extraVolumeMounts: [{name: a, path: /a}]", "/extraVolumeMounts/0"),
         ("extraContainers: [{name: a}]", "/extraContainers/0"),
@@ -79,6 +91,8 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text())
         ("demo: true", "/demo"),
         ("tls: {secret: own}", "/tls"),
         ("test: {requests: [{model: a}]}", "/test/requests/0"),
+        ("test: {tls: {insecure: true}}", "/test/tls"),
+        ("test: {keySecret: tester}", "/test/keySecret"),
     ],
 )
 def test_what_the_chart_does_not_know_is_refused_where_it_stands(given: str, place: str) -> None:
@@ -94,6 +108,8 @@ def test_each_section_has_such_a_test() -> None:
         "nameOverride",
         "fullnameOverride",
         "priorityClassName",
+        "runtimeClassName",
+        "schedulerName",
         "revisionHistoryLimit",
         "podLabels",
         "nodeSelector",
@@ -121,6 +137,7 @@ def test_only_objects_of_kubernetes_and_the_configuration_have_free_keys() -> No
     assert everywhere == [
         ".global",
         ".extraVolumes[]",
+        ".initContainers[]",
         ".extraContainers[]",
         "kubernetes",
         "resources.claims[]",
@@ -148,7 +165,7 @@ def test_every_value_is_described_and_every_description_is_of_a_value() -> None:
     for leaf in leaves(yaml.safe_load(VALUES), ""):
         parts = leaf.split(".")
         assert any(".".join(parts[: n + 1]) in described for n in range(len(parts))), leaf
-    for key in keys(SCHEMA) - {"global"}:
+    for key in keys(SCHEMA):
         parts = key.split(".")
         assert any(".".join(parts[: n + 1]) in described for n in range(len(parts))), f"{key} is in the schema alone"
 

@@ -3,11 +3,16 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 
 `gateway.facts` is the only entry: JSON of
   text       what the ConfigMap holds; empty with existingConfigMap
-  listeners  of {name, portName, port, transport, protocols, model, prefix, tls}, without those on unix sockets
+  backends   how many
+  listeners  of {name, portName, port, transport, protocols, model, prefix, tls, clientCertificate, auth}, without those on
+             unix sockets; clientCertificate: clients must have one; auth: they must identify themselves
   healthPort, healthTls
   scalerPort, scalerTls   of KEDA's external scaler; 0 where it is off, or on loopback
+  adminPort, adminTls     of the status API; 0 where it is off, or on loopback
   preStop, grace   seconds
-  endpoints  of {backend, endpoint}
+  endpoints  what the gateway connects to, of {what, endpoint}: backends, collector, Redis, issuers
+  srv        of {what, name}: DNS names whose SRV records name endpoints
+  unreadable where the configuration has endpoints that the chart cannot read
 */}}
 
 {{- define "modelglot.facts" -}}
@@ -42,9 +47,10 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- $transport := include "modelglot.transport" (dict "listener" .name "protocols" .protocols) -}}
 {{- $listeners = append $listeners (merge (dict "transport" $transport) .) -}}
 {{- end -}}
-{{- dict "text" "" "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" $existing.healthPort "healthTls" $existing.healthTls
-     "scalerPort" 0 "scalerTls" false
-     "delay" $existing.drainDelay "timeout" $existing.drainTimeout "endpoints" list | toJson -}}
+{{- dict "text" "" "backends" 1 "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" $existing.healthPort "healthTls" $existing.healthTls
+     "scalerPort" 0 "scalerTls" false "adminPort" 0 "adminTls" false
+     "delay" $existing.drainDelay "timeout" $existing.drainTimeout "endpoints" list "srv" list
+     "unreadable" (list (printf "the ConfigMap %s" $existing.name)) | toJson -}}
 {{- end -}}
 
 {{- define "modelglot.factsOfConfig" -}}
@@ -79,35 +85,27 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
     {{- $port := include "modelglot.port" (dict "what" $what "bind" (toString $listener.bind)) -}}
     {{- $transport := include "modelglot.transport" (dict "listener" $listener.name "protocols" $listener.protocols) -}}
     {{- $listeners = append $listeners (dict "name" (toString $listener.name) "port" (int $port) "transport" $transport
-         "protocols" $listener.protocols "model" (get $listener "model") "prefix" (get $listener "prefix") "tls" (hasKey $listener "tls")) -}}
+         "protocols" $listener.protocols "model" (get $listener "model") "prefix" (get $listener "prefix") "tls" (hasKey $listener "tls")
+         "clientCertificate" (eq (dig "tls" "client" "none" $listener) "required")
+         "auth" (and (hasKey $listener "auth") (not (dig "auth" "anonymous" "" $listener)))) -}}
   {{- end -}}
 {{- end -}}
-{{- $endpoints := list -}}
-{{- range $name, $backend := $config.backends | default dict -}}
-  {{- range $backend.endpoints -}}
-  {{- $address := . -}}
-  {{- if kindIs "map" . -}}
-  {{- $address = get . "address" -}}
-  {{- end -}}
-  {{- $endpoints = append $endpoints (dict "backend" $name "endpoint" (toString $address)) -}}
-  {{- end -}}
-{{- end -}}
+{{- $outgoing := include "modelglot.outgoing" $config | fromJson -}}
 {{- $scaler := $config.scaler | default dict -}}
-{{- $scalerPort := 0 -}}
-{{- if and $scaler (not (regexMatch "^(127\\.|localhost:|\\[::1\\])" (toString $scaler.bind))) -}}
-{{- $scalerPort = include "modelglot.port" (dict "what" "config: scaler" "bind" (toString $scaler.bind)) -}}
-{{- end -}}
+{{- $admin := $config.admin | default dict -}}
 {{- $drain := $config.drain | default dict -}}
 {{- range $key, $value := pick $drain "delay" "timeout" -}}
   {{- if not (regexMatch "^[0-9]*\\.?[0-9]+$" (toString $value)) -}}
   {{- fail (printf "config: drain: %s is %v; the chart computes the grace period of it and wants a number of seconds" $key $value) -}}
   {{- end -}}
 {{- end -}}
-{{- dict "text" $text "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray)
+{{- dict "text" $text "backends" (len ($config.backends | default dict)) "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray)
      "healthPort" (include "modelglot.port" (dict "what" "config: health" "bind" (toString $config.health.bind)) | int)
-     "healthTls" (hasKey $config.health "tls") "scalerPort" (int $scalerPort) "scalerTls" (hasKey $scaler "tls")
+     "healthTls" (hasKey $config.health "tls") 
+     "scalerPort" (include "modelglot.optionalPort" (dict "what" "config: scaler" "bind" $scaler.bind) | int) "scalerTls" (hasKey $scaler "tls")
+     "adminPort" (include "modelglot.optionalPort" (dict "what" "config: admin" "bind" $admin.bind) | int) "adminTls" (hasKey $admin "tls")
      "delay" (get $drain "delay" | default 0) "timeout" (hasKey $drain "timeout" | ternary (get $drain "timeout") 30)
-     "endpoints" $endpoints | toJson -}}
+     "endpoints" $outgoing.endpoints "srv" $outgoing.srv "unreadable" $outgoing.unreadable | toJson -}}
 {{- end -}}
 
 {{/* The port of a bind; fails if it is none that other pods and the kubelet reach. Takes {what, bind}. */}}
@@ -127,6 +125,16 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- fail (printf "%s: a Service needs a port from 1 to 65535, got %s" .what .bind) -}}
 {{- end -}}
 {{- $port -}}
+{{- end -}}
+
+{{/* The port of a bind that may be absent or on loopback: then 0. Takes {what, bind}. */}}
+{{- define "modelglot.optionalPort" -}}
+{{- $bind := .bind | default "" | toString -}}
+{{- if or (not $bind) (regexMatch "^(tcp://)?(127\\.|localhost:|\\[::1\\])" $bind) -}}
+0
+{{- else -}}
+{{- include "modelglot.port" (dict "what" .what "bind" $bind) -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
@@ -152,7 +160,7 @@ http,grpc. Takes {listener, protocols}.
 
 {{/* Listeners with the names that their ports have: their own, where Kubernetes takes it for a port. Takes {listeners}. */}}
 {{- define "modelglot.namedPorts" -}}
-{{- $taken := list "health" "scaler" -}}
+{{- $taken := list "health" "scaler" "admin" -}}
 {{- $named := list -}}
 {{- range .listeners -}}
 {{- $name := .name -}}
@@ -165,15 +173,21 @@ http,grpc. Takes {listener, protocols}.
 {{- $named | toJson -}}
 {{- end -}}
 
-{{/* The listener that an Ingress or a route means. Takes {listeners, listener, transport, what}; an empty name is the first one of the transport. */}}
+{{/*
+The listener that an Ingress or a route means. Takes {listeners, listener, transport, what}; an empty name is the first one of the
+transport, and an empty transport is any.
+*/}}
 {{- define "modelglot.listener" -}}
 {{- $found := dict -}}
 {{- range .listeners -}}
-{{- if and (not $found) (has $.transport (splitList "," .transport)) (or (not $.listener) (eq .name $.listener)) -}}
+{{- if and (not $found) (or (not $.transport) (has $.transport (splitList "," .transport))) (or (not $.listener) (eq .name $.listener)) -}}
 {{- $found = . -}}
 {{- end -}}
 {{- end -}}
 {{- if not $found -}}
+{{- if not .transport -}}
+{{- fail (printf "%s: no listener is called '%s'" .what .listener) -}}
+{{- end -}}
 {{- fail (printf "%s: no listener %sspeaks protocols over %s" .what (ternary (printf "'%s' " .listener) "" (ne .listener "")) .transport) -}}
 {{- end -}}
 {{- $found | toJson -}}

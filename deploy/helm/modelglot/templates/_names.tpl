@@ -18,43 +18,59 @@
 {{- end -}}
 {{- end -}}
 
-{{- define "modelglot.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "modelglot.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: gateway
+{{/*
+The labels by which Services, routes and policies find the objects of a component: `gateway`, `test`, `metrics`, `scaler`,
+`admin` or `demo-...`. Takes {root, component}.
+*/}}
+{{- define "modelglot.identity" -}}
+app.kubernetes.io/name: {{ include "modelglot.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{- define "modelglot.commonLabels" -}}
+{{- define "modelglot.selectorLabels" -}}
+{{ include "modelglot.identity" (dict "root" . "component" "gateway") }}
+{{- end -}}
+
+{{/* Labels that say where an object comes from. */}}
+{{- define "modelglot.originLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: modelglot
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/*
+All labels of an object, each key once: its identity, its own (`labels`, a map from the values, called `what` there), those of
+`commonLabels`, its origin. The first of these that has a key counts, and nobody else has those of the identity. Takes {root,
+component, labels, what}.
+*/}}
 {{- define "modelglot.labels" -}}
-{{ include "modelglot.selectorLabels" . }}
-{{ include "modelglot.commonLabels" . }}
+{{- $identity := include "modelglot.identity" . | fromYaml -}}
+{{- $common := .root.Values.commonLabels -}}
+{{- $given := dict (.what | default "labels") (.labels | default dict) "commonLabels" $common -}}
+{{- range $what, $labels := $given -}}
+{{- range $key, $_ := $labels -}}
+{{- if hasKey $identity $key -}}
+{{- fail (printf "%s: the label %s is the chart's: Services, policies and monitors find objects by it" $what $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- merge (dict) $identity (.labels | default dict) $common (include "modelglot.originLabels" .root | fromYaml) | toYaml -}}
 {{- end -}}
 
-{{/* Labels of the pod of `helm test`, which the NetworkPolicy lets in. */}}
-{{- define "modelglot.testLabels" -}}
-app.kubernetes.io/name: {{ include "modelglot.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: test
+{{/*
+The metadata of an object. Takes {root}, and if wanted {suffix} of its name, its {component} (the default is `gateway`),
+{annotations} and {labels, what} as `modelglot.labels` does.
+*/}}
+{{- define "modelglot.metadata" -}}
+{{- $labels := include "modelglot.labels" (merge (dict "component" (.component | default "gateway")) .) | fromYaml -}}
+{{- $metadata := dict "name" (printf "%s%s" (include "modelglot.fullname" .root) (.suffix | default "")) "namespace" .root.Release.Namespace "labels" $labels -}}
+{{- with .annotations -}}
+{{- $_ := set $metadata "annotations" . -}}
 {{- end -}}
-
-{{/* Labels of the Service that Prometheus scrapes. */}}
-{{- define "modelglot.metricsLabels" -}}
-app.kubernetes.io/name: {{ include "modelglot.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: metrics
-{{- end -}}
-
-{{/* Labels of one demo server; takes {root, server}. */}}
-{{- define "modelglot.demoLabels" -}}
-app.kubernetes.io/name: {{ include "modelglot.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: demo-{{ .server }}
+metadata:
+  {{- toYaml $metadata | nindent 2 }}
 {{- end -}}
 
 {{- define "modelglot.serviceAccountName" -}}
@@ -70,10 +86,24 @@ app.kubernetes.io/component: demo-{{ .server }}
 {{- end -}}
 
 {{- define "modelglot.image" -}}
+{{- $registry := .Values.global.imageRegistry | default .Values.image.registry -}}
+{{- $repository := ternary (printf "%s/%s" (trimSuffix "/" $registry) .Values.image.repository) .Values.image.repository (ne $registry "") -}}
 {{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secrets to pull images with, those of all charts first, as a line of a pod's spec; without any nothing. */}}
+{{- define "modelglot.imagePullSecrets" -}}
+{{- $secrets := list -}}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with uniq $secrets -}}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 

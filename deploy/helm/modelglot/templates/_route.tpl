@@ -1,24 +1,20 @@
-{{/* An HTTPRoute or a GRPCRoute. Takes {root, values, kind, transport, what}. */}}
+{{/*
+A route of the Gateway API. Takes {root, values, kind, transport, what}, and for kinds of which there can be several, {suffix} of the
+name.
+*/}}
 {{- define "modelglot.route" -}}
 {{- $facts := include "modelglot.facts" .root | fromJson }}
 {{- $listener := include "modelglot.listener" (dict "listeners" $facts.listeners "listener" .values.listener "transport" .transport "what" .what) | fromJson }}
 {{- if not .values.parentRefs }}
 {{- fail (printf "%s: parentRefs names no Gateway, such as [{name: gateway}]" .what) }}
 {{- end }}
-apiVersion: gateway.networking.k8s.io/v1
+apiVersion: {{ get .values "apiVersion" | default "gateway.networking.k8s.io/v1" }}
 kind: {{ .kind }}
-metadata:
-  name: {{ include "modelglot.fullname" .root }}
-  labels:
-    {{- include "modelglot.labels" .root | nindent 4 }}
-  {{- with .values.annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+{{ include "modelglot.metadata" (dict "root" .root "suffix" (.suffix | default "") "annotations" .values.annotations) }}
 spec:
   parentRefs:
     {{- toYaml .values.parentRefs | nindent 4 }}
-  {{- with .values.hostnames }}
+  {{- with get .values "hostnames" }}
   hostnames:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -26,11 +22,11 @@ spec:
     - backendRefs:
         - name: {{ include "modelglot.fullname" .root }}
           port: {{ get .root.Values.service.ports $listener.name | default $listener.port | int }}
-      {{- with .values.matches }}
+      {{- with get .values "matches" }}
       matches:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with .values.filters }}
+      {{- with get .values "filters" }}
       filters:
         {{- toYaml . | nindent 8 }}
       {{- end }}
