@@ -124,7 +124,7 @@ def test_a_server_of_another_protocol(spoken: str) -> None:
         place = address.partition("://")[2]
         with Client(place, protocol=spoken, timeout=GENEROUS) as client, pytest.raises(ClientError) as caught:
             client.infer("double", np.array([[1.0]]))
-    assert isinstance(caught.value, ServerError | ConnectError | NotFound | InvalidInput)
+    assert isinstance(caught.value, ServerError | ConnectError | NotFound | InvalidInput | Unsupported)
 
 
 def test_the_documented_tree_is_whole() -> None:

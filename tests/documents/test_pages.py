@@ -127,7 +127,7 @@ OTHER_PROGRAMS = {"scrape_configs"}
 
 
 PARTS = [block for block in in_languages("yaml") if not is_configuration(block)]
-OF_THE_CHART = [block for block in PARTS if block.page.parent.name == "gateway" or block.file == "values.yaml"]
+OF_THE_CHART = [block for block in PARTS if block.page.parent.name == "modelglot" or block.file == "values.yaml"]
 
 
 @by_place(OF_THE_CHART)

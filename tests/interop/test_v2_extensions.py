@@ -454,7 +454,7 @@ def test_extensions_are_listed_where_some_backend_has_them(site: Site) -> None:
         set(exchange(site.at[front], "GET", "/v2")[1]["extensions"]) for front in ("rest_grpc", "guarded", "mlserver")
     ]
     always = {"binary_tensor_data", "parameters"}
-    asked = {"classification", "sequence", "model_configuration", "statistics"}
+    asked = {"classification", "sequence", "model_configuration", "statistics", "schedule_policy"}
 
     assert free == always | asked | {"model_repository", "trace", "logging"}
     assert guarded == always | asked

@@ -221,8 +221,8 @@ def test_health_and_metadata(ask: Ask) -> None:
 
     assert (live, ready, known, other, unknown) == (True, True, True, False, False)
     assert server["name"] == "modelglot"
-    extensions = {"binary_tensor_data", "parameters", "classification", "sequence", "model_configuration", "statistics"}
-    assert set(server["extensions"]) == extensions
+    extensions = {"binary_tensor_data", "parameters", "classification", "sequence", "model_configuration"}
+    assert set(server["extensions"]) == extensions | {"statistics", "schedule_policy"}
     assert metadata == {
         "name": "batched",
         "versions": ["1"],

@@ -113,7 +113,7 @@ def test_metadata_has_the_clients_model_name_and_the_wires_extensions() -> None:
 
 
 def test_the_index_leaves_out_what_is_not_ready_if_asked() -> None:
-    request = decoded(message(field(1, "r") + field(2, 1), SERVICE + "RepositoryIndex"), V2_GRPC, LISTENER)
+    request = decoded(message(field(2, 1), SERVICE + "RepositoryIndex"), V2_GRPC, LISTENER)
     assert V2_GRPC.encode_response(MODELS, request, AS_IS).body == A + C
 
 
