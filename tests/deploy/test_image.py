@@ -90,6 +90,13 @@ def test_the_lock_has_what_pyproject_asks_for() -> None:
         assert _numbers(versions[name.lower()]) >= _numbers(lowest), f"{requirement}: `make lock` writes the lock anew"
 
 
+def test_the_lock_has_nothing_of_the_extras_that_the_image_leaves_out() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    left_out = {re.split(r"[>=;]", each)[0].lower() for name in lock.LEFT_OUT for each in extras[name]}
+    assert left_out
+    assert not left_out & set(locked("requirements.lock"))
+
+
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
 

@@ -19,7 +19,7 @@ from tests.interop.exchanges import post
 from tests.interop.processes import Process, clean_environment
 from tests.packaging.index import PIP, require_index
 
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+LEFT_OUT = shutil.ignore_patterns(".[!h]*", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 STEM = f"modelglot-{VERSION}"
 LICENSE = (ROOT / "LICENSE").read_text()
@@ -57,11 +57,29 @@ def tracked(folder: str) -> set[str]:
 
 def test_the_source_archive_has_the_package_and_what_is_written_for_its_readers(archive: tarfile.TarFile) -> None:
     has = {name.removeprefix(f"{STEM}/") for name in archive.getnames()}
-    for folder in ("gateway", "config", "docs", "protos"):
+    for folder in ("gateway", "config", "deploy", "docs", "protos"):
         assert tracked(folder) - has == set()
-    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "pyproject.toml"} <= has
+    assert {
+        "README.md",
+        "PACKAGE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "LICENSE",
+        "pyproject.toml",
+    } <= has
     tops = {name.partition("/")[0] for name in has if "/" in name}
-    assert tops == {"gateway", "config", "docs", "protos", "modelglot.egg-info"}
+    assert tops == {"gateway", "config", "deploy", "docs", "protos", "modelglot.egg-info"}
+
+
+def test_the_page_of_an_index_has_no_link_that_needs_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        metadata = Parser().parsestr(opened.read(f"{STEM}.dist-info/METADATA").decode())
+    shown = metadata.get_payload()
+    assert isinstance(shown, str)
+    assert "# Modelglot" in shown
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", shown) if not link.startswith("https://")] == []
+    assert metadata["Author"] == "The authors of Modelglot"
 
 
 def test_the_default_configuration_is_a_file_and_no_link_in_the_source_archive(archive: tarfile.TarFile) -> None:
