@@ -189,14 +189,14 @@ MODES: dict[str, Mode] = {
     "no frames": begins(b"hello, this is something else\r\n", "a frame of 6841708 bytes"),
     "no SETTINGS": begins(frame(PING, 0, 0, bytes(8)), "a frame of type 6, expected type 4"),
     "an acknowledgement first": begins(
-        frame(SETTINGS, 1, 0, b""), "SETTINGS that acknowledge something, but come first or have values"
+        frame(SETTINGS, 1, 0, b""), "SETTINGS that acknowledge something, but come first"
     ),
     "SETTINGS of a stream": begins(frame(SETTINGS, 0, 1, b""), "SETTINGS of stream 1"),
     "SETTINGS of five bytes": begins(frame(SETTINGS, 0, 0, bytes(5)), "SETTINGS of 5 bytes"),
     "a window beyond 2^31": begins(setting(4, 2**31), "SETTINGS set INITIAL_WINDOW_SIZE to 2147483648"),
     "frames of one byte": begins(setting(5, 1), "SETTINGS set MAX_FRAME_SIZE to 1"),
     "frames beyond 2^24": begins(setting(5, 2**24), "SETTINGS set MAX_FRAME_SIZE to 16777216"),
-    "a push that is neither on nor off": passes(good, setting(2, 2) + BEGIN),
+    "a push that is neither on nor off": begins(setting(2, 2), "SETTINGS set ENABLE_PUSH to 2, it is 0 or 1"),
     "pushing": passes(good, setting(2, 1) + BEGIN),
     "a large table": passes(good, setting(1, 2**32 - 1) + BEGIN),
     "unknown settings": passes(good, setting(0xABCD, 7) + BEGIN),
@@ -214,10 +214,14 @@ MODES: dict[str, Mode] = {
     "CONTINUATION of no stream": refuses(
         instead(frame(CONTINUATION, 4, 0, b"")), "CONTINUATION of no header block, on stream 0"
     ),
-    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of 5 bytes on stream 0"),
+    "PRIORITY of no stream": refuses(instead(frame(PRIORITY, 0, 0, bytes(5))), "PRIORITY of stream 0"),
     "SETTINGS of the call": refuses(of(lambda stream: frame(SETTINGS, 0, stream, b"")), "SETTINGS of stream 1"),
-    "PING of the call": refuses(of(lambda stream: frame(PING, 0, stream, bytes(8))), "PING of 8 bytes"),
-    "GOAWAY of the call": refuses(of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "GOAWAY of 8 bytes"),
+    "PING of the call": refuses(
+        of(lambda stream: frame(PING, 0, stream, bytes(8))), "PING of stream 1; it has stream 0"
+    ),
+    "GOAWAY of the call": refuses(
+        of(lambda stream: frame(GOAWAY, 0, stream, bytes(8))), "GOAWAY of stream 1; it has stream 0"
+    ),
     "DATA of an idle stream": refuses(instead(frame(DATA, 0, 99, b"x")), "DATA of stream 99, which was never opened"),
     "HEADERS of an idle stream": refuses(
         instead(head(OK, CONTENT_TYPE, stream=99)), "HEADERS of stream 99, which was never opened"
@@ -261,7 +265,7 @@ MODES: dict[str, Mode] = {
     "GOAWAY of seven bytes": refuses(instead(frame(GOAWAY, 0, 0, bytes(7))), "GOAWAY of 7 bytes"),
     "WINDOW_UPDATE of five bytes": refuses(instead(frame(WINDOW_UPDATE, 0, 0, bytes(5))), "WINDOW_UPDATE of 5 bytes"),
     "an acknowledgement of SETTINGS with settings": refuses(
-        instead(frame(SETTINGS, 1, 0, bytes(6))), "SETTINGS that acknowledge something, but come first or have values"
+        instead(frame(SETTINGS, 1, 0, bytes(6))), "SETTINGS that acknowledge something, and have values"
     ),
     # padding
     "padding": passes(one_frame_padded),
