@@ -96,9 +96,10 @@ screenshots: setup  ## the pictures of the console in docs/images; needs Chromiu
 peers: setup  ## one virtual environment per real client or server, in .peers/, and system programs
 	$(BIN)/python -m tests.peers.build
 
-lock: setup  ## the image's exact packages with hashes, newest versions: deploy/*.lock
+lock: setup  ## the image's exact packages with hashes, newest versions: deploy/*.lock, and their licences
 	$(BIN)/python -m pip install --quiet --group lock
 	$(BIN)/python -m deploy.lock
+	$(BIN)/python -m deploy.notices
 
 clean:  ## remove the environments, caches and build output
 	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from deploy import lock
+from deploy import lock, notices
 from tests.cli.commands import ROOT
 from tests.deploy.dockerfile import Machine, ignored, stages
 from tests.interop.exchanges import post
@@ -95,6 +95,17 @@ def test_the_lock_has_nothing_of_the_extras_that_the_image_leaves_out() -> None:
     left_out = {re.split(r"[>=;]", each)[0].lower() for name in lock.LEFT_OUT for each in extras[name]}
     assert left_out
     assert not left_out & set(locked("requirements.lock"))
+
+
+def test_the_licences_of_all_packages_are_told() -> None:
+    """`make lock` writes them."""
+    shown = re.findall(r"^\| ([a-z0-9-]+) \| (\d\S*) \| \S.* \|$", notices.NOTICES.read_text(), re.MULTILINE)
+    assert dict(shown) == locked("requirements.lock")
+
+
+def test_a_package_tells_its_licence_in_its_metadata() -> None:
+    assert notices.licence("pytest") == "MIT"
+    assert notices.licence("no-such-package") == ""
 
 
 def _numbers(version: str) -> list[int]:
