@@ -1,7 +1,7 @@
 """The licences of the packages in the image, as a table: `make lock` writes deploy/THIRD-PARTY.md.
 
-A package tells its licence in its metadata: as an SPDX expression, or in older ones as a short text or a classifier. The
-whole texts are in the image, in the folder `*.dist-info` of each package.
+A package tells its licence in its metadata: as an SPDX expression, or in older ones as a short text or a classifier.
+The whole texts are in the image, in the folder `*.dist-info` of each package.
 """
 
 import re
