@@ -37,7 +37,7 @@ def licence(package: str) -> str:
     except PackageNotFoundError:
         return ""
     for field in ("License-Expression", "License"):
-        if text := (told.get(field) or "").strip():
+        if field in told and (text := told[field].strip()):
             return text.splitlines()[0]
     names = [each.rpartition(" :: ")[2] for each in told.get_all("Classifier", []) if each.startswith("License ::")]
     return " or ".join(names)
