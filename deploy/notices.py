@@ -1,7 +1,7 @@
 """The licences of the packages in the image, as a table: `make lock` writes deploy/THIRD-PARTY.md.
 
-A package tells its licence in its metadata: as an SPDX expression, or in older ones as a short text or a classifier. The
-whole texts are in the image, in the folder `*.dist-info` of each package.
+A package tells its licence in its metadata: as an SPDX expression, or in older ones as a short text or a classifier.
+The whole texts are in the image, in the folder `*.dist-info` of each package.
 """
 
 import re
@@ -37,7 +37,7 @@ def licence(package: str) -> str:
     except PackageNotFoundError:
         return ""
     for field in ("License-Expression", "License"):
-        if text := (told.get(field) or "").strip():
+        if field in told and (text := told[field].strip()):
             return text.splitlines()[0]
     names = [each.rpartition(" :: ")[2] for each in told.get_all("Classifier", []) if each.startswith("License ::")]
     return " or ".join(names)
