@@ -1,4 +1,4 @@
-"""What a process does first: it handles signals, and has standard streams.
+"""The first steps of a process: it handles signals, and makes sure that it has standard streams.
 
 The imports of a command that serves take a second or more. Until something handles SIGTERM, the kernel drops it if the
 process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this is

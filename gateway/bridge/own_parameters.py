@@ -67,7 +67,7 @@ def _checked_answers(handler: Handler, received: frozenset[str], backend: Backen
 def _found(
     parameters: Parameters, tensors: Sequence[Tensor], own: frozenset[str], what: str, role: str
 ) -> Iterator[str]:
-    """What errors say of each parameter that is one of `own`."""
+    """The words of an error for each parameter that is one of `own`."""
     for name in own & parameters.keys() if parameters else ():
         size = f" of {len(str(parameters[name]))} bytes" if name == ATTACHMENT else ""
         yield f"{what} has a {name}{size}"

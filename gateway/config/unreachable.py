@@ -68,7 +68,7 @@ class _Earlier:
 
 
 def _plain_text(glob: str) -> str:
-    """What stands before the first wildcard."""
+    """The text before the first wildcard."""
     return glob[: next((at for at, character in enumerate(glob) if character in "*?["), len(glob))]
 
 

@@ -1,4 +1,4 @@
-"""How Python collects garbage while much is built."""
+"""Garbage collection in small parts while much is built."""
 
 import gc
 from collections.abc import Iterator

@@ -260,9 +260,9 @@ class Signature:
     platform: str = ""
     description: str = ""
     server_version: str = ""
-    """Of the software that serves the model."""
+    """The version of the software that serves the model."""
     further: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """What the metadata of a grps server has beyond these fields: members of its YAML."""
+    """Members of a grps server's metadata (YAML) for which there is no field here."""
 
     def __str__(self) -> str:
         """Such as `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""

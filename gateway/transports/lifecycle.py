@@ -90,7 +90,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     """What counts the client's messages, and its unread replies."""
 
     sundries: Sundries
-    """What else the connection holds."""
+    """Counts the connection's memory beside its bodies."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
@@ -105,7 +105,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """How much of the rest has arrived."""
         self._writable = True
         self._progress: ReplyProgress | None = None
-        """How the client takes what was written, since it was last waited for."""
+        """The client's progress in reading what was written, since it was last waited for."""
         self._counted = 0
         """Bytes of unread replies that are counted in `memory`."""
 

@@ -43,12 +43,12 @@ MIN_COUNTED = 16 * 2**10
 UNCOUNTED = 64 * 2**10
 """Bytes of sundries that each connection may have before they are counted: one small call at a time costs nothing."""
 FIELD_BYTES = 200
-"""What a header field takes beside its text: two byte strings, a pair, and its places in a list and a dictionary."""
+"""Bytes that a header field takes beside its text: two byte strings, a pair, places in a list and in a dictionary."""
 CALL_BYTES = 32 * 2**10
 """What a call that waits takes with a body below MIN_COUNTED: its task, the request in the forms of both sides, and its
 part of a connection to a model server."""
 _WAITING_BYTES = 512
-"""What a message takes beside its bytes while it waits for its turn."""
+"""Bytes that a message takes beside its content while it waits for its turn."""
 FIRST_BUFFER = 2**20
 """Bytes of the first buffer of a larger body; the second buffer has the body's full size. The kernel allocates pages
 only when they are written, but for arrays of 4 MiB and more it allocates 2 MiB at a time: so the large array is made

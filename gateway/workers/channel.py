@@ -45,7 +45,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def unanswered(self) -> int:
-        """How many messages of this end wait for a reply, those included whose future was cancelled."""
+        """The number of messages of this end that wait for a reply, including those whose future was cancelled."""
         return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:

@@ -33,7 +33,7 @@ UNDER_200 = "errors=200"
 _MAX_TEXT = 8192
 _SEPARATOR = "; "
 _GO = "Go-http-client/"
-"""What the User-Agent of programs in Go begins with."""
+"""The User-Agent of programs in Go begins with it."""
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 

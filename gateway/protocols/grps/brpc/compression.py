@@ -51,8 +51,8 @@ def is_compressed(message: Message) -> bool:
 
 
 def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _take_any) -> Message:
-    """A compressed frame with its payload decompressed and its checksum verified. `take` is
-    told how many bytes more are needed before they are.
+    """A compressed frame with its payload decompressed and its checksum verified. `take` is told of further bytes
+    before memory is allocated for them.
 
     Raises:
         DecodeError: the payload or the checksum is invalid, or the library for it is not installed.

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from gateway.core.types import Buffer
 
 _FIRST = b"H"
-"""How every reply begins."""
+"""The first byte of every reply."""
 
 
 class HalfClose:
-    """What is known of such a client until its reply is written. `left` is called when it has left.
+    """Watches such a client until its reply is written. `left` is called when it has left.
 
     Raises:
         OSError: too many files are open to watch for a reset.
@@ -43,7 +43,7 @@ class HalfClose:
         transport.write(_FIRST)
 
     def rest_of(self, begin: Buffer) -> Buffer:
-        """What is left to write of the first buffer of the reply."""
+        """The part of the reply's first buffer that is still to be written."""
         self.stop()
         if not self._is_begun:
             return begin

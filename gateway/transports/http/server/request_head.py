@@ -116,7 +116,7 @@ class HeadReader:
 
     @property
     def held_bytes(self) -> int:
-        """What the part of the head that has arrived takes in memory."""
+        """The bytes of memory that the part of the head which has arrived takes."""
         return 2 * self.size + FIELD_BYTES * len(self.headers)
 
     @property
