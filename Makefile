@@ -36,7 +36,7 @@ coverage: setup  ## test-fast, and the lines and branches that it does not reach
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
 
 # Those of ATTACKS measure no time, so they may run side by side.
-ATTACKS := tests/attacks/test_failing_servers.py tests/attacks/test_memory.py
+ATTACKS := $(addprefix tests/attacks/test_,abandoned_connects.py failing_servers.py memory.py)
 
 attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
 	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist loadfile $(ATTACKS)

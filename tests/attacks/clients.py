@@ -113,7 +113,7 @@ class Grpc(Connection):
         return http2.head(*fields, stream=stream) + b"".join(data)
 
     def reply(self) -> bytes:
-        found = b""
+        found = bytearray()
         while True:
             kind, flags, stream, payload = self.frame()
             if kind == http2.SETTINGS and not flags & http2.ACK:
@@ -123,7 +123,7 @@ class Grpc(Connection):
             if stream == self.stream and kind in (http2.DATA, http2.HEADERS):
                 found += payload
                 if flags & http2.END_STREAM:
-                    return found
+                    return bytes(found)
             if (stream == self.stream and kind == http2.RST_STREAM) or kind == http2.GOAWAY:
                 raise ConnectionError(f"frame {kind} {payload!r}")
 
