@@ -107,7 +107,7 @@ class Credentials:
 
 
 class Authenticator:
-    """What one listener asks its clients for. May be called from several threads.
+    """The credentials that one listener asks its clients for. May be called from several threads.
 
     `keys`, `tokens`, `certificates`: which credentials it accepts. `anonymous`: the principal of clients without any;
     empty if they are refused.

@@ -61,7 +61,7 @@ class KeyEntry(BaseModel):
 
     @property
     def id(self) -> str:
-        """What names the key in lists; it does not help to guess the key."""
+        """The key's name in lists; it does not help to guess the key."""
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:

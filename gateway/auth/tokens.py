@@ -32,7 +32,7 @@ _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
 @frozen
 class Rules:
-    """What is required of tokens, and what they say.
+    """The claims that tokens must have, and how they name the principal.
 
     - `principal`: the claim that names the principal; `prefix` goes before its value.
     - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty for none. A
@@ -51,8 +51,8 @@ class Rules:
 
 @frozen
 class Identity:
-    """What a verified token says: the principal's name, the names of permission sets, and when it ends, in seconds
-    since 1970."""
+    """The claims of a verified token that the gateway uses: the principal's name, the names of permission sets, and
+    when it ends, in seconds since 1970."""
 
     name: str
     claimed: tuple[str, ...]
@@ -137,7 +137,7 @@ def issuer_of(token: bytes) -> str:
 
 
 def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
-    """What a token says.
+    """Return the identity that a token proves.
 
     Raises:
         GatewayError: UNAUTHENTICATED, it is malformed, expired, not yet valid, not of this issuer, not for this

@@ -1,4 +1,4 @@
-"""What a run has measured."""
+"""The measurements of a run."""
 
 from gateway.bench.histogram import LatencyHistogram
 

@@ -1,4 +1,4 @@
-"""What a run has measured, as text and as JSON."""
+"""The report of a run, as text and as JSON."""
 
 from collections.abc import Iterator, Sequence
 from math import log

@@ -24,7 +24,7 @@ REPORTS = 0.2
 
 @frozen
 class LoadJob:
-    """What is to be run. `server` has the arguments of `gateway.client.settings.checked`; `timeout` is in seconds,
+    """A load to run. `server` has the arguments of `gateway.client.settings.checked`; `timeout` is in seconds,
     None: none."""
 
     server: Mapping[str, Any]

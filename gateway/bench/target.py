@@ -28,7 +28,8 @@ from gateway.core.types import Message, Request, Signature, bytes_of
 
 @frozen
 class Question:
-    """What is asked. Without `inputs` in the request, `batch` rows of random ones are made by the model's signature."""
+    """The request that is sent. Without `inputs` in the request, `batch` rows of random ones are made by the model's
+    signature."""
 
     request: Request
     cast: Cast

@@ -80,7 +80,7 @@ class Bridge:
         self._derivative = self._derive if self._estimates is None else self._derive_or_estimate
 
     def _estimated_derivatives(self, settings: RouteSettings, backend: BackendSide) -> EstimatedDerivatives:
-        """What computes derivatives of models as they are on the backend, perhaps in complex form."""
+        """The estimator of derivatives for models as they are on the backend, perhaps in complex form."""
         evaluate = Bridge(settings.for_points, POINTS, backend)
         full = RouteSignatures(Rewrite(settings, backend))
         return EstimatedDerivatives(

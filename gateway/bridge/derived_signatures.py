@@ -8,8 +8,8 @@ MOST_KEPT = 256
 
 
 class DerivedSignatures:
-    """What `derive` makes of signatures. The same object for the same signature, of the MOST_KEPT last ones: what is
-    known of a signature's fits is found by its identity (`fitting`)."""
+    """A cache of the signatures that `derive` returns. The same object for the same signature, of the MOST_KEPT last
+    ones: what is known of a signature's fits is found by its identity (`fitting`)."""
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive
@@ -17,7 +17,7 @@ class DerivedSignatures:
         """By the identity of the signature, which is kept alive so."""
 
     def of(self, signature: Signature) -> Signature:
-        """What was made of this signature."""
+        """The signature that `derive` makes of this one."""
         kept = self._kept.get(id(signature))
         if kept is None:
             if len(self._kept) >= MOST_KEPT:

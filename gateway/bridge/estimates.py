@@ -613,7 +613,7 @@ def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Te
 
 
 async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = None) -> Any:
-    """What `make` returns; in a thread if that has much to copy."""
+    """The result of `make`, which runs in a thread if it has much to copy."""
     if size is None:
         arrays = [each for one in arguments for each in (one.values() if isinstance(one, Mapping) else (one,))]
         size = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))

@@ -48,8 +48,8 @@ QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
 
 @frozen
 class Bounds:
-    """What is recorded: at most `requests` of them, until the file has `size` bytes; a `share` of those for models that
-    one of the globs `models` matches."""
+    """The limits of a recording: at most `requests` of them, until the file has `size` bytes; a `share` of those for
+    models that one of the globs `models` matches."""
 
     requests: int
     size: int
@@ -79,7 +79,7 @@ class Recorder:
         self._thread.start()
 
     def tap(self, listener: ListenerSettings, select: Select) -> Exchange:
-        """What a listener exchanges messages with, in place of `answer` itself."""
+        """The function that a listener calls in place of `answer`, to have its messages recorded."""
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
             if self._is_full or self._random() >= self._bounds.share:

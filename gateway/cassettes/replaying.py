@@ -57,7 +57,7 @@ class Settings:
 
 @frozen
 class Replayed:
-    """What became of one recorded request.
+    """The outcome of one recorded request that was sent again.
 
     - `line`: that of the cassette. `model`, `operation`, `protocol`: as recorded.
     - `verdict`: EQUAL, DIFFERENT or FAILED (there was no answer). `text`: what differs, or why there was no answer.

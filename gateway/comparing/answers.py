@@ -28,7 +28,7 @@ LONGEST_NAME = 100
 
 
 class DifferenceKind(StrEnum):
-    """What differs. The words are used in metrics and logs."""
+    """The part of two answers that differs. The words are used in metrics and logs."""
 
     STATUS = "status"
     MISSING = "missing output"

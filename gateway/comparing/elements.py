@@ -72,7 +72,7 @@ def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, sho
 
 
 class _Found:
-    """What was found so far."""
+    """The differences found so far."""
 
     def __init__(self, shape: Shape, shown: int) -> None:
         self._shape = shape

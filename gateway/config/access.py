@@ -97,7 +97,7 @@ class CertificateConfig(Keys):
 
 
 class AuthConfig(Keys):
-    """What clients can identify themselves with. Listeners with `auth` ask for it."""
+    """The credentials by which clients can identify themselves. Listeners with `auth` ask for it."""
 
     keys: ApiKeysConfig | None = None
     """API keys."""

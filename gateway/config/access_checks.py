@@ -143,7 +143,7 @@ def is_url(place: str) -> bool:
 
 
 def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """What is allowed, but probably a mistake."""
+    """Findings about access that is allowed, but probably a mistake."""
     asking = [listener for listener in config.listeners if listener.auth is not None]
     if config.auth is not None and asking:
         for at, listener in enumerate(config.listeners):

@@ -1,4 +1,4 @@
-"""What a configuration can name: protocols, policies and bundled models.
+"""The things that a configuration can name: protocols, policies and bundled models.
 
 The caller passes it in, so that loading a configuration imports no protocol, policy or transport.
 """
@@ -50,7 +50,7 @@ def no_faults(files: TlsFiles, authorities: FileKey) -> Sequence[CertificateErro
 
 @frozen
 class Catalog:
-    """What a configuration can name."""
+    """The things that a configuration can name."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, Policy]

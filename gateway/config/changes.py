@@ -1,5 +1,5 @@
-"""What differs between two configurations, as a list for the log and for operators. It has names of keys, addresses of
-listeners and endpoints, and no other values: those may be secrets."""
+"""The differences between two configurations, as a list for the log and for operators. It has names of keys, addresses
+of listeners and endpoints, and no other values: those may be secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
@@ -22,7 +22,7 @@ def applicable(running: Config, loaded: Config) -> Config:
 
 
 def changes(old: Config, new: Config) -> tuple[str, ...]:
-    """What a reload from `old` to `new` changes, one text for each thing; empty if they are equal."""
+    """The changes of a reload from `old` to `new`, one text for each thing; empty if they are equal."""
     return (
         *_listeners(old.listeners, new.listeners),
         *_backends(old.backends, new.backends),
@@ -32,7 +32,7 @@ def changes(old: Config, new: Config) -> tuple[str, ...]:
 
 
 def not_applied(running: Config, loaded: Config) -> tuple[str, ...]:
-    """What differs and needs a restart, one text for each key."""
+    """The differences that need a restart, one text for each key."""
     different = (key for key in NEEDS_RESTART if getattr(running, key) != getattr(loaded, key))
     return tuple(f"{key} differs from the file, which needs a restart to take effect" for key in different)
 

@@ -38,7 +38,7 @@ class Mark:
 
 @frozen
 class YamlFault:
-    """What is wrong at a place. `location`: the keys and indexes that lead there, if they are known."""
+    """A fault at one place of a document. `location`: the keys and indexes that lead there, if they are known."""
 
     mark: Mark
     message: str

@@ -1,4 +1,4 @@
-"""What the models of the configuration are built of: types of scalars, values whose YAML form differs from the form in
+"""Building blocks of the configuration's models: types of scalars, values whose YAML form differs from the form in
 the program, and errors for validators."""
 
 import re

@@ -122,7 +122,7 @@ def _prefix(path: str) -> str:
 
 
 class ErrorsConfig(Keys):
-    """What errors tell clients."""
+    """Settings of what errors tell clients."""
 
     detail: Literal["full", "brief"] = "full"
     """`brief` hides the names and addresses of backends and the reason why one cannot be reached; the log has them."""

@@ -36,7 +36,7 @@ def rows(
 
 
 def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
-    """Those of `rows` that a PathTable is for."""
+    """The rows whose protocol is served over HTTP, for a PathTable."""
     return tuple(row for row in rows if isinstance(row[0].carrier, HttpForm))
 
 

@@ -174,7 +174,7 @@ class SplitConfig(Keys):
 
 
 class StickyConfig(Keys):
-    """What keeps the calls of a client at one backend of the split."""
+    """Session affinity: the key that keeps the calls of a client at one backend of the split."""
 
     header: TextHeaderName
     """The header or gRPC metadata key: calls with the same value go to the same backend while the weights stay. Calls
@@ -233,7 +233,7 @@ class RouteConfig(Keys):
 
     @property
     def called_backends(self) -> tuple[str, ...]:
-        """Those of `backends` that get calls: all but those with weight 0."""
+        """The backends that get calls: all but those with weight 0."""
         idle = {each.backend for each in self.split or () if not each.weight}
         return tuple(name for name in self.backends if name not in idle)
 

@@ -25,7 +25,7 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
 
 
 def resolve(text: str) -> Scalar:
-    """What the plain scalar `text` stands for."""
+    """The value of the plain scalar `text`."""
     if text in _SPECIAL:
         return _SPECIAL[text]
     for pattern, number in _NUMBERS:

@@ -45,8 +45,8 @@ Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_word
 
 
 class ResourcesConfig(Keys):
-    """What one job needs, as far as its job script does not say it. The engine `process` knows `memory` and `seconds`
-    only."""
+    """The resources that one job needs, as far as its job script does not say it. The engine `process` knows `memory`
+    and `seconds` only."""
 
     cpus: Size | None = None
     """Processor cores."""

@@ -29,7 +29,7 @@ Told: TypeAlias = tuple[TextPlace, str] | None
 
 
 def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[TextPlace, str]:
-    """What is wrong in `text`, which libyaml refused with `error`."""
+    """The place and the reason of a syntax error in `text`, which libyaml refused with `error`."""
     lines = text.splitlines()
     problem, context = _place(error.problem_mark), _place(error.context_mark)
     for words, rule in _RULES:

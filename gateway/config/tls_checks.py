@@ -17,7 +17,7 @@ _WITHOUT_TLS = ("http", "tcp", "unix")
 
 
 def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """What is wrong with `tls`."""
+    """Findings: errors in `tls`."""
     for location, tls in _server_places(parts):
         yield from _files(location, tls.files, "client_ca", catalog)
         if tls.client != "none" and tls.client_ca is None:
@@ -38,7 +38,7 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """What is probably a mistake in `tls`."""
+    """Findings: probable mistakes in `tls`."""
     for location, files in _places(all_parts(config)):
         if files.certificate:
             try:

@@ -19,12 +19,12 @@ Look: TypeAlias = Mapping[Path, Stamp]
 
 
 def look(files: Iterable[Path]) -> Look:
-    """What is at each path now."""
+    """The state of each file now."""
     return {path: _stamp(path) for path in files}
 
 
 def look_at_all(config: Path) -> Look:
-    """What is at the path of a configuration, and at those of the files that it names by `${file:PATH}`."""
+    """The state of a configuration's file, and of the files that it names by `${file:PATH}`."""
     found = {config: _stamp(config)}  # before it is read: a change meanwhile is seen by the next look
     try:
         with config.open("rb") as file:

@@ -10,7 +10,7 @@ from gateway.config.problems import Finding
 
 
 def worker_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """What the configuration has that workers cannot share."""
+    """Findings about keys that several workers cannot share."""
     return [] if config.workers == 1 else list(_not_shared(config))
 
 

@@ -19,7 +19,7 @@ EXCERPT = 400
 
 
 class Verdict(StrEnum):
-    """What a check found."""
+    """The verdict of a check."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -33,7 +33,7 @@ class Verdict(StrEnum):
 
 @frozen
 class Options:
-    """What the user said about the server. `model` is empty if the checks choose one; `timeout` is seconds for each
+    """The user's options for the server. `model` is empty if the checks choose one; `timeout` is seconds for each
     reply."""
 
     model: str = ""
@@ -42,7 +42,7 @@ class Options:
 
 
 class Transcript:
-    """What was sent and received since the last `clear`, as text for people, and the number of all requests."""
+    """The messages sent and received since the last `clear`, as text for people, and the number of all requests."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -153,7 +153,7 @@ class Check(Generic[S]):
 
 @frozen
 class Outcome:
-    """What one check found; `sent` and `received` are its messages as text, shortened."""
+    """The outcome of one check; `sent` and `received` are its messages as text, shortened."""
 
     id: str
     section: str

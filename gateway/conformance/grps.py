@@ -1,4 +1,4 @@
-"""What the checks of grps' three wire forms share: models, and tensors as JSON members or fields of protobuf."""
+"""Parts that the checks of grps' three wire forms share: models, and tensors as JSON members or fields of protobuf."""
 
 from collections.abc import Sequence
 from typing import Any

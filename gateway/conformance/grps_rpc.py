@@ -49,7 +49,7 @@ class GrpsRpcServer:
         return succeeded(self.call("Predict", **self.fields()), "a prediction with inputs by the signature")
 
     def fields(self, **more: Any) -> dict[str, Any]:
-        """Of a request with the inputs."""
+        """The fields of a request with the inputs."""
         return {"model": self.model, "gtensors": {"tensors": [generic(each) for each in self.tensors]}, **more}
 
 

@@ -21,7 +21,7 @@ WIDTH = max(map(len, Verdict))
 
 @frozen
 class Report:
-    """What was found at a server."""
+    """The report on one server."""
 
     protocol: str
     address: str

@@ -1,4 +1,4 @@
-"""What the checks of V2 over REST and over gRPC share: tensors by a signature."""
+"""Parts that the checks of V2 over REST and over gRPC share: tensors by a signature."""
 
 from collections.abc import Callable, Sequence
 

@@ -44,7 +44,7 @@ class TlsFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Those that there are."""
+        """The paths that are set."""
         return tuple(Path(each) for each in (self.certificate, self.key, self.authorities, self.revocations) if each)
 
 
@@ -130,9 +130,9 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def identity(peer: Mapping[str, Any] | None) -> str:
-    """Whom a verified certificate, as `SSLSocket.getpeercert` returns it, names: its first URI (as SPIFFE's), else its
-    first DNS name, of its subject alternative names; else the common name of its subject. Empty without a certificate,
-    and for a name with characters that cannot be printed."""
+    """The principal of a verified certificate (as `SSLSocket.getpeercert` returns it): its first URI (as SPIFFE's),
+    else its first DNS name, of its subject alternative names; else the common name of its subject. Empty without a
+    certificate, and for a name with characters that cannot be printed."""
     if not peer:
         return ""
     names = peer.get("subjectAltName", ())

@@ -37,7 +37,7 @@ LONGEST = 60.0
 
 
 class Ring(Protocol):
-    """What is done at a deadline, at `when` on the loop's clock. `group` is where it waits for that."""
+    """A function to call at a deadline, at `when` on the loop's clock. `group` is where it waits for that."""
 
     when: float
     group: "set[Ring]"

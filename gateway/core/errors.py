@@ -31,7 +31,7 @@ class Status(IntEnum):
 
 
 class Reason(Enum):
-    """What went wrong, more precisely than its Status. Between gateways the value travels in REASON_HEADER."""
+    """The reason of an error, more precise than its Status. Between gateways the value travels in REASON_HEADER."""
 
     def __new__(cls, text: str, status: Status) -> "Reason":
         member = object.__new__(cls)

@@ -1,4 +1,4 @@
-"""What a wire form over HTTP tells about its paths for an OpenAPI document, and JSON schemas of tensors.
+"""Descriptions of a wire form's HTTP paths for an OpenAPI document, and JSON schemas of tensors.
 
 Schemas are those of JSON Schema 2020-12, which OpenAPI 3.1 uses. Everything here is pure: a document is made of values.
 """

@@ -1,4 +1,4 @@
-"""What the reply to a call that waited in a queue says about its wait: the headers PLACE_HEADER and SECONDS_HEADER.
+"""Headers that tell a client how long its call waited in a queue: PLACE_HEADER and SECONDS_HEADER.
 
 The backend notes the wait in the context of the task that answers the request; `exchange.answer` adds it to the reply.
 A call made in a task of its own (a row of a batch) notes it there, so the reply to the whole does not have it.

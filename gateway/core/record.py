@@ -57,7 +57,7 @@ Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 
 @frozen
 class Telling:
-    """What is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends.
+    """Who is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends.
     `id_of_errors`: replies that report an error have the id, whatever `id` is."""
 
     id: bool = False
@@ -68,7 +68,7 @@ class Telling:
 
 @frozen
 class ListenerRecords:
-    """What the Records of one listener's requests have in common: who is told of them when they end, and what is told
+    """The data that the Records of one listener's requests share: who is told of them when they end, and what is told
     of them. `forwards`: requests to backends may have headers because of them."""
 
     observers: tuple[Observer, ...] = ()
@@ -81,7 +81,7 @@ _NO_LISTENER = ListenerRecords()
 
 @assigned_by_place
 class Record(Struct, gc=False, eq=False):
-    """What became of one request. Texts are empty and numbers 0 where nothing is known.
+    """The record of one request. Texts are empty and numbers 0 where nothing is known.
 
     How it came:
 
@@ -167,7 +167,7 @@ class Record(Struct, gc=False, eq=False):
 
     @property
     def telling(self) -> Telling:
-        """What the reply and requests to backends say of the record."""
+        """Who is told of this record, in the reply and in requests to backends."""
         return self.of_listener.telling
 
     def observe_also(self, observer: Observer) -> None:

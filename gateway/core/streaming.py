@@ -105,7 +105,7 @@ async def _answer_message(
 
 
 def _encoder(request: Request, protocol: Protocol, destination: Destination) -> Callable[[Response], Message]:
-    """What encodes the responses of a stream. In a trace they have one span together."""
+    """The encoder of a stream's responses. In a trace they have one span together."""
     if (record := request.record) is None or record.events is None:
         return partial(encoded, request=request, protocol=protocol, destination=destination)
     encoding = Repeated(record, "encode")

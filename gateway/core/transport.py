@@ -18,7 +18,8 @@ StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 
 @frozen
 class Destination:
-    """What answers a Request: `local` at once, `handler` after a wait, `stream` with any number of Responses.
+    """The function that answers a Request: `local` at once, `handler` after a wait, `stream` with any number of
+    Responses.
 
     `translate` are the settings that the answer is encoded with. `route` is the place of the route in the
     configuration and `backend` the name of its (first) backend; both are empty for what the gateway answers itself.
@@ -87,7 +88,7 @@ def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str)
 
 @frozen
 class Exchanges:
-    """What a Listener calls for what it receives.
+    """The functions that a Listener calls with the messages that it receives.
 
     `ready` is the answer of the transport's own health service, if it has one (gRPC), until `announce_end`. `record` is
     None if nobody observes requests; `admit` if clients need no credentials.

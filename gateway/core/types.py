@@ -307,8 +307,8 @@ class Statistics:
 
 
 class Metric(Enum):
-    """What a Series measures. Latencies are in milliseconds, shares and usage in percent; 100% CPU usage is one
-    core."""
+    """The quantity that a Series measures. Latencies are in milliseconds, shares and usage in percent; 100% CPU usage
+    is one core."""
 
     REQUESTS = "requests that ended in the second"
     FAILED = "the share of these requests that failed"
@@ -457,7 +457,7 @@ class Request(Value):
 
     @property
     def client(self) -> str:
-        """What the client is known by where clients share something fairly: its principal, else its host (UM-Bridge
+        """The client's key where clients share something fairly: its principal, else its host (UM-Bridge
         clients use a new port for every call)."""
         return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 

@@ -1,4 +1,4 @@
-"""What a way of discovery is, and the loop that asks it again and again."""
+"""The interface of a discovery source, and the loop that polls it."""
 
 import asyncio
 import logging
@@ -46,7 +46,7 @@ class Source(typing.Protocol):
 
     @property
     def description(self) -> str:
-        """What it is, for logs: `DNS name models.default.svc`."""
+        """The source's name in logs: `DNS name models.default.svc`."""
 
     @property
     def pause(self) -> float:

@@ -335,7 +335,7 @@ class Http2Connection:
         return at
 
     def _unexpected(self, kind: int, payload: memoryview) -> str:
-        """What is wrong with a frame that comes where only another may come."""
+        """The error text for a frame that comes where only another may come."""
         return f"a frame of type {kind}, expected type {self._expected}"
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
@@ -559,8 +559,8 @@ class Http2Connection:
             self.queued.append(frames.window_update(stream.id, due))
 
     def data_to_send(self) -> list[Buffer]:
-        """What to write now; of large data about a frame. Call it again until there is nothing, unless the peer reads
-        too slowly."""
+        """The bytes to write now; of large data about a frame. Call it again until there is nothing, unless the peer
+        reads too slowly."""
         if self.waiting and not self.is_paused and not self.is_closed:
             self._write_waiting()
         if self._ended_early:

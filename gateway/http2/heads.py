@@ -98,9 +98,9 @@ def check_response(fields: list[Field]) -> ByName:
 
 
 class RequestHeads(Generic[Head]):
-    """What all connections of one listener share to read heads of requests. `limit`: bytes of a block's fields, counted
-    as SETTINGS_MAX_HEADER_LIST_SIZE does. `interpret` makes a Head of fields that `check_request` allowed; `too_large`
-    is the Head of a request with fields beyond the limit."""
+    """The settings and caches by which all connections of one listener read heads of requests. `limit`: bytes of a
+    block's fields, counted as SETTINGS_MAX_HEADER_LIST_SIZE does. `interpret` makes a Head of fields that
+    `check_request` allowed; `too_large` is the Head of a request with fields beyond the limit."""
 
     __slots__ = ("interpret", "lengths", "limit", "remembered", "too_large")
 

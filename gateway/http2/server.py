@@ -464,7 +464,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
 
 
 def _opening(header_limit: int) -> bytes:
-    """What a server sends first. `hpack` says why there is no dynamic table."""
+    """The first frames that a server sends. `hpack` says why there is no dynamic table."""
     settings = {
         Setting.HEADER_TABLE_SIZE: 0,
         Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,

@@ -1,1 +1,1 @@
-"""What is made of the records of requests: who is told of them, and how."""
+"""Observers of the records of requests: log, metrics, traces."""

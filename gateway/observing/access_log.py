@@ -59,7 +59,7 @@ class AccessLog:
             self.flush()
 
     def _shown(self, batch: Batch) -> Batch:
-        """Those that have a line."""
+        """The records of a batch that get a line."""
         probes = {kind for kind in set(batch.kinds) if _is_probe(kind)}
         if not probes and self._sample == 1:
             return batch

@@ -23,7 +23,7 @@ SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED =
 
 
 class RequestKind:
-    """What many requests have in common: the fields of their Records that are no measurements. There is one object for
+    """The fields of Records that are no measurements and that many requests have in common. There is one object for
     each combination, so that it can be compared and looked up by its identity."""
 
     __slots__ = (

@@ -100,7 +100,7 @@ class Counters:
                 self._errors.append(_error(id, kind))
 
     def take(self) -> "Counters":
-        """What was counted so far, for `add` of another process. Counting begins anew."""
+        """Take the counts so far, for `add` of another process, and begin anew."""
         taken = copy(self)
         self._begin()
         return taken

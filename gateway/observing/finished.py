@@ -93,7 +93,7 @@ class FinishedRecords:
         self._read_all()
 
     def _collected(self) -> tuple[list[RequestKind], list[Any]]:
-        """What has been collected; it begins anew."""
+        """Take the collected records, and begin anew."""
         kinds, own, failed = self._kinds, self._own, self._failed
         self._kinds, self._own, self._failed = [], [], []
         for at, record in failed:

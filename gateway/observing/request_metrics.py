@@ -79,7 +79,7 @@ _NOWHERE = 0
 
 
 class _Table:
-    """What is counted, in a row of numbers for each combination of LABELS and code.
+    """A table of counts: a row of numbers for each combination of LABELS and code.
 
     - `rows`: the number of the row of each combination.
     - `counts`: INT64[rows, 5, buckets], how many values fell into each bucket of each histogram.
@@ -136,7 +136,7 @@ class _Table:
 
 @frozen
 class Counted:
-    """What one process has counted for another. `errors` and `losses`: as in RequestMetrics."""
+    """The counts that one process hands to another. `errors` and `losses`: as in RequestMetrics."""
 
     bounds: tuple[float, ...]
     table: _Table
@@ -207,7 +207,7 @@ class RequestMetrics(Collector):
         return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 
     def take(self) -> "Counted":
-        """What was counted so far, for `add` of another process. Counting begins anew."""
+        """Take the counts so far, for `add` of another process, and begin anew."""
         taken = Counted(self._bounds, self._table, self._errors, self._losses)
         self._begin()
         return taken

@@ -68,7 +68,7 @@ class Tracing:
         self._task: asyncio.Task[None] | None = None
 
     def of_listener(self, *, has_tls: bool) -> Traces:
-        """What begins the traces of a listener's requests."""
+        """The object that begins the traces of a listener's requests."""
         return Traces(self._sample, partial(self._begin, has_tls))
 
     def _begin(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:

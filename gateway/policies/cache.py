@@ -279,7 +279,7 @@ class Cache:
             record.cache, record.cache_age = outcome, max(record.cache_age, age)
 
     def status(self) -> Mapping[str, object]:
-        """What is kept, what was done for calls, and why answers are gone; with Redis, whether it answers."""
+        """The cache's content, what was done for calls, and why answers are gone; with Redis, whether it answers."""
         store = self.store
         shown: dict[str, object] = {
             "answers": len(store),

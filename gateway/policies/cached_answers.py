@@ -63,7 +63,7 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
 
 
 def form_of_message(origin: Message | None) -> tuple[object, ...]:
-    """What the codec of a client's protocol noted of the message, beyond the message itself: such as the payload of
+    """The notes of the client's codec on a message, beyond the message itself: such as the payload of
     grps, in which a grps server gets the request too."""
     if origin is None or type(origin) is Message:
         return ()

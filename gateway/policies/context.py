@@ -1,4 +1,4 @@
-"""What a policy knows of the place where it stands, and the state that its Handlers share."""
+"""The data that a policy has about the place where it stands, and the state that its Handlers share."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy
@@ -30,7 +30,7 @@ class OtherBackend:
 
 @frozen
 class MessageReach:
-    """What of a client's message gets to the servers beside the canonical request.
+    """The parts of a client's message that get to the servers beside the canonical request.
 
     - `headers`: the names of the headers that are forwarded.
     - `forms`: the clients' protocols in which tensors have several forms (payloads), and the servers get the client's.
@@ -60,7 +60,7 @@ async def _unknown(model: str, version: str) -> Signature:
 
 @frozen
 class KnownModels:
-    """What a policy of a backend knows of its models, and of how requests are sent to them.
+    """The data that a policy of a backend has about its models, and of how requests are sent to them.
 
     - `signature`: that of a model and version, under the names that the backend has; without tensors if nobody knows
       it. It is remembered for a while. Raises GatewayError as the backend does.

@@ -106,7 +106,7 @@ class Settings(BaseModel):
 
 
 class GatherCounts:
-    """What was counted since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
+    """Counts since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -190,7 +190,7 @@ class _Marks:
 
 
 class _Model:
-    """What is known of a model: the most `rows` of a batch, 0 if it takes none, and the names of its `outputs`."""
+    """A model's batching limits: the most `rows` of a batch, 0 if it takes none, and the names of its `outputs`."""
 
     __slots__ = ("outputs", "rows", "until")
 
@@ -589,7 +589,8 @@ def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
 
 
 def max_batch_size(config: Mapping[str, object]) -> int | None:
-    """What the configuration of a model says (KServe's V2 extension "model configuration"); None if nothing."""
+    """The `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"); None if
+    nothing."""
     most = config.get("max_batch_size")
     return most if isinstance(most, int) and most >= 0 else None
 

@@ -47,8 +47,8 @@ def rows_of(request: Request) -> int | None:
 
 
 def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
-    """What requests have in common that can be joined: everything that the backend gets but the rows themselves and the
-    request's id."""
+    """The key that requests share if they can be joined: everything that the backend gets but the rows themselves and
+    the request's id."""
     translate, tries = request.translate, request.tries
     return (
         request.model,
@@ -63,7 +63,7 @@ def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
 
 
 def _kind(tensor: Tensor) -> Hashable:
-    """What an input has in common with those that it is joined with. The position that a derivative is asked for
+    """The key that an input shares with the inputs that it is joined with. The position that a derivative is asked for
     (INDEX_TENSORS) counts as a parameter."""
     index = bytes(memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]) if tensor.name in INDEX_TENSORS else 0
     return tensor.name, tensor.datatype, tensor.shape[1:], tensor.content_type, _hashable(tensor.parameters), index

@@ -340,7 +340,7 @@ class Mirror:
             self.counts = previous.counts
 
     def status(self) -> Mapping[str, object]:
-        """What was found so far, as JSON."""
+        """The mirror's findings so far, as JSON."""
         return {"backend": self.settings.backend, "share": self.settings.share, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:

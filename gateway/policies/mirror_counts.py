@@ -1,4 +1,4 @@
-"""What a mirror found: counts, and the last differences."""
+"""The findings of a mirror: counts, and the last differences."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ LONGEST_ERROR = 500
 
 
 class MirrorOutcome(StrEnum):
-    """What became of a mirrored request. The words are used in metrics and `/status`."""
+    """The outcome of a mirrored request. The words are used in metrics and `/status`."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -63,7 +63,7 @@ class KeptDifference:
 
 
 class MirrorCounts:
-    """What was counted since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
+    """Counts since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[MirrorOutcome] = Counter()

@@ -1,4 +1,4 @@
-"""What a policy remembers for each place of the configuration where it is used.
+"""The state that a policy keeps for each place of the configuration where it is used.
 
 One entry of `policies:` wraps several handlers: a backend's calls and its streams, or a route's clients of each
 protocol. All of them share one state.
@@ -22,7 +22,7 @@ class PolicyState(Protocol):
     """Where the entry stands, as log lines and `/status` name it: `backends.NAME` or `routes[N]`."""
 
     def status(self) -> Mapping[str, object]:
-        """What `/status` shows of it, as JSON."""
+        """The part of this state that `/status` shows, as JSON."""
 
     async def close(self, seconds: float) -> None:
         """Close its connections, if it has any. What it does beside requests may go on for at most `seconds`."""

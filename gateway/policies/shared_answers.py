@@ -202,7 +202,7 @@ class SharedAnswers:
         return True
 
     async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """What the server says; None if it does not."""
+        """The server's answer; None if there is none."""
         now = self._clock()
         if now < self._asks_from:
             return None

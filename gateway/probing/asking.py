@@ -67,7 +67,7 @@ class ServerAccess:
 
 
 class Heard(Enum):
-    """What came of the questions about one wire form."""
+    """The replies to the questions about one wire form."""
 
     SPOKEN = "spoken"
     REFUSED = "refused"
@@ -80,7 +80,7 @@ class Heard(Enum):
 
 @frozen
 class FormFinding:
-    """What came of the questions about one wire form, with the reason in words."""
+    """The finding about one wire form, with the reason in words."""
 
     candidate: FormCandidate
     heard: Heard
@@ -107,7 +107,7 @@ async def ask_transport(
 async def _ask(
     candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
 ) -> tuple[FormFinding, int]:
-    """What comes of the questions about a candidate, and how many got no reply; `patience` is the most of these."""
+    """The finding about a candidate, and how many got no reply; `patience` is the most of these."""
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)

@@ -19,7 +19,7 @@ from gateway.probing.listing import FoundModel, ServerModels
 
 @frozen
 class Misfit:
-    """What does not fit: the place in the route (below `routes[N]`), and the reason."""
+    """A mismatch: the place in the route (below `routes[N]`), and the reason."""
 
     location: Location
     text: str
@@ -80,7 +80,7 @@ def of_gather(
 def misfits(
     settings: RouteSettings, declared: Signature | None, told: Signature, clients: Sequence[Protocol]
 ) -> Iterator[Misfit]:
-    """What does not fit between a route, the signature that its server tells, and the wire forms of its clients."""
+    """The mismatches between a route, the signature that its server tells, and the wire forms of its clients."""
     if declared is not None:
         yield from _against_declared("inputs", declared.inputs, told.inputs)
         yield from _against_declared("outputs", declared.outputs, told.outputs)

@@ -26,8 +26,8 @@ class FoundModel:
 
 @frozen
 class ServerModels:
-    """What a server tells of itself and its models. `error`: why it has no list of models. `left_out`: the models that
-    were not asked for their signatures."""
+    """A server's own description of itself and its models. `error`: why it has no list of models. `left_out`: the
+    models that were not asked for their signatures."""
 
     server: ServerInfo | None = None
     models: tuple[FoundModel, ...] = ()

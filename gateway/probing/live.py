@@ -43,7 +43,8 @@ class Row:
 
 @frozen
 class Live:
-    """What was found: a row for each route and endpoint, and the findings with their places in the file."""
+    """The results of a live check: a row for each route and endpoint, and the findings with their places in the
+    file."""
 
     rows: tuple[Row, ...]
     errors: tuple[Finding, ...]
@@ -52,7 +53,7 @@ class Live:
 
 @frozen
 class Answered:
-    """What an endpoint told; `error`: why it told nothing."""
+    """An endpoint's answer; `error`: why there is none."""
 
     models: ServerModels
     error: str = ""
@@ -188,7 +189,7 @@ def _version(route: RouteConfig) -> str:
 async def _ask(
     config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
 ) -> Answered:
-    """What the endpoint tells. Where it tells nothing, a probe finds out whether it speaks another protocol."""
+    """Ask one endpoint. If it does not answer, a probe finds out whether it speaks another protocol."""
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     try:

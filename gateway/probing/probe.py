@@ -27,7 +27,7 @@ MOST_SECONDS = 5
 
 
 class ProbeVerdict(Enum):
-    """What a probe found out."""
+    """The verdict of a probe."""
 
     SPOKEN = "spoken"
     OTHER = "other"
@@ -51,7 +51,7 @@ class Spoken:
 
 @frozen
 class Probed:
-    """What was found at an address. `spoken` begins with the wire form that carries most."""
+    """The wire forms found at an address. `spoken` begins with the wire form that carries most."""
 
     address: str
     verdict: ProbeVerdict

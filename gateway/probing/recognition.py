@@ -29,8 +29,8 @@ class ProbeQuestion:
 
 @frozen
 class Evidence:
-    """What a reply shows. `speaks`: the server speaks the wire form. `refused`: it wants other credentials before it
-    answers. `text` says what came in place of an answer."""
+    """The evidence in a reply. `speaks`: the server speaks the wire form. `refused`: it wants other credentials before
+    it answers. `text` says what came in place of an answer."""
 
     speaks: bool = False
     refused: bool = False
@@ -62,7 +62,7 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
 
 
 def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: Target) -> Evidence:
-    """What the reply to a question shows."""
+    """The evidence in the reply to a question."""
     lacks_model = protocol.traits.servers.lacks_model
     is_guess = question.request.operation is Operation.MODEL_READY  # any web server has some answer
     if is_guess and lacks_model is not None and lacks_model(reply, question.request.model):

@@ -1,4 +1,4 @@
-"""What was found, as YAML for a configuration file: one backend, and routes to its models."""
+"""The findings of a probe as YAML for a configuration file: one backend, and routes to its models."""
 
 from collections.abc import Iterator, Sequence
 

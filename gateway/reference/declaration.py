@@ -20,8 +20,8 @@ _ATTRIBUTE = "__gateway_signature__"
 
 @frozen
 class Declaration:
-    """What `@signature` declares. `derivatives` has the callable of each derivative; `workers` is how many calls may
-    run at once."""
+    """The declaration that `@signature` makes. `derivatives` has the callable of each derivative; `workers` is how many
+    calls may run at once."""
 
     inputs: Specs = ()
     outputs: Specs = ()
@@ -80,7 +80,7 @@ def declare(function: F, declared: Declaration) -> F:
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:
-    """What `@signature` declares for `function`; UNDECLARED without the decorator."""
+    """The declaration of `function`; UNDECLARED without the decorator."""
     found = getattr(function, _ATTRIBUTE, UNDECLARED)
     assert isinstance(found, Declaration)
     return found

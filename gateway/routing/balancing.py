@@ -24,7 +24,7 @@ SMALLEST_SHARE = 0.05
 
 
 class Candidate(Hashable, Protocol):
-    """What a strategy needs to know of an endpoint. `since`: when it came back after an ejection, or was added."""
+    """The data of an endpoint that strategies choose by. `since`: when it came back after an ejection, or was added."""
 
     in_flight: int
     since: float

@@ -26,7 +26,7 @@ class RoutingKey:
 
 @frozen
 class InputCondition:
-    """What one of a request's inputs must have; empty fields hold for every input. -1 in `shape` is any size."""
+    """A condition on one of a request's inputs; empty fields hold for every input. -1 in `shape` is any size."""
 
     name: str = ""
     datatype: Datatype | None = None

@@ -55,7 +55,7 @@ def kind_of(request: Request) -> CallKind:
 
 
 def _counted(parameter: ParameterValue) -> object:
-    """What of a parameter counts."""
+    """The part of a parameter that counts."""
     if not isinstance(parameter, str) or len(parameter) <= LONGEST_TEXT:
         return parameter
     return len(parameter), parameter[:_END], parameter[-_END:]

@@ -33,7 +33,7 @@ class ServerFailure:
 
 
 class Starter(Protocol):
-    """What starts the servers of a backend."""
+    """The interface to start the servers of a backend."""
 
     @property
     def starts(self) -> int:

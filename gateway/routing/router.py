@@ -149,7 +149,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """What `_choose` keeps. Names that are refused are not kept: errors are not cached."""
+        """Find the candidates that `_choose` keeps. Names that are refused are not kept: errors are not cached."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)
@@ -169,7 +169,8 @@ class Router:
             yield route, _destination(route, readings)
 
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
-        """What the names in `key` can mean: one thing, or a whole name and a name with a version behind it."""
+        """The meanings that the names in `key` can have: one thing, or a whole name and a name with a version behind
+        it."""
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None
@@ -198,7 +199,8 @@ def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
 
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
-    """What answers a request that can be read in these ways; None if the route's conditions on names do not hold."""
+    """The destination of a request that can be read in these ways; None if the route's conditions on names do not
+    hold."""
     whole = _read(route, readings[0])
     if len(readings) == 1:
         return whole

@@ -1,4 +1,4 @@
-"""What becomes of the jobs that an earlier gateway has left: decisions, and the end of those at another engine."""
+"""Adoption of jobs that an earlier gateway has left: decisions, and the end of those at another engine."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ LOST = JobReport(JobState.LOST)
 
 
 class Fate(Enum):
-    """What is done with a job."""
+    """The decision about a job."""
 
     USED = "used"
     ENDED = "ended"
@@ -38,7 +38,7 @@ class LeftJob:
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[LeftJob]:
-    """What becomes of these jobs, by the engine's reports. At most `most` are used: of those that were started from
+    """Decide about these jobs by the engine's reports. At most `most` are used: of those that were started from
     what `fits` says."""
     left: list[LeftJob] = []
     for each in saved:

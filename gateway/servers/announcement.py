@@ -19,7 +19,8 @@ _LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9
 
 @frozen
 class Announcement:
-    """What the files of a job say: `address` (HOST:PORT), or why there is none; both empty if nothing is there yet."""
+    """The announcement in the files of a job: `address` (HOST:PORT), or why there is none; both empty if nothing is
+    there yet."""
 
     address: str = ""
     fault: str = ""
@@ -31,7 +32,7 @@ NOTHING = Announcement()
 
 
 def announced(folder: Path) -> Announcement:
-    """What the files in `folder` announce. The first address, by the names of the files, counts."""
+    """Read the announcement in `folder`. The first address, by the names of the files, counts."""
     faults, unfinished = [], ""
     for file in sorted(folder.glob(PATTERN))[:MOST_FILES]:
         try:
@@ -53,7 +54,7 @@ def announced(folder: Path) -> Announcement:
 
 
 def read(content: bytes) -> Announcement:
-    """What the content of one file announces."""
+    """Read the announcement in one file."""
     if not content.strip():
         return NOTHING
     if len(content) > MOST_BYTES:

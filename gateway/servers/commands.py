@@ -17,7 +17,8 @@ class CommandError(EngineError):
 
 
 async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
-    """What the command prints. If it ends badly, hangs, or whoever waits is cancelled, none of it is left.
+    """Run a command and return what it prints. If it ends badly, hangs, or whoever waits is cancelled, none of it is
+    left.
 
     Raises CommandError with its last words, and EngineError if it cannot be started or takes longer than `seconds`.
     """

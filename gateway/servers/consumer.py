@@ -1,4 +1,4 @@
-"""What takes the servers of a fleet: a backend, as its fleet sees it."""
+"""The consumer of a fleet's servers: a backend, as its fleet sees it."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""What an engine is: it runs jobs, tells what became of them, and ends them. A job is one model server."""
+"""The interface of an engine, which runs jobs, tells what became of them, and ends them. A job is one model server."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class JobState(Enum):
-    """What an engine says of a job."""
+    """The state of a job, as its engine reports it."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -32,7 +32,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one job needs, as far as the engine and its job script do not say it."""
+    """The resources of one job, as far as the engine and its job script do not say it."""
 
     cpus: int | None = None
     gpus: int | None = None
@@ -46,7 +46,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What an engine is to run."""
+    """A job for an engine to run."""
 
     name: str
     """For people who look at the engine's list of jobs."""
@@ -64,13 +64,13 @@ class Job:
 
     @property
     def program(self) -> tuple[str, ...]:
-        """What to run: bash for a script that is not executable, which batch systems run all the same."""
+        """The program to run: bash for a script that is not executable, which batch systems run all the same."""
         return ("bash", *self.command) if self.is_script and not os.access(self.command[0], os.X_OK) else self.command
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """What became of a job."""
+    """An engine's report on a job."""
 
     state: JobState
     reason: str = ""

@@ -51,7 +51,7 @@ class Fleet:
 
     @property
     def settings(self) -> ServersSettings:
-        """What the configuration says of the servers now."""
+        """The current settings of the servers."""
         return self._jobs.settings
 
     # What the gateway does with it
@@ -368,8 +368,8 @@ class Fleet:
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:
-    """What jobs are started from, as a text that is equal for those that can replace each other. `parts` is what else
-    they depend on."""
+    """A fingerprint of what jobs are started from: a text that is equal for those that can replace each other. `parts`
+    is what else they depend on."""
     return json.dumps(
         [
             settings.engine, settings.command, settings.is_script, str(settings.directory), settings.keep,

@@ -1,4 +1,4 @@
-"""What a job prints: the file that the engine writes it to."""
+"""The output of a job: the file that the engine writes it to."""
 
 import os
 from collections.abc import Iterator

@@ -57,7 +57,7 @@ def _not_started(server: StartedServer, seconds: float) -> str:
 
 
 def why_over(server: StartedServer) -> str:
-    """What is said of a server whose job has ended by itself, or was ended at the engine."""
+    """The reason given for a server whose job has ended by itself, or was ended at the engine."""
     during = "before it served" if server.phase is ServerPhase.STARTING else "while it served"
     fault = f"; its announcement: {server.fault}" if server.fault else ""
     reason = f" ({server.report.reason})" if server.report.reason else ""
@@ -80,5 +80,5 @@ def is_expected(server: StartedServer) -> bool:
 
 
 def described(report: JobReport) -> str:
-    """What the engine says of a job, in one phrase."""
+    """The engine's report on a job, in one phrase."""
     return report.state.value + (f" ({report.reason})" if report.reason else "")

@@ -1,4 +1,4 @@
-"""What the configuration says of the servers of one backend."""
+"""Settings of the servers of one backend."""
 
 from pathlib import Path
 

@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 
 @frozen
 class Demand:
-    """What is asked of the servers of one backend now."""
+    """The present demand on the servers of one backend."""
 
     waiting: int
     """Calls that wait."""

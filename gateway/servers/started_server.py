@@ -19,7 +19,7 @@ from gateway.servers.job_output import JobOutput
 
 
 class ServerPhase(Enum):
-    """What a server is doing."""
+    """The phase that a server is in."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -85,7 +85,7 @@ class StartedServer:
 
     @property
     def label(self) -> str:
-        """What errors and log lines call its job."""
+        """The name of its job in errors and log lines."""
         return f"job {self.name} ({self.id})" if self.id else f"job {self.name}"
 
     @property
@@ -115,7 +115,7 @@ class StartedServer:
         return self.failure
 
     def shown(self) -> ServerReport:
-        """What operators see of it."""
+        """The report that operators see."""
         reason = self.report.reason or self.fault or self.why
         state = self.report.state.value
         return ServerReport(

@@ -16,7 +16,7 @@ OUTPUT_BYTES = 2**20
 
 
 def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
-    """What a watcher reads in `folder`, which exists. `more` replaces what is usual."""
+    """Write what a watcher reads to `folder`, which exists. `more` replaces what is usual."""
     told = {
         "command": job.program,
         "output": str(job.output),
@@ -32,7 +32,7 @@ def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What the file says; None if it is not there, or no JSON."""
+    """Read the file's JSON; None if it is not there, or no JSON."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What several workers share of a configuration."""
+"""Each worker's share of the limits of a configuration."""
 
 import math
 import os

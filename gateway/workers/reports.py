@@ -1,4 +1,4 @@
-"""What workers have counted, and what the supervisor makes of it."""
+"""Reports of workers' counts, and the totals that the supervisor makes of them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _GROWING: Mapping[str, frozenset[str]] = {"cache": CACHE_COUNTS, "gather": GATHE
 
 @frozen
 class WorkerReport:
-    """What a worker tells. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
+    """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
 
     `grown`: refused and unrecognised connections by listener, and `shed`, `sent`, `dropped`. `connections`, `requests`:
     those that each listener has open now. `calls`: those in flight now by backend and address of the endpoint.
@@ -113,7 +113,7 @@ class ListenerOfWorkers:
 
 
 class SheddingOfAll:
-    """What all workers refuse because they are overloaded, with the attributes of a Shedding."""
+    """The load shedding of all workers together, with the attributes of a Shedding."""
 
     def __init__(self) -> None:
         self.level = Level.NOTHING
@@ -162,11 +162,11 @@ class Totals:
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
-        """What all workers refuse; None if nothing is ever refused."""
+        """The load shedding of all workers together; None if nothing is ever refused."""
         return None if self._gateway().config.limits.shed is None else self._shedding
 
     def load(self) -> ProcessLoad:
-        """What all workers hold."""
+        """The load of all workers together."""
         loads = [each.load for each in list(self._last.values())]
         return ProcessLoad(sum(each.memory for each in loads), max((each.lag for each in loads), default=0.0))
 
@@ -200,7 +200,7 @@ class Totals:
 
 
 class Processes(Collector):
-    """What the system says of several processes, as of one: sums, the earliest start, and the lowest limit of files.
+    """The system's figures for several processes, as for one: sums, the earliest start, and the lowest limit of files.
     The time that ended processes have used stays."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:

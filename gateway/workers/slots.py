@@ -165,7 +165,7 @@ class RelayedEndpoint(Endpoint):
             self._is_told = False
 
     def news(self) -> tuple[str, list[Any], dict[str, Any]] | None:
-        """What a process that has just started has to learn; None if nothing."""
+        """The news for a process that has just started; None if nothing."""
         health = self.health
         if health.is_up or health.last is None:
             return None

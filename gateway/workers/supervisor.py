@@ -160,7 +160,7 @@ class Supervisor:
 
     @property
     def part(self) -> GatewayPart:
-        """What the supervisor's own Gateway does."""
+        """The supervisor's own part of a Gateway."""
         return GatewayPart(
             serves=False,
             has_references=False,

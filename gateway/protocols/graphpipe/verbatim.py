@@ -32,7 +32,7 @@ _MAX_PADDING = 63
 
 
 class BufferForm(Enum):
-    """What a flatbuffer is: the form of its Original."""
+    """The form of a flatbuffer's Original."""
 
     REQUEST = "InferRequest"
     RESPONSE = "InferResponse"

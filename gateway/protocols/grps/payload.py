@@ -83,8 +83,8 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
 
 
 class BackendMessage(Message):
-    """What is kept of a backend's reply: its `payload`, None where it had no data; whether it `names_model`; the `keys`
-    of its gmap; over HTTP the `content_type` of a stream, empty for the usual one."""
+    """The parts of a backend's reply that are kept: its `payload`, None where it had no data; whether it `names_model`;
+    the `keys` of its gmap; over HTTP the `content_type` of a stream, empty for the usual one."""
 
     payload: Payload | None = None
     names_model: bool = False
@@ -100,7 +100,7 @@ _WITHOUT_KEYS = {
 
 
 def backend_message(payload: Payload | None, names_model: bool, keys: gmap.Keys) -> BackendMessage:
-    """What is kept of a backend's reply."""
+    """The parts of a backend's reply that are kept."""
     if not keys:
         return _WITHOUT_KEYS[payload, names_model]
     return BackendMessage(payload=payload, names_model=names_model, keys=keys)
@@ -153,6 +153,6 @@ def is_one_element(tensors: tuple[Tensor, ...]) -> bool:
 
 
 def one_element(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """That single element as the data of str_data or bin_data: with shape `[1]`."""
+    """The single element as the data of str_data or bin_data: with shape `[1]`."""
     [tensor] = tensors
     return (tensor if tensor.shape == (1,) else replace(tensor, shape=(1,)),)

@@ -18,7 +18,7 @@ from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
 
 
 class MessageForm(Enum):
-    """What a message is written in."""
+    """The encoding that a message is written in."""
 
     JSON = auto()
     PROTOBUF = auto()

@@ -1,4 +1,4 @@
-"""What both wires require of a tensor: its datatype, its shape, and raw bytes that fit them.
+"""Checks of a tensor for both wires: its datatype, its shape, and raw bytes that fit them.
 
 Tensors that would crash a real server are refused here.
 """

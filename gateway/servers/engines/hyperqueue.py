@@ -50,7 +50,7 @@ KEPT = 1000
 
 
 class HyperQueueSettings(Protocol):
-    """What this engine reads of the key `servers`."""
+    """The settings of this engine in the key `servers`."""
 
     @property
     def directory(self) -> Path | None: ...
@@ -79,7 +79,7 @@ def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
 
 @dataclass(slots=True)
 class HyperQueueRequest:
-    """What a job asks of HyperQueue, in the words of `hq submit`."""
+    """A job's request to HyperQueue, in the words of `hq submit`."""
 
     name: str | None = None
     cpus: str | None = None
@@ -102,7 +102,7 @@ IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
 
 
 def request(job: Job) -> HyperQueueRequest:
-    """What `job` asks: what its options say, else its script, else its Resources.
+    """The request of `job`: what its options say, else its script, else its Resources.
 
     Raises RefusedError for an option that the Python client lacks: a server without what it asked for is no service.
     """
@@ -200,7 +200,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What HyperQueue says of a job of one task."""
+    """HyperQueue's counts of a job of one task."""
 
     completed: bool
     finished: int
@@ -212,7 +212,7 @@ class HyperQueueServer(Protocol):
     async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str: ...
 
     async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
-        """Of those that it knows."""
+        """Ask for the counts of the jobs `ids`; jobs that it does not know are missing."""
 
     async def close(self) -> None: ...
 
@@ -339,7 +339,7 @@ def submitted(text: str) -> str:
 
 
 def counts(text: str) -> dict[str, Counts]:
-    """What `hq job info IDS --output-mode=json` says: a list of jobs, each with `info` and `tasks`."""
+    """Parse what `hq job info IDS --output-mode=json` prints: a list of jobs, each with `info` and `tasks`."""
     answer = _read(text)
     found = {}
     for job in answer if isinstance(answer, list) else [answer]:

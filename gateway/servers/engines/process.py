@@ -96,7 +96,7 @@ class ProcessEngine:
         return found
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
-        """What the watchers have written."""
+        """The reports that the watchers have written."""
         return {each: self._report(each) for each in ids}
 
     def _report(self, job: str) -> JobReport:

@@ -130,7 +130,7 @@ class SlurmEngine:
             raise
 
     async def _find_addresses(self, nodes: set[str]) -> None:
-        """Of nodes that are new: under its name in SLURM a node need not be found."""
+        """Look up the addresses of nodes that are new: under its name in SLURM a node need not be found."""
         unknown = sorted(node for node in nodes - self._addresses.keys() if node and node != "n/a")
         if not unknown:
             return
@@ -165,7 +165,8 @@ def _failure(state: str, reason: str, status: int) -> str:
 
 
 def _id(printed: str) -> str:
-    """What `sbatch --parsable` prints: `ID` or `ID;CLUSTER`. Sites may print lines of their own before it."""
+    """The job's id in what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`. Sites may print lines of their own before
+    it."""
     last = (printed.split() or [""])[-1].partition(";")[0]
     if not last.isdigit():
         raise EngineError(f"slurm: sbatch: a job's id expected, not {printed[:200]!r}")

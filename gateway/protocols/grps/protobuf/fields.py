@@ -7,8 +7,8 @@ from gateway.protobuf.wire import Allowance, Field, key, varint
 
 
 class MessageAllowance(Allowance):
-    """What a message may still hold: fields outside tensor data (`spend`), and bytes of tensors as they are in memory
-    (`spend_tensor`): one byte on the wire can become eight of INT64."""
+    """The allowance that a message still has: fields outside tensor data (`spend`), and bytes of tensors as they are in
+    memory (`spend_tensor`): one byte on the wire can become eight of INT64."""
 
     __slots__ = ("_limit", "_tensor_bytes")
 

@@ -63,7 +63,7 @@ _LENGTH = Struct("<I")
 
 
 class _Fields:
-    """What the fields of one tensor hold: `lists` by field number, each in pieces; `strings` in the raw form of BYTES,
+    """The data fields of one tensor: `lists` by field number, each in pieces; `strings` in the raw form of BYTES,
     `count` of them."""
 
     __slots__ = ("count", "dtype", "lists", "name", "shape", "strings")

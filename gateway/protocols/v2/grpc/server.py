@@ -116,7 +116,7 @@ def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, 
 
 
 def _decode_statistics(message: Message, listener: ListenerSettings) -> Request:
-    """Of one model, or of all models if none is named."""
+    """Decode a request for the statistics of one model, or of all models if none is named."""
     request = _decode_model(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
     return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
 

@@ -173,7 +173,7 @@ def _raw_contents(inference: InferenceFields, position: int, kind: MessageKind, 
 
 @frozen
 class InferenceHead:
-    """What an inference says beside its tensors. `outputs` are those that a request asks for."""
+    """The fields of an inference beside its tensors. `outputs` are those that a request asks for."""
 
     model: str
     version: str
