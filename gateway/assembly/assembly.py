@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import partial
 from math import inf
 
-from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, EndpointCloser, fixed_addresses
 from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, SharedEndpoints
 from gateway.assembly.guard import Access, Guard
@@ -29,6 +28,7 @@ from gateway.assembly.routes import (
 )
 from gateway.assembly.server_operations import server_operations
 from gateway.assembly.servers import Fleets, Wiring
+from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Renames, Renaming, RouteSettings

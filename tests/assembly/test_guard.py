@@ -5,8 +5,8 @@ from inspect import isawaitable
 
 import pytest
 
+from gateway.app.serving import Serving
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.serving import Serving
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError, Reason

@@ -21,6 +21,10 @@ from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
 from gateway.admin.scaler.server import ScalerServer
 from gateway.admin.server import AdminServer, gathering
+from gateway.app.observing import Observing
+from gateway.app.process_limits import ProcessLimits
+from gateway.app.replacing import PortServer, ReloadError, Replaced, Replacements, staying
+from gateway.app.serving import Serving, Tap
 from gateway.assembly.assembly import Assembly, Connect, RequestsInFlight
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
@@ -28,14 +32,10 @@ from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.guard import Guard
 from gateway.assembly.listening import binding, listen
-from gateway.assembly.observing import Observing
 from gateway.assembly.part import WHOLE, GatewayPart
-from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
-from gateway.assembly.reloading import PortServer, ReloadError, Replaced, Replacements, staying
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
-from gateway.assembly.serving import Serving, Tap
 from gateway.bridge.backend import BackendSide
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
@@ -65,7 +65,7 @@ from gateway.routing.backend import Backend
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("gateway.app")
 
 PORTS = ("health", "admin", "scaler")
 """The ports beside the listeners, named as their keys."""
@@ -557,7 +557,15 @@ class Gateway:
             tracing=None
             if self.observing.tracing is None
             else status.TracingStatus(sent=self.traces.sent, dropped=self.traces.dropped),
-            certificates=self._certificates.status(),
+            certificates=[
+                status.CertificateStatus(
+                    used_by=list(each.used_by),
+                    certificate=each.files.certificate or None,
+                    expires=each.expires,
+                    error=each.error,
+                )
+                for each in self._certificates.materials
+            ],
         )
 
 
