@@ -13,6 +13,7 @@ import pytest
 from gateway.app import Gateway
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.connecting import connect
+from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
@@ -249,8 +250,11 @@ async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() 
     text += "listeners: [{name: http, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n"
     text += "routes: [{match: {model: '*'}, backend: lab}]\n"
     assembly = Assembly(
-        loads(text, "test.yaml", catalog(), {}), {"v2-rest": untrusted}, {}, lambda address, protocol: address,
-        connect, asyncio.get_running_loop().time, INFO, lambda: True,
+        loads(text, "test.yaml", catalog(), {}),
+        Environment(
+            {"v2-rest": untrusted}, {}, Connections(lambda address, protocol: address, connect),
+            asyncio.get_running_loop().time, INFO, lambda: True,
+        ),
     )  # fmt: skip
     listing = assembly.router.select(Request(Operation.MODELS, protocol="v2-rest", listener="http")).handler
     assert listing is not None

@@ -7,23 +7,42 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-EVERYTHING = {
-    "app",
-    "assembly",
-    "bench",
-    "cassettes",
-    "cli",
-    "client",
-    "admin",
-    "explain",
-    "probing",
-    "registry",
-    "translate",
-    "workers",
-    "__main__",
-    "__init__",
+PARTS = {
+    "auth",
+    "bridge",
+    "comparing",
+    "config",
+    "discovery",
+    "observing",
+    "policies",
+    "reference",
+    "routing",
+    "servers",
 }
-"""The modules at the top, which may see everything."""
+"""Rooms that know nothing of each other: a running gateway is made of them."""
+COMPOSING: dict[str, set[str]] = {
+    "process": {"config"},
+    "registry": {"policies", "protocols", "transports"},
+    "translate": {"registry"},
+    "assembly": {*PARTS, "registry", "transports"},
+    "client": {"assembly.connecting", "bridge", "registry", "routing", "transports"},
+    "explain": {"assembly", "bridge", "config", "observing", "registry", "routing", "transports"},
+    "bench": {"assembly", "bridge", "client"},
+    "probing": {"assembly", "bridge", "client", "config", "policies", "registry", "transports"},
+    "cassettes": {"assembly", "client", "comparing", "registry"},
+    "admin": {*PARTS, "assembly", "client", "explain", "registry", "translate", "transports"},
+    "app": {*PARTS, "admin", "assembly", "explain", "registry", "transports"},
+    "workers": {*PARTS, "admin", "app", "assembly", "process", "registry", "transports"},
+    "cli": {
+        *PARTS,
+        *("admin", "app", "assembly", "bench", "cassettes", "client", "conformance", "explain", "probing", "process"),
+        *("registry", "translate", "transports", "workers"),
+    },
+    "__main__": {"cli", "process"},
+    "__init__": set(),
+}
+"""The rooms that put others together, from the bottom to the top, and the rooms (or single modules) that each uses
+beside core and the formats."""
 PER_FOLDER = {"protocols", "transports"}
 """Folders whose subfolders are strangers to each other."""
 # `gateway.config` reads the keys of `translate` from the class that the bridge declares them in.
@@ -61,22 +80,43 @@ def room(module: str) -> str:
     return ".".join(parts[:depth])
 
 
+def top(module: str) -> str:
+    """The folder at the top that a module is in."""
+    return ".".join(module.split(".")[:2])
+
+
 @pytest.mark.parametrize(("module", "tree"), list(modules()), ids=lambda each: each if isinstance(each, str) else "")
 def test_imports_stay_within_core_and_the_own_folder(module: str, tree: ast.Module) -> None:
     parts = module.split(".")
-    if len(parts) == 1 or parts[1] in EVERYTHING:
-        return
     inside = [name for name in imports(tree) if name == "gateway" or name.startswith("gateway.")]
     if room(module) in FORMATS:
         beyond = {name for name in inside if room(name) != room(module)} - FORMATS[room(module)]
         assert not beyond, f"{module} imports {beyond}; a format knows nothing of the gateway"
         return
-    formats = () if parts[1] in ("core", "conformance") else FORMATS  # the latter checks what is made of them
-    allowed = {"gateway.core", room(module), *formats, *(COMMON if parts[1] == "transports" else ())}
+    formats = (
+        () if room(module) in ("gateway.core", "gateway.conformance") else FORMATS
+    )  # the latter checks what is made of them
+    allowed = {"gateway.core", room(module), *formats, *(COMMON if top(module) == "gateway.transports" else ())}
+    if len(parts) == 1 or parts[1] in COMPOSING:
+        uses = COMPOSING["__init__" if len(parts) == 1 else parts[1]]
+        beyond = {
+            each
+            for each in inside
+            if not {each, room(each), top(each)} & (allowed | {f"gateway.{use}" for use in uses})
+        }
+        assert not beyond, f"{module} imports {beyond}; beside core and the formats it may use {sorted(uses)}"
+        return
     settings = {"gateway.bridge.settings"} if parts[1] == "config" else set()
     settings |= {name for name in inside if parts[1] == "policies" and room(name) == "gateway.comparing"}
     across = [name for name in inside if room(name) not in allowed and name not in settings]
     assert not across, f"{module} imports {across}; only {sorted(allowed)} are its business"
+
+
+def test_rooms_that_compose_use_only_rooms_below_them() -> None:
+    order = list(COMPOSING)
+    for at, (name, uses) in enumerate(COMPOSING.items()):
+        above = {each.partition(".")[0] for each in uses} & set(order[at:])
+        assert not above, f"{name} uses {above}, which stand above it or beside it"
 
 
 @pytest.mark.parametrize(("module", "tree"), list(modules()), ids=lambda each: each if isinstance(each, str) else "")

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.environment import Connections, Environment
 from gateway.config import Catalog, loads, paths
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
@@ -147,7 +148,8 @@ class Assembled:
         clock: Callable[[], float] = asyncio.get_running_loop().time
         locate: Callable[[str, Protocol], str] = lambda address, protocol: address  # noqa: E731
         self.assembly = Assembly(
-            config, TOYS, policies, locate, self._connect, clock, ServerInfo("g", "1"), lambda: True
+            config,
+            Environment(TOYS, policies, Connections(locate, self._connect), clock, ServerInfo("g", "1"), lambda: True),
         )
         self.rows = paths.rows(config.listeners[0], config.routes, config.backends, TOYS)
 
@@ -226,7 +228,7 @@ async def test_what_the_second_connector_finds_out_the_endpoint_knows() -> None:
 
 async def test_messages_and_translated_requests_share_the_budget_of_retry() -> None:
     here = Assembled()
-    translated = here.assembly.side("lost").handler
+    translated = here.assembly.backend_sides["lost"].handler
     for _ in range(10):
         [(status, _)] = await here.ask("/v1/lost")
         assert status == 500

@@ -14,8 +14,8 @@ import grpc.aio
 import pytest
 
 from gateway.app import Gateway
+from gateway.app.replacing import ReloadError
 from gateway.assembly.listening import BindError
-from gateway.assembly.reloading import ReloadError
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from tests.attacks.clients import Grpc

@@ -6,6 +6,7 @@ from inspect import isawaitable
 from typing import TypeAlias
 
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.cli.options import catalog
 from gateway.config import loads, paths
@@ -33,13 +34,14 @@ class Wires:
         self.sent: dict[str, list[Message]] = {name: [] for name in servers}
         self._assembly = Assembly(
             self._config,
-            protocols(),
-            policies(),
-            lambda address, protocol: address,
-            self._connect,
-            lambda: 0.0,
-            INFO,
-            lambda: True,
+            Environment(
+                protocols(),
+                policies(),
+                Connections(lambda address, protocol: address, self._connect),
+                lambda: 0.0,
+                INFO,
+                lambda: True,
+            ),
         )
 
     def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "_Wire":

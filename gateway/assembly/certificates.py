@@ -10,7 +10,6 @@ from functools import partial
 from typing import NoReturn
 
 from gateway import registry
-from gateway.admin.status import CertificateStatus
 from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, ReloadConfig
 from gateway.config.watching import Watched, look
 from gateway.core.certificates import CertificateError, TlsFiles, expiry
@@ -147,17 +146,10 @@ class Certificates:
                 if each.watched.differs(look(each.files.paths)):
                     each.read_again()
 
-    def status(self) -> list[CertificateStatus]:
-        """For the status API."""
-        return [
-            CertificateStatus(
-                used_by=list(each.used_by),
-                certificate=each.files.certificate or None,
-                expires=each.expires,
-                error=each.error,
-            )
-            for each in self._materials.values()
-        ]
+    @property
+    def materials(self) -> tuple[Material, ...]:
+        """All Materials in use."""
+        return tuple(self._materials.values())
 
     def _material(self, key: Hashable, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> Material:
         if key not in self._materials:

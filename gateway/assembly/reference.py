@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from gateway import registry
-from gateway.admin.statistics import ListenerStatistics
 from gateway.assembly.certificates import Certificates, alpn
 from gateway.assembly.listening import binding, exchanges, listen
 from gateway.assembly.routes import any_model, joined_versions, route, without_policies
 from gateway.assembly.server_info import INFO
 from gateway.assembly.server_operations import server_operations
+from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings

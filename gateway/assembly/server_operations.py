@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from gateway.admin.statistics import ListenerStatistics
+from gateway.assembly.statistics import ListenerStatistics
 from gateway.core.errors import unsupported
 from gateway.core.operations import Operation
 from gateway.core.transport import Destination

@@ -19,7 +19,6 @@ from gateway.bench.target import Question
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, server_options
 from gateway.cli.call_inputs import BadArgument
-from gateway.cli.options import run as run_on_uvloop
 from gateway.client import ClientError, ConnectError, Timeout
 from gateway.client.settings import MAX_MESSAGE, checked
 from gateway.core.errors import DecodeError, GatewayError
@@ -27,6 +26,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.tasks import spawn
 from gateway.core.types import RequestedOutput, Tensor
+from gateway.process.running import run as run_on_uvloop
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
 """The exit codes beside 0. The first four are those of `gateway call`."""

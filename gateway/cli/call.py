@@ -12,13 +12,13 @@ from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, call_outputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.completion import protocols
-from gateway.cli.options import run
 from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
 from gateway.client.asynchronous import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response
+from gateway.process.running import run
 
 SERVER_ERROR, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
 """The exit codes of errors: the call failed; the command or a file is wrong; there is no connection; no answer in

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-import gateway
 from gateway.cli.serve import serve
 
-CONFIG = Path(gateway.__file__).with_name("demo.yaml")
+CONFIG = Path(__file__).parent.parent / "demo.yaml"
 """The configuration that the package contains; `config/gateway.yaml` in the repository is the same."""
 
 

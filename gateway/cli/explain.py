@@ -8,11 +8,12 @@ import orjson
 import typer
 
 from gateway import registry
-from gateway.cli.options import ConfigFile, fail, read, run
+from gateway.cli.options import ConfigFile, fail, read
 from gateway.config.keys import Config
 from gateway.explain.recorded import Arrival, RecordingError, arrive
 from gateway.explain.request import explain as explained
 from gateway.explain.text import explanation_lines
+from gateway.process.running import run
 
 
 def explain(

@@ -8,7 +8,7 @@ import typer
 
 from gateway import registry
 from gateway.cli import server_options
-from gateway.cli.options import catalog, run
+from gateway.cli.options import catalog
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress
 from gateway.config import ConfigError, loads_with_warnings
 from gateway.probing.asking import ServerAccess
@@ -16,6 +16,7 @@ from gateway.probing.file import configuration, listeners_of
 from gateway.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.probing.probe import probe as find
 from gateway.probing.stanza import WrittenBackend, backend_name
+from gateway.process.running import run
 
 EPILOG = (
     "Exit codes: 0 the file was written, 1 a server speaks none of the gateway's protocols, 2 wrong usage or the file "

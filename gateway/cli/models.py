@@ -10,7 +10,7 @@ import typer
 
 from gateway import registry
 from gateway.cli import server_options
-from gateway.cli.options import read, run
+from gateway.cli.options import read
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
@@ -19,6 +19,7 @@ from gateway.probing.asking import ServerAccess
 from gateway.probing.listing import ServerModels, list_models
 from gateway.probing.probe import MOST_SECONDS, ProbeVerdict, client
 from gateway.probing.probe import probe as find
+from gateway.process.running import run
 
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused it, 2 wrong usage, 3 a server cannot be reached, 4 no answer in time."  # noqa: E501
 SECONDS = 5.0

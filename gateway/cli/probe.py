@@ -8,13 +8,13 @@ import typer
 
 from gateway import registry
 from gateway.cli import server_options
-from gateway.cli.options import run
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.probing.asking import ServerAccess
 from gateway.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.probing.probe import probe as find
 from gateway.probing.stanza import WrittenBackend, backend_name, stanza
+from gateway.process.running import run
 
 EPILOG = (
     "Exit codes: 0 a protocol was recognised, 1 none of the gateway's protocols is spoken there, 2 wrong usage, "

@@ -11,14 +11,15 @@ from gateway.assembly.certificates import Certificates
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
 from gateway.cli.completion import bundled_models, protocols
-from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import catalog, fail, run
+from gateway.cli.options import catalog, fail
 from gateway.cli.orphans import reap_if_first
-from gateway.cli.standard_streams import say
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
 from gateway.config.keys import DrainConfig, ReferenceConfig, ReloadConfig
 from gateway.core.tasks import spawn
+from gateway.process.logs import log_to_stderr
+from gateway.process.running import run
+from gateway.process.standard_streams import say
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway.cli import server_options
-from gateway.cli.options import run
+from gateway.process.running import run
 
 DIFFER, USAGE, UNREACHABLE = 1, 2, 3
 """The exit codes beside 0."""

@@ -10,23 +10,16 @@ from gateway.assembly.access import is_on
 from gateway.assembly.listening import BindError
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
-from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import (
-    ConfigArgument,
-    OptionalConfigFile,
-    catalog,
-    fail,
-    one_config,
-    read_with_warnings,
-    run,
-)
+from gateway.cli.options import ConfigArgument, OptionalConfigFile, catalog, fail, one_config, read_with_warnings
 from gateway.cli.orphans import reap_if_first
-from gateway.cli.standard_streams import say, warn
 from gateway.cli.stopping import Signals, drain_on_signal, is_started
 from gateway.config.keys import Config, LogConfig
 from gateway.config.warnings import find_warnings
 from gateway.config.watching import Look, look_at_all
 from gateway.core.tasks import spawn
+from gateway.process.logs import log_to_stderr
+from gateway.process.running import run
+from gateway.process.standard_streams import say, warn
 from gateway.transports.listener_connections import raise_descriptor_limit
 from gateway.workers.limited import number_of_workers
 

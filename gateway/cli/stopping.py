@@ -7,8 +7,8 @@ import typing
 from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
-from gateway.cli.standard_streams import end_process
 from gateway.core.tasks import spawn
+from gateway.process.standard_streams import end_process
 
 log = logging.getLogger(__name__)
 

@@ -137,7 +137,7 @@ def _backends(config: RouteConfig, request: Request, reading: Reading, assembly:
     weights = {each.backend: each.weight for each in config.split or ()}
     whole = sum(weights.values())
     for name in config.backends:
-        side = assembly.side(name)
+        side = assembly.backend_sides[name]
         role = "fallback" if name in config.fallback else "backend"
         if name in weights:
             role = f"split, {weights[name]} of {whole}"

@@ -19,6 +19,7 @@ import orjson
 
 from gateway.assembly.assembly import Assembly
 from gateway.bridge.comparison import TensorChange, TensorShown
+from gateway.config.keys import ListenerConfig
 from gateway.core.principal import Permission
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
@@ -53,6 +54,13 @@ class LiveExplanation:
         principal = request.principal
         if principal is not None:
             self._is_permitted = all(principal.has(each, request.model, request.listener) for each in self._needed)
+
+
+def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
+    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
+    errors do not name backends either."""
+    needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
+    return (*needed, "details") if listener.errors.detail == "brief" else needed
 
 
 def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:

@@ -1,10 +1,12 @@
 """A gateway that is assembled as usual, but sends nothing: requests go as far as the bytes for the backend."""
 
-from collections.abc import AsyncGenerator, Callable, Hashable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from time import monotonic
 
 from gateway import registry
-from gateway.assembly.assembly import Assembly, Connect
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.connecting import parse_address
+from gateway.assembly.environment import Connect, Connections, Environment
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import BackendConfig, Config, EndpointConfig
 from gateway.config.policies import PolicyConfig
@@ -55,12 +57,8 @@ def assemble(
     config: Config, connect: Connect, protocols: Mapping[str, Protocol], clock: Callable[[], float] = monotonic
 ) -> Assembly:
     """The Assembly of `config`, whose backends speak `protocols` through what `connect` makes."""
-    return Assembly(config, protocols, registry.policies(), _place, connect, clock, INFO, lambda: True)
-
-
-def _place(address: str, protocol: Protocol) -> Hashable:
-    place: Hashable = registry.transport(protocol.transport).parse_address(address)
-    return place
+    connections = Connections(parse_address, connect)
+    return Assembly(config, Environment(protocols, registry.policies(), connections, clock, INFO, lambda: True))
 
 
 def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:

@@ -389,7 +389,7 @@ class _Journey:
                 "the backend's metadata, which would be asked for first; what follows depends on it. `signature` on the"
                 " route takes its place, and --send asks"
             )
-        side = self._assembly.side(config.main_backend)
+        side = self._assembly.backend_sides[config.main_backend]
         if not side.traits.models.trusted_metadata:
             return "unknown: the metadata of such servers is not used, so tensors keep their datatypes and shapes"
         return "not needed: tensors pass unchanged"

@@ -2,7 +2,7 @@
 
 import sys
 
-from gateway.starting import end_with_the_parent, leave_signals_to_the_parent
+from gateway.process.starting import end_with_the_parent, leave_signals_to_the_parent
 
 end_with_the_parent()
 leave_signals_to_the_parent()

@@ -13,7 +13,7 @@ from gateway.workers.channel import Channel, ChannelClosedError
 def _rate_limits(assembly: Assembly) -> Iterator[tuple[str, RateLimit]]:
     """The limits of a configuration, each with a name that is the same in all processes."""
     at: Counter[str] = Counter()
-    for place, _, state in assembly.policy_states:
+    for place, _, state in assembly.policing.states:
         if isinstance(state, RateLimit):
             at[place] += 1
             yield f"{place} {at[place]} {state.settings!r}", state

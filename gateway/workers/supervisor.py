@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.admin.health import STALLED_SECONDS
+from gateway.app.replacing import ReloadError
 from gateway.assembly.part import GatewayPart
-from gateway.assembly.reloading import ReloadError
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace

@@ -7,15 +7,15 @@ import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gateway.app.replacing import ReloadError
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.listening import BindError
 from gateway.assembly.part import GatewayPart
-from gateway.assembly.reloading import ReloadError
-from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import run
-from gateway.cli.standard_streams import end_process
 from gateway.config.keys import Config
 from gateway.core.tasks import spawn
+from gateway.process.logs import log_to_stderr
+from gateway.process.running import run
+from gateway.process.standard_streams import end_process
 from gateway.transports.listener_connections import raise_descriptor_limit
 from gateway.workers.channel import Channel, Handlers
 from gateway.workers.limited import limited_backends

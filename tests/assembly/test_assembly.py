@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from gateway.assembly.assembly import Assembly
+from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.routes import route_settings
 from gateway.bridge.settings import ImageInput, ImageOutput, Images
 from gateway.config import Catalog, loads
@@ -87,13 +88,14 @@ class Assembled:
         config = loads((listeners or LISTENER) + text, "test.yaml", Catalog(protocols(), policies), {})
         self.assembly = Assembly(
             config,
-            protocols(),
-            policies,
-            lambda address, protocol: parse_address(address),
-            self._connect,
-            asyncio.get_running_loop().time,
-            INFO,
-            lambda: ready,
+            Environment(
+                protocols(),
+                policies,
+                Connections(lambda address, protocol: parse_address(address), self._connect),
+                asyncio.get_running_loop().time,
+                INFO,
+                lambda: ready,
+            ),
         )
 
     def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Wire:

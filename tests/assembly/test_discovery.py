@@ -8,6 +8,8 @@ import pytest
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.endpoints import SharedEndpoints
+from gateway.assembly.environment import Connections, Environment, Host
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import Config
@@ -50,16 +52,19 @@ class Assembled:
 
     def __init__(self, text: str) -> None:
         self.wires: list[Wire] = []
+        self.shared = SharedEndpoints()
         self.config: Config = loads(LISTENER + text, "test.yaml", catalog(), {})
         self.assembly = Assembly(
             self.config,
-            protocols(),
-            {},
-            lambda address, protocol: parse_address(address),
-            self._connect,
-            asyncio.get_running_loop().time,
-            ServerInfo("gateway", "1"),
-            lambda: True,
+            Environment(
+                protocols(),
+                {},
+                Connections(lambda address, protocol: parse_address(address), self._connect),
+                asyncio.get_running_loop().time,
+                ServerInfo("gateway", "1"),
+                lambda: True,
+                Host(self.shared),
+            ),
         )
         self.lab = self.assembly.backends["lab"]
         self.report = [watcher._report for watcher in self.assembly.discovery._watchers]
@@ -175,7 +180,7 @@ routes: [{match: {protocol: grps-rest, path: /own}, backend: lab, passthrough: t
 
 async def test_rows_of_a_batch_in_flight_follow_the_number_of_endpoints() -> None:
     here = Assembled(TWO)
-    side = here.assembly._backend_sides["lab"]
+    side = here.assembly.backend_sides["lab"]
     assert side.rows_at_once() == 2
     here.find("a:1", "b:1")
     assert side.rows_at_once() == 4
@@ -183,7 +188,7 @@ async def test_rows_of_a_batch_in_flight_follow_the_number_of_endpoints() -> Non
 
 async def test_brief_errors_do_not_name_found_addresses() -> None:
     here = Assembled(TWO)
-    brief = BriefErrors(here.config, here.assembly._shared.addresses)
+    brief = BriefErrors(here.config, here.shared.addresses)
     text = "backend 'lab' at http://10.0.0.1:4242: bad reply of 10.0.0.1:4242"
 
     def shortened() -> str:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from gateway import registry
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
+from gateway.assembly.environment import Connections, Environment, Host
 from gateway.assembly.server_info import INFO
 from gateway.cli.options import catalog
 from gateway.config import loads
@@ -52,8 +53,12 @@ class Reloads:
         text = CONFIG.replace("ENDPOINTS", str(list(endpoints))).replace("LIMIT", str(limit))
         clock: Callable[[], float] = asyncio.get_running_loop().time
         made = Assembly(
-            loads(text, "test.yaml", catalog(), {}), registry.protocols(), {}, lambda address, protocol: address,
-            self._connect, clock, INFO, lambda: True, self.shared, self.current,
+            loads(text, "test.yaml", catalog(), {}),
+            Environment(
+                registry.protocols(), {}, Connections(lambda address, protocol: address, self._connect), clock, INFO,
+                lambda: True, Host(self.shared),
+            ),
+            self.current,
         )  # fmt: skip
         self.current = made
         return made

@@ -5,8 +5,9 @@ from inspect import isawaitable
 
 import pytest
 
+from gateway.app.serving import Serving
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.serving import Serving
+from gateway.assembly.environment import Connections, Environment
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError, Reason
@@ -31,8 +32,12 @@ PING = Message(parts=(bytes.fromhex("0101000300000000"), b""))
 async def exchanges() -> Exchanges:
     config = loads(CONFIG, "test.yaml", catalog(), {})
     assembly = Assembly(
-        config, protocols(), policies(), lambda address, protocol: address, lambda *_, **__: None,  # type: ignore[arg-type]
-        asyncio.get_running_loop().time, ServerInfo("tested", "1"), lambda: True,
+        config,
+        Environment(
+            protocols(), policies(),
+            Connections(lambda address, protocol: address, lambda *_, **__: None),  # type: ignore[arg-type]
+            asyncio.get_running_loop().time, ServerInfo("tested", "1"), lambda: True,
+        ),
     )  # fmt: skip
     return Serving(ListenerSettings("guarded", model="m"), assembly).exchanges(lambda: asyncio.sleep(0, True))
 

@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 
 from gateway.app import Gateway
-from gateway.cli.logs import log_to_stderr
-from gateway.cli.options import read, run
+from gateway.cli.options import read
 from gateway.cli.reloading import Reloader
 from gateway.config.watching import look_at_all
+from gateway.process.logs import log_to_stderr
+from gateway.process.running import run
 
 TICK = 0.01
 

@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pytest
 
-from gateway.cli import logs
 from gateway.config.keys import LogConfig
+from gateway.process import logs
 
 
 class Terminal(io.StringIO):

@@ -13,9 +13,9 @@ import grpc.aio
 import pytest
 import uvloop
 
+from gateway.app.replacing import ReloadError
 from gateway.assembly.listening import exchanges, shared
 from gateway.assembly.reference import reference_router
-from gateway.assembly.reloading import ReloadError
 from gateway.core.address import Address
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.transport import Listener

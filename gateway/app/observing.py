@@ -5,11 +5,10 @@ from weakref import WeakSet
 from gateway.assembly.access import AccessLogs
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
-from gateway.core.principal import Permission
 from gateway.core.record import Observer, Telling
 from gateway.core.tasks import spawn
 from gateway.core.transport import StartRecord
-from gateway.explain import explaining
+from gateway.explain.explaining import needed_to_explain, on_start
 from gateway.observing.counters import Counters
 from gateway.observing.finished import FinishedRecords, Reader
 from gateway.observing.otlp import OtlpExporter
@@ -60,7 +59,7 @@ class Observing:
     def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
         """What makes the records of a listener's requests; None if nobody wants them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
-        starts: list[OnStart] = [explaining.on_start(needed_to_explain(listener))] if listener.allow_explain else []
+        starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
         traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
         if (
             not observers
@@ -118,10 +117,3 @@ class Observing:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
             self.tracing = None
         await self.close_logs()
-
-
-def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
-    errors do not name backends either."""
-    needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
-    return (*needed, "details") if listener.errors.detail == "brief" else needed

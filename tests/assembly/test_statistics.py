@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 
 import pytest
 
-from gateway.admin.statistics import MAX_LATENCIES, SECONDS, ListenerStatistics
+from gateway.assembly.statistics import MAX_LATENCIES, SECONDS, ListenerStatistics
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import HttpForm, Protocol

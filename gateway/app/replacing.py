@@ -15,7 +15,7 @@ from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("gateway.app")
 
 PortServer: TypeAlias = AdminServer | HealthServer | ScalerServer
 """What serves a port beside the listeners."""

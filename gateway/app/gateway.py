@@ -21,21 +21,23 @@ from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
 from gateway.admin.scaler.server import ScalerServer
 from gateway.admin.server import AdminServer, gathering
-from gateway.assembly.assembly import Assembly, Connect, RequestsInFlight
+from gateway.app.observing import Observing
+from gateway.app.process_limits import ProcessLimits
+from gateway.app.replacing import PortServer, ReloadError, Replaced, Replacements, staying
+from gateway.app.serving import Serving, Tap
+from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn, port_alpn
 from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
+from gateway.assembly.environment import Connect, Connections, Environment, Host
 from gateway.assembly.guard import Guard
+from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.listening import binding, listen
-from gateway.assembly.observing import Observing
 from gateway.assembly.part import WHOLE, GatewayPart
-from gateway.assembly.process_limits import ProcessLimits
 from gateway.assembly.reference import serve_reference
-from gateway.assembly.reloading import PortServer, ReloadError, Replaced, Replacements, staying
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
-from gateway.assembly.serving import Serving, Tap
 from gateway.bridge.backend import BackendSide
 from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
@@ -65,7 +67,7 @@ from gateway.routing.backend import Backend
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("gateway.app")
 
 PORTS = ("health", "admin", "scaler")
 """The ports beside the listeners, named as their keys."""
@@ -116,6 +118,10 @@ class Gateway:
         self._registrations: dict[str, Registrations] = {}
         """Where servers register now, by the name of the backend."""
         self._serving: dict[str, Serving] = {}
+        self._environment = Environment(
+            self._protocols, registry.policies(), Connections(parse_address, connect, self._connect_over_tls),
+            self._clock, INFO, lambda: self.ready, Host(self._endpoints, part, self._fleets, self._own_addresses),
+        )  # fmt: skip
         self._assembly = self._assemble(config)
         self._reloading = asyncio.Lock()
         self._replacements = Replacements(lambda: self.observing.close_logs(kept=self.config.log))
@@ -126,11 +132,7 @@ class Gateway:
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         """The Assembly of `config`; one that follows another has no routes yet."""
-        assembly = Assembly(
-            config, self._protocols, registry.policies(), parse_address, connect, self._clock, INFO,
-            lambda: self.ready, self._endpoints, previous, self._connect_over_tls, self._part,
-            self._fleets, self._own_addresses, in_steps=previous is not None,
-        )  # fmt: skip
+        assembly = Assembly(config, self._environment, previous, in_steps=previous is not None)
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
@@ -246,7 +248,7 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self.metrics.page(config)
-            count, asked = self._part.gather or self.observing.flush, assembly.asked_for_metrics
+            count, asked = self._part.gather or self.observing.flush, assembly.admission.of_metrics
             bind = config.health.bind
             server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
         elif name == "scaler":
@@ -264,7 +266,7 @@ class Gateway:
             describe_errors(application, self)
             gather = self._part.gather
             shown = application if gather is None else gathering(application, gather)
-            check = AccessCheck(shown, assembly.asked_by_admin)
+            check = AccessCheck(shown, assembly.admission.of_admin)
             bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
             await server.start(bind)
@@ -380,10 +382,10 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self.metrics.page(config)
-            health.asked = assembly.asked_for_metrics
+            health.asked = assembly.admission.of_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
-            admin.access.asked = assembly.asked_by_admin
+            admin.access.asked = assembly.admission.of_admin
         scaler = self.ports.get("scaler")
         if isinstance(scaler, ScalerServer):
             scaler.renew(assembly.backends, assembly.activities)
@@ -461,7 +463,7 @@ class Gateway:
     @property
     def guards(self) -> Mapping[str, Guard]:
         """What finds out who clients are, of the listeners that ask for it."""
-        return self._assembly.guards
+        return self._assembly.admission.guards
 
     @property
     def select(self) -> Select:
@@ -481,12 +483,12 @@ class Gateway:
     @property
     def mirrors(self) -> Sequence[Mirror]:
         """The policies `mirror` of the configuration in use."""
-        return self._assembly.mirrors
+        return self._assembly.policing.mirrors
 
     async def clear_caches(self, place: str) -> list[str]:
         """Let the policies `cache` at this place forget their answers, in all processes; all of them if it is empty.
         Returns the places."""
-        found = [(at, each) for at, each in self._assembly.caches if place in ("", at)]
+        found = [(at, each) for at, each in self._assembly.policing.caches if place in ("", at)]
         for _, each in found:
             each.clear()
         if found and self._part.clear_caches is not None:
@@ -498,7 +500,7 @@ class Gateway:
         """Place, name and state of the policies that metrics count by their states, in each process."""
         if self._part.counted_policies is not None:
             return self._part.counted_policies()
-        return [(place, name, each.status()) for place, name, each in self._assembly.counted_policies]
+        return [(place, name, each.status()) for place, name, each in self._assembly.policing.counted]
 
     @property
     def shedding(self) -> Shedding | None:
@@ -510,7 +512,7 @@ class Gateway:
         """Place, name and state of each policy that keeps one."""
         if self._part.policies is not None:
             return self._part.policies()
-        return [(place, name, state.status()) for place, name, state in self._assembly.policy_states]
+        return [(place, name, state.status()) for place, name, state in self._assembly.policing.states]
 
     @property
     def traces(self) -> TraceCounts:
@@ -557,7 +559,15 @@ class Gateway:
             tracing=None
             if self.observing.tracing is None
             else status.TracingStatus(sent=self.traces.sent, dropped=self.traces.dropped),
-            certificates=self._certificates.status(),
+            certificates=[
+                status.CertificateStatus(
+                    used_by=list(each.used_by),
+                    certificate=each.files.certificate or None,
+                    expires=each.expires,
+                    error=each.error,
+                )
+                for each in self._certificates.materials
+            ],
         )
 
 

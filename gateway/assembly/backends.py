@@ -1,0 +1,135 @@
+"""The backends of a Config, with their endpoints, probes and discovery."""
+
+from functools import partial
+
+from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, fixed_addresses
+from gateway.assembly.environment import Environment
+from gateway.assembly.own_addresses import why_own
+from gateway.assembly.pool import EndpointPool, ejection
+from gateway.assembly.servers import Wiring
+from gateway.config.keys import BackendConfig, Config
+from gateway.config.models_apart import backend_of_model
+from gateway.config.servers import ServersConfig
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target, resolve_batch
+from gateway.discovery.source import Found
+from gateway.routing.backend import Backend
+from gateway.routing.balancing import Weights, strategy
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.on_demand import OnDemandBackend
+from gateway.routing.per_model import PerModelBackend
+from gateway.routing.probing import Prober, Probes
+from gateway.routing.queue import QueueSettings
+
+
+class Backends:
+    """The backends by name (`all`), with the Probers of those that are probed."""
+
+    def __init__(self, config: Config, environment: Environment) -> None:
+        self._config = config
+        self._environment = environment
+        self._pool = EndpointPool(config, environment, self._has)
+        self.all = {name: self._backend(name, each) for name, each in config.backends.items()}
+        for name, backend in self.all.items():
+            if isinstance(backend, PerModelBackend):
+                backend.models = self._models_of(name)
+        self.probers = [
+            Prober(self.all[name], probes, environment.clock)
+            for name, each in config.backends.items()
+            if (probes := _probes(each, environment.protocols[each.protocol]))
+        ]
+
+    @property
+    def pool(self) -> EndpointPool:
+        """The endpoints of all."""
+        return self._pool
+
+    def _has(self, endpoint: Endpoint) -> bool:
+        """Whether a backend has this endpoint."""
+        return any(endpoint in backend.endpoints for backend in self.all.values())
+
+    def _backend(self, name: str, config: BackendConfig) -> Backend:
+        protocol = self._environment.protocols[config.protocol]
+        addresses = fixed_addresses(config.addresses, config.discovery, self._environment.connections.parser(protocol))
+        endpoints = [self._pool.endpoint(Found(address), name, protocol, config) for address in addresses]
+        limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
+        batch, _ = resolve_batch(protocol, config.batch)
+        target = Target(
+            name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
+        )
+        weights = self._pool.weights[name]
+        new = self._environment.host.part.backend if config.servers is None else _kind(config.servers)
+        return new(
+            target,
+            protocol,
+            endpoints,
+            limit,
+            ejection(config),
+            strategy=strategy(config.balance, Weights(weights, config.slow_start, self._environment.clock)),
+            queue=QueueSettings(
+                config.queue.length,
+                config.queue.timeout,
+                config.queue.wait_for_endpoints,
+                config.queue.order,
+                config.queue.passed_over,
+            ),
+            clock=self._environment.clock,
+            has_tls=config.tls is not None,
+        )
+
+    def _models_of(self, name: str) -> dict[str, Backend]:
+        """The backends that have the servers of one model each, by the model's name."""
+        prefix = backend_of_model(name, "")
+        others = self.all.items()
+        return {other.removeprefix(prefix): each for other, each in others if other.startswith(prefix)}
+
+    def discovery(self) -> Discovery:
+        """Adds and removes endpoints of backends; nothing runs before its `start`."""
+        discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
+        for name, each in self._config.backends.items():
+            if each.discovery is not None:
+                protocol = self._environment.protocols[each.protocol]
+                endpoint = partial(self._pool.endpoint, name=name, protocol=protocol, config=each)
+                endpoints = DiscoveredEndpoints(self.all[name], endpoint, partial(self._pool.release, name))
+                discovery.add(name, each, endpoints, self._environment.connections.parser(protocol))
+        return discovery
+
+    def served(self) -> dict[str, tuple[OnDemandBackend, Wiring, Target]]:
+        """The backends whose servers the gateway starts, with what their fleets need."""
+        found = {}
+        for name, backend in self.all.items():
+            if isinstance(backend, OnDemandBackend):
+                config = self._config.backends[name]
+                target = Target(name, flavor=config.flavor, limits=config.limits)
+                found[name] = backend, self._wiring(name, config, backend.protocol), target
+        return found
+
+    def _wiring(self, name: str, config: BackendConfig, protocol: Protocol) -> Wiring:
+        connections, host = self._environment.connections, self._environment.host
+
+        def why_not(address: str) -> str:
+            try:
+                return why_own(connections.parse_address(address, protocol), host.own_addresses())
+            except ValueError as error:
+                return str(error)
+
+        return Wiring(
+            lambda address: self._pool.endpoint(Found(address), name, protocol, config),
+            partial(self._pool.release, name),
+            lambda address: connections.of(config)(address, protocol, config.limits),
+            why_not,
+        )
+
+
+def _kind(servers: ServersConfig) -> type[Backend]:
+    """The kind of a backend whose servers the gateway starts."""
+    return PerModelBackend if servers.per == "model" else OnDemandBackend
+
+
+def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
+    """How the backend is probed; None if it is not."""
+    keys = config.health
+    if keys is None or keys.probe == "none":
+        return None
+    operation = Operation(keys.probe) if keys.probe else protocol.traits.servers.probe
+    return Probes(operation, keys.interval, keys.timeout, keys.unhealthy, keys.healthy, keys.jitter)

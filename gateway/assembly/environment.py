@@ -1,0 +1,72 @@
+"""The environment that an Assembly is made in: all that a Config does not say."""
+
+import typing
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gateway.assembly.endpoints import SharedEndpoints
+from gateway.assembly.part import WHOLE, GatewayPart
+from gateway.assembly.servers import Fleets
+from gateway.config.keys import BackendConfig, BackendTlsConfig
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import Connector
+from gateway.core.types import ServerInfo
+from gateway.registry import PolicyModule
+
+ParseAddress = Callable[[str, Protocol], Hashable]
+"""The place of an endpoint, equal for all ways to write it."""
+IsReady = Callable[[], bool]
+
+
+class Connect(typing.Protocol):
+    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses."""
+
+    def __call__(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector: ...
+
+
+ConnectOverTls = Callable[[BackendTlsConfig], Connect]
+"""Makes the Connect of a backend that has `tls`."""
+
+
+@dataclass(frozen=True)
+class Connections:
+    """The way from addresses to Connectors. Without `over_tls`, backends with `tls` are connected like others."""
+
+    parse_address: ParseAddress
+    connect: Connect
+    over_tls: ConnectOverTls | None = None
+
+    def of(self, config: BackendConfig) -> Connect:
+        """The Connect for the servers of this backend."""
+        if config.tls is not None and self.over_tls is not None:
+            return self.over_tls(config.tls)
+        return self.connect
+
+    def parser(self, protocol: Protocol) -> Callable[[str], Hashable]:
+        """`parse_address` for one protocol."""
+        return lambda address: self.parse_address(address, protocol)
+
+
+@dataclass(frozen=True)
+class Host:
+    """The process that Assemblies follow each other in. `fleets` are the servers that it starts; None if it starts
+    none. `own_addresses` are those that the gateway has bound."""
+
+    shared: SharedEndpoints = field(default_factory=SharedEndpoints)
+    part: GatewayPart = WHOLE
+    fleets: Fleets | None = None
+    own_addresses: Callable[[], Iterable[str]] = tuple
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The protocols and policies that there are, the clock in seconds, what the gateway says of itself, and whether it
+    is ready."""
+
+    protocols: Mapping[str, Protocol]
+    policies: Mapping[str, PolicyModule]
+    connections: Connections
+    clock: Callable[[], float]
+    info: ServerInfo
+    is_ready: IsReady
+    host: Host = field(default_factory=Host)

@@ -1,0 +1,27 @@
+"""Requests in flight: how many there are, and the end of the last one."""
+
+import asyncio
+
+
+class RequestsInFlight:
+    """Counts requests, and waits for the last one."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def began(self) -> None:
+        """Count one more."""
+        self._count += 1
+        self._none.clear()
+
+    def ended(self) -> None:
+        """Count one less."""
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def all_ended(self) -> None:
+        """Return when there is none."""
+        await self._none.wait()

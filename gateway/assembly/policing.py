@@ -1,0 +1,121 @@
+"""The policies around routes and backends: their contexts, their states, and Handlers within them."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from gateway.assembly.environment import Environment
+from gateway.assembly.routes import policy_states, reach_of_messages, stream_with_policies, with_policies
+from gateway.config.keys import Config
+from gateway.config.policies import PolicyConfig
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import replace
+from gateway.core.transport import Handler, StreamHandler
+from gateway.policies.cache import Cache
+from gateway.policies.context import MessageReach, PolicyContext
+from gateway.policies.gather import Gather
+from gateway.policies.mirror import Mirror
+from gateway.policies.places import PolicyState
+from gateway.routing.backend import Backend
+
+
+class Policing:
+    """The policies of one Config, whose backends are `backends`."""
+
+    def __init__(self, config: Config, environment: Environment, backends: Mapping[str, Backend]) -> None:
+        self._config = config
+        self._environment = environment
+        self._backends = backends
+        self.of_backends = {name: self._of_backend(name) for name in config.backends}
+        """The context of each backend's policies."""
+        self.states = list(self._states())
+        """The policies that keep a state: place, name and state."""
+
+    def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
+        """`handler` within these policies, the first one outermost."""
+        return with_policies(handler, policies, self._environment.policies, context)
+
+    def around_stream(
+        self, handler: StreamHandler, policies: Sequence[PolicyConfig], context: PolicyContext
+    ) -> StreamHandler:
+        """As `around`, for streams."""
+        return stream_with_policies(handler, policies, self._environment.policies, context)
+
+    def of_route(self, config: RouteConfig) -> PolicyContext:
+        """The context of a route's policies. Its calls may be repeated if every backend that may get them allows it."""
+        name, safe = config.main_backend, all(self._config.backends[each].safe for each in config.called_backends)
+        names = [name, *(each for each in config.called_backends if each != name)]
+        reach = replace(reach_of_messages(self._config, names, self._environment.protocols), is_unfitted=True)
+        return self._context(f"the route to backend {name!r}", names, safe, reach)
+
+    def _of_backend(self, name: str) -> PolicyContext:
+        """The context of policies around calls to the backend `name`."""
+        reach = reach_of_messages(self._config, [name], self._environment.protocols)
+        return self._context(f"backend {name!r}", [name], self._config.backends[name].safe, reach)
+
+    def _context(self, owner: str, names: Sequence[str], safe: bool, reach: MessageReach) -> PolicyContext:
+        """The context of policies around calls to these backends, of which the first gets most."""
+        backends = [self._backends[name] for name in names]
+
+        def on_new_models(watcher: Callable[[], None]) -> None:
+            for each in backends:
+                each.on_recovery(watcher)
+
+        return PolicyContext(
+            owner,
+            safe=safe,
+            endpoints=lambda: len(backends[0].endpoints),
+            clock=self._environment.clock,
+            reach=reach,
+            on_new_models=on_new_models,
+        )
+
+    def _states(self) -> Iterator[tuple[str, str, PolicyState]]:
+        places = [(f"backends.{name}", each.policies) for name, each in self._config.backends.items()]
+        places += [(f"routes[{at}]", each.policies) for at, each in enumerate(self._config.routes)]
+        for place, policies in places:
+            for name, state in policy_states(place, policies, self._environment.policies):
+                yield place, name, state
+
+    def adopt(self, previous: "Policing") -> None:
+        """Let policies that count go on with the counts of those that stood at their places, and caches with their
+        answers where nothing has changed that these depend on."""
+        for place, _, state in self.states:
+            for place_before, _, before in previous.states:
+                if place_before != place:
+                    continue
+                if isinstance(state, Mirror) and isinstance(before, Mirror):
+                    state.take_over(before)
+                if isinstance(state, Gather) and isinstance(before, Gather):
+                    state.take_over(before)
+                if isinstance(state, Cache) and isinstance(before, Cache):
+                    is_unchanged = self._place_config(place) == previous._place_config(place)
+                    if is_unchanged:
+                        state.take_over(before)
+
+    def _place_config(self, place: str) -> object:
+        """What the answers at the place of a list of policies depend on: the backend's configuration, or the route's
+        with those of its backends."""
+        kind, _, name = place.partition(".")
+        if kind == "backends":
+            return self._config.backends[name]
+        route = self._config.routes[int(place.removeprefix("routes[").removesuffix("]"))]
+        return route, [self._config.backends[each] for each in route.backends]
+
+    @property
+    def caches(self) -> list[tuple[str, Cache]]:
+        """The places and states of all policies `cache`."""
+        return [(place, state) for place, _, state in self.states if isinstance(state, Cache)]
+
+    @property
+    def mirrors(self) -> list[Mirror]:
+        """The states of all policies `mirror`."""
+        return [state for _, _, state in self.states if isinstance(state, Mirror)]
+
+    @property
+    def counted(self) -> list[tuple[str, str, PolicyState]]:
+        """Place, name and state of the policies that metrics count by their states."""
+        return [each for each in self.states if isinstance(each[2], Cache | Gather)]
+
+    async def close(self, seconds: float) -> None:
+        """End what policies keep open; calls that they make beside requests have `seconds` to end."""
+        await asyncio.gather(*(state.close(seconds) for _, _, state in self.states))

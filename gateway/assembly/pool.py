@@ -1,0 +1,88 @@
+"""The endpoints of all backends of one Config: made, shared with other Assemblies, and released."""
+
+from collections.abc import Callable, Hashable
+
+from gateway.assembly.discovery import EndpointCloser
+from gateway.assembly.endpoints import ChangedConnectors, EndpointKey
+from gateway.assembly.environment import Environment
+from gateway.config.keys import BackendConfig, Config
+from gateway.core.protocol import Protocol
+from gateway.discovery.source import Found
+from gateway.routing.endpoint import Endpoint, PassthroughConnector
+from gateway.routing.health import Ejection
+from gateway.routing.on_demand import CountedEndpoint
+
+
+class EndpointPool:
+    """Endpoints by their places. `is_used` says whether a backend has an endpoint."""
+
+    def __init__(self, config: Config, environment: Environment, is_used: Callable[[Endpoint], bool]) -> None:
+        self._connections, self._clock = environment.connections, environment.clock
+        self._part, self._shared = environment.host.part, environment.host.shared
+        self._passing = {each.main_backend for each in config.routes if each.passthrough}
+        """The backends with `passthrough` routes."""
+        self._changed_connectors = ChangedConnectors()
+        self.endpoints: dict[EndpointKey, Endpoint] = {}
+        self._closer = EndpointCloser(self.endpoints, is_used, self._shared.release)
+        self.weights: dict[str, dict[Hashable, float]] = {
+            name: {at.address: at.weight for at in each.endpoints} for name, each in config.backends.items()
+        }
+        """For each backend the weights of its endpoints, and of its addresses as they are written."""
+
+    def endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
+        """The Endpoint at this place, shared by all backends of the protocol that name it."""
+        place = self._connections.parse_address(found.address, protocol)
+        key = protocol.name, (place, found.ip, config.tls) if found.ip or config.tls else place
+        connect = self._connections.of(config)
+        new = self._part.endpoint if config.servers is None else CountedEndpoint
+        if key not in self.endpoints:
+            limits = config.limits
+
+            def made() -> Endpoint:
+                connector = connect(found.address, protocol, limits, found.ip)
+                return new(str(found), connector, self._clock, ejection(config))
+
+            shared = self._shared.use(key, limits, made)
+            self.endpoints[key] = shared.endpoint
+            if shared.limits != limits:
+                form = protocol.http.passthrough if shared.endpoint.passthrough is not None else None
+                passthrough = None if form is None else self._connections.connect(found.address, form, limits, found.ip)
+                connector = connect(found.address, protocol, limits, found.ip)
+                self._changed_connectors.add(shared, limits, connector, passthrough)
+        endpoint = self.endpoints[key]
+        if name in self._passing and endpoint.passthrough is None:
+            form = protocol.http.passthrough
+            assert form is not None
+            passing = connect(found.address, form, config.limits, found.ip)
+            endpoint.passthrough = PassthroughConnector(endpoint, passing)
+        weight = self.weights[name].get(found.address, 1.0)
+        if weight != 1:
+            self.weights[name][endpoint] = weight
+        return endpoint
+
+    def release(self, name: str, endpoint: Endpoint) -> None:
+        """Close an endpoint that the backend `name` no longer has, unless another one has it."""
+        self.weights[name].pop(endpoint, None)
+        self._closer.release(endpoint)
+
+    def take_over(self) -> None:
+        """Use the Connectors with changed limits for every call that begins from now on."""
+        self._changed_connectors.take_over()
+
+    async def close_unused_connectors(self) -> None:
+        """Close the Connectors that were replaced, or that were made without a takeover."""
+        await self._changed_connectors.close_unused()
+
+    async def close(self) -> None:
+        """Leave all endpoints, and return when those that no other Assembly uses are closed."""
+        keys = tuple(self.endpoints)
+        self.endpoints.clear()  # whoever removes one later does not give it up again
+        await self._shared.release(keys)
+
+
+def ejection(config: BackendConfig) -> Ejection:
+    """When endpoints of the backend are left out because of failures."""
+    if config.health is None:
+        return Ejection()
+    keys = config.health.ejection
+    return Ejection(keys.failures, keys.seconds, keys.most)

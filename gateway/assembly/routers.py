@@ -1,0 +1,243 @@
+"""The Routers of a Config: one route after the other, each with the policies and bridges on its way."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from gateway.assembly.environment import Environment
+from gateway.assembly.policing import Policing
+from gateway.assembly.routes import (
+    Answering,
+    MadeWhenAsked,
+    VersionConditions,
+    conditions,
+    joined_versions,
+    rewritten,
+    route,
+    route_settings,
+    split,
+)
+from gateway.assembly.server_operations import server_operations
+from gateway.assembly.statistics import ListenerStatistics
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.config.keys import Config
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Destination, Handler
+from gateway.core.types import ServerInfo
+from gateway.policies.context import OtherBackend
+from gateway.routing.activity import Activity
+from gateway.routing.backend import Backend
+from gateway.routing.branches import Branch, Branches
+from gateway.routing.extensions import AllStatistics, Extended, ServerExtensions
+from gateway.routing.listing import BackendModels, Listed, Listing, Remembered
+from gateway.routing.readiness import Readiness
+from gateway.routing.router import Route, Router
+
+
+class Routers:
+    """The Routers of one Config. There are none until the steps of `build` were done. `readiness` and `statistics` are
+    those that the gateway answers with itself."""
+
+    router: Router
+    passthrough: Router
+    """The Router of requests to routes with `passthrough`."""
+
+    def __init__(
+        self,
+        config: Config,
+        environment: Environment,
+        backends: Mapping[str, Backend],
+        sides: Mapping[str, BackendSide],
+        policing: Policing,
+        activities: Mapping[str, Activity],
+        readiness: Readiness,
+        statistics: Mapping[str, ListenerStatistics],
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._backends = backends
+        self._sides = sides
+        self._policing = policing
+        self._activities = activities
+        self._readiness = readiness
+        self._statistics = statistics
+        self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
+        """The names that records have for routes."""
+
+    def build(self) -> Iterator[None]:
+        """Make the Routers, one route in each step: thousands take longer than the event loop may be kept."""
+        config = self._config
+        names = {name for listener in config.listeners for name in listener.protocols}
+        clients = [self._environment.protocols[name] for name in sorted(names)]
+        configs = [each for each in config.routes if not each.passthrough]
+        versions, routes = VersionConditions(configs), []
+        for each in configs:
+            routes.append(self._route(each, versions, clients))
+            yield
+        yield from self._build_router(routes, configs, clients)
+        passing = [self._passthrough(each) for each in config.routes if each.passthrough]
+        self.passthrough = Router(passing, {}, joined_versions(clients))
+
+    def _build_router(
+        self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]
+    ) -> Iterator[None]:
+        """Make the `router`: what lists and describes the models of these routes."""
+        info, listeners = self._environment.info, self._config.listeners
+        asks_backends = self._config.ready != "none" and any(each.called_backends for each in self._config.routes)
+        own = server_operations(info, self._readiness, self._statistics, asks_backends=asks_backends)
+        controlling = frozenset(each.name for each in listeners if each.allow_control)
+        models = {
+            name: BackendModels(each.handler, self._environment.clock, first_wait=self._first_list_seconds(name))
+            for name, each in self._sides.items()
+        }
+        for name, each in models.items():
+            self._backends[name].on_recovery(each.forget)
+        listed: list[Listed] = []
+        for config in configs:
+            listed += self._listed(config, clients, models)
+            yield
+        extended = self._extended(configs, clients)
+        yield
+        own_extensions = {client.name: client.traits.servers.own_extensions for client in clients}
+        server = {
+            **own,
+            Operation.MODELS: Destination(Listing(listed, derivative_protocols(clients))),
+            Operation.ALL_STATISTICS: Destination(AllStatistics(extended)),
+        }
+        if any(each.info for each in extended):
+            server[Operation.SERVER_METADATA] = Destination(
+                ServerExtensions(info, extended, own_extensions, controlling)
+            )
+        self.router = Router(routes, server, joined_versions(clients), controlling)
+
+    def _first_list_seconds(self, name: str) -> float | None:
+        """How long to wait for a backend's first list of models, if its first server has to be started for it."""
+        servers = self._config.backends[name].servers
+        return None if servers is None else servers.start_timeout
+
+    def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
+        """The routes, each with the extensions that the servers behind it may have."""
+        infos: dict[str, Remembered[ServerInfo | None]] = {}
+        for name, each in self._sides.items():
+            if each.traits.servers.extensions:
+                infos[name] = Remembered(each.handler, Operation.SERVER_METADATA, None, self._environment.clock)
+                self._backends[name].on_recovery(infos[name].forget)
+        return [
+            Extended(
+                conditions(config.match),
+                frozenset(client.name for client in _matching_clients(config, clients)),
+                name,
+                self._sides[name].traits,
+                rewritten(config),
+                config.rewrite.version,
+                infos.get(name),
+                self._sides[name].handler if name in infos else None,
+            )
+            for config in configs
+            for name in [config.main_backend]
+        ]
+
+    def _passthrough(self, config: RouteConfig) -> Route:
+        """A Route whose messages pass unchanged."""
+        name = config.main_backend
+        backend, policies = self._backends[name], self._config.backends[name].policies
+        own, outer = self._policing.of_backends[name], self._policing.of_route(config)
+        activity, passing = self._activities.get(name), partial(backend.stream, passthrough=True)
+        counted = passing if activity is None else activity.counted_stream(passing)
+        stream = self._policing.around_stream(counted, policies, own)
+        stream = self._policing.around_stream(stream, config.policies, outer)
+        joins = backend.protocol.traits.models.joined_versions
+        return Route(
+            conditions(config.match),
+            {backend.protocol.name: Destination(stream=stream, route=self._places[id(config)], backend=name)},
+            joins_versions=joins,
+        )
+
+    def _route(self, config: RouteConfig, versions: VersionConditions, clients: Iterable[Protocol]) -> Route:
+        sides = [self._sides[name] for name in config.backends]
+        settings = versions.added_to(route_settings(config), config.match)
+        matching = {client.name: client for client in _matching_clients(config, clients)}
+        bridges = MadeWhenAsked(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
+        of_route = self._policing.of_route(config)
+
+        def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
+            context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
+            handler, stream = self._joined(config, answering)
+            return Destination(
+                self._policing.around(handler, config.policies, context),
+                settings,
+                stream=self._policing.around_stream(stream, config.policies, context),
+                route=self._places[id(config)],
+                backend=config.main_backend,
+            )
+
+        joins = all(side.traits.models.joined_versions for side in sides)
+        return route(conditions(config.match), bridges, destination, joins_versions=joins)
+
+    def _beside(
+        self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
+    ) -> Handler:
+        """The way of a route's requests, those for models or for one companion of theirs, to another backend."""
+        rename = settings.rename
+        there = replace(
+            settings,
+            model=settings.model if other.model is None else other.model,
+            version=settings.version if other.version is None else other.version,
+            takes_one_version=settings.takes_one_version or other.version is not None,
+            rename=Renames(_renamings(other.inputs, rename.inputs), _renamings(other.outputs, rename.outputs)),
+        )
+        bridge = Bridge(there, client, self._sides[other.name])
+        return bridge if companion is None else bridge.companion(companion)
+
+    def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
+        """How the route's backends answer together. A route with one backend costs nothing more."""
+        if len(answering) == 1:
+            return answering[0]
+        branches = [
+            Branch(name, *each, self._config.backends[name].safe)
+            for name, each in zip(config.backends, answering, strict=True)
+        ]
+        own = len(config.own_backends)
+        joined = Branches(branches[:own], split(config), branches[own:])
+        return joined, joined.stream
+
+    def _listed(
+        self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
+    ) -> list[Listed]:
+        """The route as it matters for lists: with its main backend and, if a model may be in a fallback alone, those
+        too."""
+        return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
+
+    def _listed_in(
+        self, name: str, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
+    ) -> Listed:
+        backend = self._sides[name]
+
+        async def claims(model: str) -> frozenset[Operation]:
+            return (await backend.signatures.get((model, "", ""))).operations
+
+        return Listed(
+            conditions(config.match),
+            frozenset(client.name for client in _matching_clients(config, clients)),
+            models[name],
+            rewritten(config),
+            claims if backend.traits.wire.derivatives else None,
+        )
+
+
+def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
+    """The renamings of these pairs; without any, the `others`."""
+    return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
+
+
+def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
+    """The names of the protocols that have derivatives as operations: their clients need no companions in lists."""
+    return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
+
+
+def _matching_clients(config: RouteConfig, clients: Iterable[Protocol]) -> list[Protocol]:
+    return [client for client in clients if config.match.protocol in (None, client.name)]
