@@ -248,7 +248,7 @@ class Gateway:
         if name == "health":
             assert config.health is not None
             ready, page = self._backends_ready(config), self.metrics.page(config)
-            count, asked = self._part.gather or self.observing.flush, assembly.admission.of_metrics
+            count, asked = self._part.gather or self.observing.flush, assembly.authentication.of_metrics
             bind = config.health.bind
             server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
         elif name == "scaler":
@@ -266,7 +266,7 @@ class Gateway:
             describe_errors(application, self)
             gather = self._part.gather
             shown = application if gather is None else gathering(application, gather)
-            check = AccessCheck(shown, assembly.admission.of_admin)
+            check = AccessCheck(shown, assembly.authentication.of_admin)
             bind, server = config.admin.bind, AdminServer(check, check, tls)
         with binding(name, bind):
             await server.start(bind)
@@ -382,10 +382,10 @@ class Gateway:
         health = self.ports.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self.metrics.page(config)
-            health.asked = assembly.admission.of_metrics
+            health.asked = assembly.authentication.of_metrics
         admin = self.ports.get("admin")
         if isinstance(admin, AdminServer) and admin.access is not None:
-            admin.access.asked = assembly.admission.of_admin
+            admin.access.asked = assembly.authentication.of_admin
         scaler = self.ports.get("scaler")
         if isinstance(scaler, ScalerServer):
             scaler.renew(assembly.backends, assembly.activities)
@@ -463,7 +463,7 @@ class Gateway:
     @property
     def guards(self) -> Mapping[str, Guard]:
         """What finds out who clients are, of the listeners that ask for it."""
-        return self._assembly.admission.guards
+        return self._assembly.authentication.guards
 
     @property
     def select(self) -> Select:
