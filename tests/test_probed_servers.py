@@ -15,9 +15,9 @@ from gateway.app import Gateway
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
+from tests.app.test_gateway import grpc_health
 from tests.interop.processes import Process, free_port
 from tests.paused_server import ask, get, port_of
-from tests.test_app import grpc_health
 from tests.test_hung_servers import SIGNATURE, infer
 
 PROTOCOLS = {

@@ -2,64 +2,45 @@
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import TypeAlias
 
 from gateway import registry
-from gateway.admin import register, status
-from gateway.admin.access import AccessCheck
-from gateway.admin.caches import add_clearing
-from gateway.admin.console.api import FindWarnings, add_api
-from gateway.admin.console.page import add_page
-from gateway.admin.health import HealthServer
+from gateway.admin import status
+from gateway.admin.console.api import FindWarnings
 from gateway.admin.metrics import Metrics
-from gateway.admin.openapi.admin import describe_errors
-from gateway.admin.openapi.api import add_api as add_documents
-from gateway.admin.openapi.page import add_page as add_documents_page
-from gateway.admin.scaler.server import ScalerServer
-from gateway.admin.server import AdminServer, gathering
+from gateway.app.listeners import Listeners, Row
 from gateway.app.observing import Observing
+from gateway.app.ports import Ports, binds
 from gateway.app.process_limits import ProcessLimits
-from gateway.app.replacing import PortServer, ReloadError, Replaced, Replacements, staying
-from gateway.app.serving import Serving, Tap
+from gateway.app.replacing import OpenedAddresses, PortServer, ReloadError, Replaced, Replacements, staying
+from gateway.app.serving import Tap
+from gateway.app.telling import status_of
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.brief_errors import BriefErrors
-from gateway.assembly.certificates import Certificates, alpn, port_alpn
+from gateway.assembly.certificates import Certificates, alpn
 from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connect, Connections, Environment, Host
 from gateway.assembly.guard import Guard
 from gateway.assembly.in_flight import RequestsInFlight
-from gateway.assembly.listening import binding, listen
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.bridge.backend import BackendSide
-from gateway.config import paths
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.effective import effective
 from gateway.config.keys import (
-    AdminConfig,
     BackendTlsConfig,
     Config,
-    HealthConfig,
     ListenerConfig,
-    ListenerTlsConfig,
-    ScalerConfig,
 )
 from gateway.config.keys import Ready as ReadyRule
 from gateway.config.models_apart import with_models_apart
-from gateway.core.address import Address
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections
-from gateway.core.protocol import Limits, ListenerSettings, Protocol
+from gateway.core.protocol import Limits, Protocol
 from gateway.core.tasks import between_requests, spawn
-from gateway.core.transport import Connector, Exchanges, Listener, Ready, Select
-from gateway.discovery.register import Registrations
+from gateway.core.transport import Connector, Listener, Select
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.mirror import Mirror
@@ -68,10 +49,6 @@ from gateway.transports import memory
 from gateway.transports.shedding import Shedding
 
 log = logging.getLogger("gateway.app")
-
-PORTS = ("health", "admin", "scaler")
-"""The ports beside the listeners, named as their keys."""
-PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 
 NOT_RUNNING = "the gateway has not started yet, or is stopping"
 
@@ -96,30 +73,24 @@ class Gateway:
         self.config = config = with_models_apart(config)
         self._part = part
         self.ready = False
-        self.listeners: dict[str, Listener] = {}
         self.references: list[Listener] = []
-        self.ports: dict[str, PortServer] = {}
         self.loaded_at = datetime.now(UTC)
         self.reloads = 0
         self.last_reload_error: status.LoadError | None = None
         """Why the last attempt to read the configuration again failed; None if it did not."""
         self.observing = Observing()
-        self._reload_file = reload_file
-        self._find_warnings = find_warnings
-        self._tap = tap
-        self._protocols = registry.protocols()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
         self._fleets = Fleets(self._clock)
         self._certificates = Certificates()
         self._certificates.prepare(config)
-        self._port_tls: dict[str, ListenerTlsConfig | None] = {}
-        """TLS of the ports beside the listeners, for the connections that they accept next."""
-        self._registrations: dict[str, Registrations] = {}
-        """Where servers register now, by the name of the backend."""
-        self._serving: dict[str, Serving] = {}
+        protocols = registry.protocols()
+        self._listeners = Listeners(
+            protocols, self._certificates, self.observing, self._is_ready_for_clients, self._endpoints.addresses, tap
+        )
+        self._ports = Ports(self, part, self._certificates, self._clock, reload_file, find_warnings)
         self._environment = Environment(
-            self._protocols, registry.policies(), Connections(parse_address, connect, self._connect_over_tls),
+            protocols, registry.policies(), Connections(parse_address, connect, self._connect_over_tls),
             self._clock, INFO, lambda: self.ready, Host(self._endpoints, part, self._fleets, self._own_addresses),
         )  # fmt: skip
         self._assembly = self._assemble(config)
@@ -138,11 +109,10 @@ class Gateway:
         return assembly
 
     def _own_addresses(self) -> list[str]:
-        """What is bound for clients and operators, or soon will be. The reference servers are model servers like any
-        other."""
+        """The addresses that are bound for clients and operators, or soon will be. The reference servers are model
+        servers like any other."""
         bound = [each.address for each in (*self.listeners.values(), *self.ports.values())]
-        ports = [port for name in PORTS if (port := _bind(self.config, name)) is not None]
-        return [*bound, *(str(each) for each in (*(one.bind for one in self.config.listeners), *ports))]
+        return [*bound, *map(str, (*(one.bind for one in self.config.listeners), *binds(self.config).values()))]
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
         def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
@@ -181,14 +151,11 @@ class Gateway:
         await self._assembly.discovery.start()
         self._take_over(self._assembly)
         self._certificates.take_over(config)
-        all_rows = self._rows(config)
+        rows = self._listeners.rows(config)
         for each in self._served(config):
-            self.listeners[each.name], self._serving[each.name] = await self._listen(
-                each, all_rows[each.name], self._assembly
-            )
-        for name in PORTS if self._part.has_ports else ():
-            if getattr(config, name) is not None:
-                self.ports[name] = await self._start_port(name, config, self._assembly)
+            self._listeners.add(each.name, await self._listeners.open(each, rows[each.name], self._assembly))
+        for name in self._ports.opening(config):
+            self._ports.all[name] = await self._ports.open(name, config, self._assembly)
 
     def _served(self, config: Config) -> tuple[ListenerConfig, ...]:
         """The listeners that this process binds."""
@@ -196,90 +163,11 @@ class Gateway:
 
     def _take_over(self, assembly: Assembly) -> None:
         assembly.start()
-        self._registrations.clear()
-        self._registrations.update(assembly.discovery.registrations)
-
-    async def _listen(
-        self, config: ListenerConfig, rows: Sequence[tuple[Protocol, str]], assembly: Assembly
-    ) -> tuple[Listener, Serving]:
-        settings = self._settings(config)
-        serving = Serving(settings, assembly, explains=config.allow_explain, tap=self._tap)
-        with binding(f"listener {config.name!r}", config.bind):
-            listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
-        log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
-        return listener, serving
-
-    def _settings(self, config: ListenerConfig) -> ListenerSettings:
-        tls = None
-        if config.tls is not None:
-            tls = self._certificates.server(config.tls, alpn(*(self._protocols[name] for name in config.protocols)))
-        return ListenerSettings(config.name, config.limits, config.model, tls)
-
-    def _port_context(self, name: str) -> ssl.SSLContext | None:
-        tls = self._port_tls[name]
-        return None if tls is None else self._certificates.server(tls, port_alpn(name))()
-
-    def _rows(self, config: Config) -> dict[str, tuple[tuple[Protocol, str], ...]]:
-        """The protocols of each listener, each with its path prefix."""
-        found, brief_errors = {}, BriefErrors(config, self._endpoints.addresses)
-        for each in config.listeners:
-            rows = self._rows_of(each, config)
-            if each.errors.detail == "brief":
-                rows = tuple((brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
-            found[each.name] = rows
-        return found
-
-    def _rows_of(self, listener: ListenerConfig, config: Config) -> tuple[tuple[Protocol, str], ...]:
-        return paths.rows(listener, config.routes, config.backends, self._protocols)
-
-    def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
-        handlers = serving.exchanges(self._is_ready_for_clients, self.observing.recording(config, assembly.config))
-        statistics = assembly.statistics.get(config.name)
-        return statistics.record_exchanges(handlers) if statistics else handlers
+        self._ports.take_over(assembly)
 
     def reopen_logs(self) -> None:
         """Open the file of the access log again, which a program that rotates logs may have renamed."""
         self.observing.reopen_logs()
-
-    async def _start_port(self, name: str, config: Config, assembly: Assembly) -> PortServer:
-        server: PortServer
-        self._port_tls[name] = _tls(config, name)
-        tls = partial(self._port_context, name)
-        if name == "health":
-            assert config.health is not None
-            ready, page = self._backends_ready(config), self.metrics.page(config)
-            count, asked = self._part.gather or self.observing.flush, assembly.admission.of_metrics
-            bind = config.health.bind
-            server = HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
-        elif name == "scaler":
-            assert config.scaler is not None
-            bind, server = config.scaler.bind, ScalerServer(assembly.backends, assembly.activities, tls)
-        else:
-            assert config.admin is not None
-            application = status.application(self.status, self._reload_file, lambda: effective(self.config))
-            register.add_routes(application, self._registrations)
-            add_clearing(application, self.clear_caches)
-            add_page(application)
-            add_api(application, self, self._find_warnings, self._clock)
-            add_documents(application, self, self._clock)
-            add_documents_page(application)
-            describe_errors(application, self)
-            gather = self._part.gather
-            shown = application if gather is None else gathering(application, gather)
-            check = AccessCheck(shown, assembly.admission.of_admin)
-            bind, server = config.admin.bind, AdminServer(check, check, tls)
-        with binding(name, bind):
-            await server.start(bind)
-        log.info("%s answers at %s", name, server.address)
-        return server
-
-    def _is_accepting(self) -> bool:
-        return self.ready and self._part.is_ready()
-
-    def _backends_ready(self, config: Config) -> Ready | None:
-        """What `/readyz` asks of the backends; None if it asks nothing."""
-        rule = "none" if config.health is None else config.health.ready
-        return None if rule == "none" else partial(self._is_ready, rule)
 
     async def reload(self, config: Config) -> tuple[str, ...]:
         """Change to `config`, which has been checked. New addresses are bound first; then, in one step, every request
@@ -307,10 +195,10 @@ class Gateway:
             return (*found, *not_applied(self.config, config))
 
     async def _change_to(self, config: Config) -> None:
-        all_rows = self._rows(config)
-        stays = staying(self.config, config, self._protocols) if self._part.serves else {}
+        rows = self._listeners.rows(config)
+        stays = staying(self.config, config, self._environment.protocols) if self._part.serves else {}
         for name, before in stays.items():
-            if why := self.listeners[before].why_not_renewed(all_rows[name]):
+            if why := self.listeners[before].why_not_renewed(rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
         self.observing.open_access_log(config.log, ReloadError)
         try:
@@ -318,8 +206,7 @@ class Gateway:
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
         assembly = self._assemble(config, self._assembly)
-        started: dict[str, tuple[Listener, Serving]] = {}
-        ports: dict[str, PortServer] = {}
+        opened = OpenedAddresses()
         try:
             await between_requests(assembly.build_routes())
             self.observing.renew(config, self.metrics.reader(config))
@@ -327,21 +214,18 @@ class Gateway:
             await assembly.discovery.start()
             for each in self._served(config):
                 if each.name not in stays:
-                    started[each.name] = await self._listen(each, all_rows[each.name], assembly)
-            for name in PORTS if self._part.has_ports else ():
-                if getattr(config, name) is not None and _bind(self.config, name) != _bind(config, name):
-                    ports[name] = await self._start_port(name, config, assembly)
+                    opened.listeners[each.name] = await self._listeners.open(each, rows[each.name], assembly)
+            for name in self._ports.opening(config, self.config):
+                opened.ports[name] = await self._ports.open(name, config, assembly)
             if not self.ready:
                 raise ReloadError(NOT_RUNNING)
         except BaseException:
-            await asyncio.gather(
-                *(listener.drain(0) for listener, _ in started.values()), *(port.stop() for port in ports.values())
-            )
+            await opened.give_up()
             await assembly.close()
             await assembly.close_unused_connectors()
             raise
         # From here to the end of `_switch` nothing waits: no request can begin in between.
-        replaced = self._switch(config, assembly, stays, started, ports, all_rows)
+        replaced = self._switch(config, assembly, stays, opened, rows)
         await self._replacements.end(replaced, assembly, config.drain.timeout)
 
     def _switch(
@@ -349,17 +233,14 @@ class Gateway:
         config: Config,
         assembly: Assembly,
         stays: Mapping[str, str],
-        started: Mapping[str, tuple[Listener, Serving]],
-        ports: Mapping[str, PortServer],
-        all_rows: Mapping[str, Sequence[tuple[Protocol, str]]],
+        opened: OpenedAddresses,
+        rows: Mapping[str, Sequence[Row]],
     ) -> Replaced:
         """Answer every request that begins from now on by `assembly`."""
-        old, listeners, serving = self._assembly, self.listeners, self._serving
-        gone_ports = [port for name, port in self.ports.items() if name in ports or _bind(config, name) is None]
-        self.ports = {name: port for name, port in self.ports.items() if port not in gone_ports} | dict(ports)
+        old = self._assembly
+        gone_ports = self._ports.change(config, opened.ports)
         self.config, self._assembly = config, assembly
-        self._port_tls = {name: _tls(config, name) for name in PORTS}
-        self.listeners, self._serving = {}, {}
+        gone = self._listeners.change(self._served(config), stays, opened.listeners)
         self._take_over(assembly)
         self._certificates.take_over(config)
         self._limits.apply(config.limits)
@@ -368,29 +249,9 @@ class Gateway:
         is_traced_anew = self.observing.trace(config.tracing)
         running: list[asyncio.Task[None]] = []
         for each in self._served(config):
-            if each.name in started:
-                self.listeners[each.name], self._serving[each.name] = started[each.name]
-                if not is_traced_anew:
-                    continue
-                listener, serves = started[each.name]
-            else:
-                listener = self.listeners[each.name] = listeners[stays[each.name]]
-                serves = self._serving[each.name] = serving[stays[each.name]]
-            settings = self._settings(each)
-            serves.renew(settings, assembly, explains=each.allow_explain)
-            running += listener.renew(settings, all_rows[each.name], self._exchanges(each, serves, assembly))
-        health = self.ports.get("health")
-        if isinstance(health, HealthServer):
-            health.backends_ready, health.metrics = self._backends_ready(config), self.metrics.page(config)
-            health.asked = assembly.admission.of_metrics
-        admin = self.ports.get("admin")
-        if isinstance(admin, AdminServer) and admin.access is not None:
-            admin.access.asked = assembly.admission.of_admin
-        scaler = self.ports.get("scaler")
-        if isinstance(scaler, ScalerServer):
-            scaler.renew(assembly.backends, assembly.activities)
-        kept = set(map(id, self.listeners.values()))
-        gone = [each for each in listeners.values() if id(each) not in kept]
+            if is_traced_anew or each.name not in opened.listeners:
+                running += self._listeners.renew(each, rows[each.name], assembly)
+        self._ports.renew(config, assembly)
         return Replaced(old, gone, gone_ports, running)
 
     def announce_end(self) -> None:
@@ -418,8 +279,7 @@ class Gateway:
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
         given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
-        for server in self.ports.values():
-            await server.stop()
+        await self._ports.stop()
         await self.observing.stop(max(ends_at - self._clock(), 0.5))
         for background in (self._memory_task, self._certificates_task):
             if background is not None:
@@ -429,12 +289,26 @@ class Gateway:
         return sum(given_up)
 
     async def _is_ready_for_clients(self) -> bool:
-        return await self._is_ready(self.config.ready)
+        return await self.is_ready(self.config.ready)
 
-    async def _is_ready(self, rule: ReadyRule) -> bool:
+    async def is_ready(self, rule: ReadyRule) -> bool:
         """Whether the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration (which
         gRPC's health service uses)."""
         return self.ready and not await self._assembly.readiness.why_not(rule)
+
+    @property
+    def listeners(self) -> dict[str, Listener]:
+        """The listeners by name; where workers serve them, those that the supervisor has set."""
+        return self._listeners.all
+
+    @listeners.setter
+    def listeners(self, listeners: dict[str, Listener]) -> None:
+        self._listeners.all = listeners
+
+    @property
+    def ports(self) -> Mapping[str, PortServer]:
+        """The servers of the ports beside the listeners, by name."""
+        return self._ports.all
 
     @property
     def version(self) -> str:
@@ -463,7 +337,7 @@ class Gateway:
     @property
     def guards(self) -> Mapping[str, Guard]:
         """What finds out who clients are, of the listeners that ask for it."""
-        return self._assembly.admission.guards
+        return self._assembly.authentication.guards
 
     @property
     def select(self) -> Select:
@@ -472,7 +346,7 @@ class Gateway:
 
     def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
         """The protocols of a listener of the configuration in use, each with its path prefix."""
-        return self._rows_of(listener, self.config)
+        return self._listeners.rows_of(listener, self.config)
 
     @property
     def counters(self) -> Counters:
@@ -526,57 +400,4 @@ class Gateway:
 
     def status(self) -> status.GatewayStatus:
         """The current state, for the status API."""
-        self.observing.flush()
-        counters, shedding = self.observing.counters, self.shedding
-        return status.GatewayStatus(
-            version=INFO.version,
-            ready=self.ready,
-            configuration=status.ConfigurationStatus(
-                loaded_at=self.loaded_at, reloads=self.reloads, last_error=self.last_reload_error
-            ),
-            listeners={
-                each.name: status.ListenerStatus(
-                    address=listener.address,
-                    protocols=list(each.protocols),
-                    requests=dict(counters.of_listener(each.name)),
-                    refused_connections=listener.refused_connections,
-                )
-                for each in self.config.listeners
-                if (listener := self.listeners.get(each.name)) is not None
-            },
-            shedding=None
-            if shedding is None
-            else status.SheddingStatus(since=shedding.since, refused=shedding.refused),
-            backends={
-                name: status.backend_status(backend, counters.of_backend(name))
-                for name, backend in self._assembly.backends.items()
-            },
-            policies=[
-                status.PolicyStatus(place=place, policy=name, state=dict(state))
-                for place, name, state in self.policy_states
-            ],
-            last_errors=list(counters.last_errors()),
-            tracing=None
-            if self.observing.tracing is None
-            else status.TracingStatus(sent=self.traces.sent, dropped=self.traces.dropped),
-            certificates=[
-                status.CertificateStatus(
-                    used_by=list(each.used_by),
-                    certificate=each.files.certificate or None,
-                    expires=each.expires,
-                    error=each.error,
-                )
-                for each in self._certificates.materials
-            ],
-        )
-
-
-def _bind(config: Config, port: str) -> Address | None:
-    """The address of one of PORTS; None if it is off."""
-    found: PortConfig = getattr(config, port)
-    return None if found is None else found.bind
-
-
-def _tls(config: Config, port: str) -> ListenerTlsConfig | None:
-    found: PortConfig = getattr(config, port)
-    return None if found is None else found.tls
+        return status_of(self, self._certificates.materials)

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from gateway.admin.health import HealthServer
 from gateway.admin.scaler.server import ScalerServer
 from gateway.admin.server import AdminServer
+from gateway.app.serving import Serving
 from gateway.assembly.assembly import Assembly
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.frozen import frozen
@@ -58,6 +59,21 @@ def _transports(config: ListenerConfig, protocols: Mapping[str, Protocol]) -> st
 
 def _place(config: ListenerConfig) -> tuple[str, int, str]:
     return config.bind.host, config.bind.port, config.bind.path
+
+
+class OpenedAddresses:
+    """The listeners and ports that a reload has opened, by name."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, tuple[Listener, Serving]] = {}
+        self.ports: dict[str, PortServer] = {}
+
+    async def give_up(self) -> None:
+        """Close all, since the reload has failed."""
+        await asyncio.gather(
+            *(listener.drain(0) for listener, _ in self.listeners.values()),
+            *(port.stop() for port in self.ports.values()),
+        )
 
 
 @frozen

@@ -52,7 +52,7 @@ class Serving:
             ready,
             record,
         )
-        guard = self._assembly.admission.guards.get(settings.name)
+        guard = self._assembly.authentication.guards.get(settings.name)
         return exchanges if guard is None else guard.exchanges(exchanges)
 
     async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
@@ -60,7 +60,7 @@ class Serving:
         async for message in messages:
             assembly = self._assembly
             select = self._select(passthrough=protocol.http.is_passthrough)
-            guard = assembly.admission.guards.get(self._settings.name)
+            guard = assembly.authentication.guards.get(self._settings.name)
             assembly.streams.began()
             try:
                 refused = None if guard is None else await guard.refused(message, protocol)

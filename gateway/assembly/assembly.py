@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 
-from gateway.assembly.admission import Admission
+from gateway.assembly.authentication import Authentication
 from gateway.assembly.backends import Backends
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
@@ -40,7 +40,9 @@ class Assembly:
         clock = environment.clock
         self.streams = RequestsInFlight()
         """Those requests in flight that are messages of streams."""
-        self.admission: Admission = Admission(config, clock, None if previous is None else previous.admission)
+        self.authentication: Authentication = Authentication(
+            config, clock, None if previous is None else previous.authentication
+        )
         """Finds out who clients are."""
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
         """The calls of each backend, by its name; counted for the scaler only. Those of the previous Assembly go on."""
@@ -107,7 +109,7 @@ class Assembly:
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
         # Before the previous one stops: the keys that both use are kept up to date throughout.
-        self.admission.access.begin()
+        self.authentication.access.begin()
         if previous is not None:
             previous.stop()
             self.listener_readiness.adopt(previous.listener_readiness)
@@ -123,7 +125,7 @@ class Assembly:
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
-        self.admission.access.end()
+        self.authentication.access.end()
         self.discovery.stop()
         for prober in self.probers:
             prober.cancel()

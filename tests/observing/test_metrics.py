@@ -25,6 +25,7 @@ from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.observing import recording
 from gateway.registry import protocols
+from tests.app.test_reload import sent
 from tests.attacks.clients import Brpc, Connection, Mip, message
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
@@ -47,7 +48,6 @@ from tests.observing.scraped import (
     url,
 )
 from tests.paused_server import INFER, ask, get, held, port_of
-from tests.test_reload import sent
 
 OK = {"route": "routes[0]", "model": "double", "out_protocol": "v2-grpc", "backend": "lab", "code": "OK"}
 

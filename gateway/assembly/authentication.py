@@ -12,10 +12,10 @@ Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
 """Finds out who the clients of a port are, and waits for the keys of an issuer."""
 
 
-class Admission:
+class Authentication:
     """Finds out who clients are, by one Config. `previous` is what the configuration before had."""
 
-    def __init__(self, config: Config, clock: Callable[[], float], previous: "Admission | None" = None) -> None:
+    def __init__(self, config: Config, clock: Callable[[], float], previous: "Authentication | None" = None) -> None:
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
         """Who may do what."""
         self.guards = {
