@@ -48,8 +48,12 @@ class Backends:
         """Whether a backend has this endpoint."""
         return any(endpoint in backend.endpoints for backend in self.all.values())
 
+    def _spoken(self, config: BackendConfig) -> Protocol:
+        """The protocol of a backend, with its settings."""
+        return self._environment.protocols[config.protocol].with_settings(config.settings)
+
     def _backend(self, name: str, config: BackendConfig) -> Backend:
-        protocol = self._environment.protocols[config.protocol]
+        protocol = self._spoken(config)
         addresses = fixed_addresses(config.addresses, config.discovery, self._environment.connections.parser(protocol))
         endpoints = [self._pool.endpoint(Found(address), name, protocol, config) for address in addresses]
         limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
@@ -88,7 +92,7 @@ class Backends:
         discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
         for name, each in self._config.backends.items():
             if each.discovery is not None:
-                protocol = self._environment.protocols[each.protocol]
+                protocol = self._spoken(each)
                 endpoint = partial(self._pool.endpoint, name=name, protocol=protocol, config=each)
                 endpoints = DiscoveredEndpoints(self.all[name], endpoint, partial(self._pool.release, name))
                 discovery.add(name, each, endpoints, self._environment.connections.parser(protocol))

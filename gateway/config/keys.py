@@ -236,6 +236,9 @@ class ListenerConfig(Keys):
     flavor: Mapping[Name, Name] = {}
     """`{PROTOCOL: FLAVOR}`: which kind of server clients take the gateway for, if the kinds differ towards clients: for
     v1-rest `kserve` (the default) or `tensorflow`."""
+    settings: Mapping[Name, Mapping[Name, Name]] = {}
+    """`{PROTOCOL: {KEY: TEXT}}`: what a protocol alone has to set, in [its page](protocols/grps.md#settings): for
+    grps-rest `ctrl_mode`, `ctrl_key` and `res_content_type`, how a stream is asked for, and its content type."""
     allow_offline: Flag = False
     """Let clients take the listener offline and online (grps). Offline it reports that it is not ready, but still
     answers requests."""
@@ -533,6 +536,9 @@ class BackendConfig(Keys):
     """The kind of server, if servers differ in how they implement the protocol: for v2-rest `triton`, `mlserver`,
     `kserve`, `binary` (any other with binary tensors) or `plain`; for v1-rest `kserve`, `tensorflow` or `gateway`
     (another gateway). Without it each server is asked before its first call."""
+    settings: Mapping[Name, Name] = {}
+    """`{KEY: TEXT}`: what the protocol alone has to set, in [its page](protocols/grps.md#settings): for grps-rest
+    `ctrl_mode` and `ctrl_key`, how its servers are asked for a stream."""
     limits: LimitsKey = Field(default_factory=Limits)
     """Bounds on what the backend answers."""
     forward_headers: Annotated[

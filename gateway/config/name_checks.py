@@ -3,7 +3,7 @@ not have. They also run on the valid parts of a configuration with errors."""
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.servers import MODEL, ServersConfig, job_scripts
 from gateway.config.tls_checks import tls_findings
 from gateway.core.address import Address
-from gateway.core.protocol import StreamForm
+from gateway.core.protocol import Protocol, SettingError, StreamForm
 
 _SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -73,6 +73,38 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                     yield from _unknown(location, f"flavor of {name} towards clients", flavor, faces)
                 else:
                     yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
+
+
+def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Settings that the protocol does not have, or whose values it cannot use."""
+    for at, listener in parts.listeners.items():
+        for name, values in listener.settings.items():
+            location: Location = ("listeners", at, "settings", name)
+            if name not in listener.protocols:
+                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
+                yield Finding(location, text, at_key=True)
+            elif name in catalog.protocols:
+                yield from _own_settings(location, catalog.protocols[name], values)
+    for key, backend in parts.backends.items():
+        if backend.protocol in catalog.protocols:
+            yield from _own_settings(
+                ("backends", key, "settings"), catalog.protocols[backend.protocol], backend.settings
+            )
+
+
+def _own_settings(location: Location, protocol: Protocol, values: Mapping[str, str]) -> Iterator[Finding]:
+    known = [] if protocol.settings is None else [each.name for each in protocol.settings.keys]
+    if values and not known:
+        yield Finding(location, f"{protocol.name} has no settings; remove the key", at_key=True)
+        return
+    for key in values:
+        if key not in known:
+            text = f"{protocol.name} has no setting {key!r}{suggestion(key, known)}"
+            yield Finding((*location, key), text, at_key=True)
+    try:
+        protocol.with_settings(values)
+    except SettingError as error:
+        yield Finding((*location, error.key), str(error))
 
 
 def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -331,6 +363,7 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _protocol_names,
     _prefixes,
     _faces,
+    _settings,
     _listener_names,
     _shared_addresses,
     _bind_schemes,

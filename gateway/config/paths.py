@@ -12,7 +12,7 @@ from gateway.config.problems import Finding, listed
 from gateway.config.routes import MatchConfig, RouteConfig
 from gateway.core import patterns
 from gateway.core.patterns import PathTable, Tie
-from gateway.core.protocol import HttpForm, Protocol
+from gateway.core.protocol import HttpForm, Protocol, SettingError
 
 
 def rows(
@@ -41,8 +41,12 @@ def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str
 
 
 def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
-    """The protocol in the flavor that the listener has for its clients."""
-    return protocol.faces.get(listener.flavor.get(protocol.name, ""), protocol)
+    """The protocol in the flavor, and with the settings, that the listener has for its clients."""
+    face = protocol.faces.get(listener.flavor.get(protocol.name, ""), protocol)
+    try:
+        return face.with_settings(listener.settings.get(protocol.name, {}))
+    except SettingError:
+        return face  # told by a check of its own
 
 
 def _matched(routes: Iterable[RouteConfig]) -> Iterator[tuple[str, str]]:

@@ -280,6 +280,9 @@ class HttpForm:
     wants_stream: Callable[[Message], bool] | None = None
     """Whether a request is answered by a stream. Decided by its path, query and headers: it is asked once for equal
     heads, with a Message without a body. None: no request is."""
+    body_wants_stream: Callable[[Message], bool] | None = None
+    """Whether the body of a request asks for a stream, of requests whose heads do not. Compressed bodies are refused,
+    since this is asked before they are inflated. None: no body does."""
     stream_framing: StreamFraming | None = None
     """Where messages begin and end in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None
@@ -330,6 +333,32 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 
 @frozen
+class Setting:
+    """A key that a protocol alone has, in `settings` of its listeners and backends. Values are texts."""
+
+    name: str
+    description: str
+    default: str = ""
+
+
+class SettingError(ValueError):
+    """The value of the Setting `key` cannot be used; the text says why."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(text)
+        self.key = key
+
+
+@frozen
+class OwnSettings:
+    """The settings of a protocol. `apply` returns the protocol with such values, the same object for the same values;
+    it raises SettingError."""
+
+    keys: tuple[Setting, ...]
+    apply: Callable[[Mapping[str, str]], "Protocol"]
+
+
+@frozen
 class Protocol:
     """One wire form: its codec, which is five pure functions, and its properties.
 
@@ -373,6 +402,13 @@ class Protocol:
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the wire form that imitates that server towards clients. A
     listener without `flavor` uses this wire form itself."""
+
+    settings: OwnSettings | None = None
+    """What a listener or a backend can set of this protocol alone."""
+
+    def with_settings(self, values: Mapping[str, str]) -> "Protocol":
+        """The protocol with these values of its `settings`. Raises SettingError."""
+        return self.settings.apply(values) if values and self.settings is not None else self
 
     @property
     def transport(self) -> str:

@@ -398,8 +398,9 @@ class _Journey:
 def _is_stream(message: Message, protocol: Protocol) -> bool:
     if isinstance(protocol.carrier, GrpcForm):
         return message.pattern in protocol.carrier.streams
-    wants = protocol.http.wants_stream
-    return protocol.http.is_passthrough or (wants is not None and wants(message))
+    form = protocol.http
+    asked = (form.wants_stream, form.body_wants_stream)
+    return form.is_passthrough or any(wants is not None and wants(message) for wants in asked)
 
 
 def _shown_call(call: Call) -> CallShown:

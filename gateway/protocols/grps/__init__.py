@@ -14,6 +14,8 @@ The specification is `docs/2_Interface.md` of https://github.com/NetEase-Media/g
 "the C++ server" are those in `server/` of the same repository. The schema is `protos/grps/grps.proto`.
 """
 
+from functools import lru_cache, partial
+
 from gateway.core.datatypes import Datatype
 from gateway.core.examples import curl, grpcurl
 from gateway.core.frozen import replace
@@ -23,6 +25,7 @@ from gateway.core.protocol import (
     GrpcForm,
     HttpForm,
     Models,
+    OwnSettings,
     Protocol,
     Servers,
     StreamForm,
@@ -45,7 +48,7 @@ from gateway.protocols.grps.grpc import server as grpc_server
 from gateway.protocols.grps.protobuf import message as protobuf_message
 from gateway.protocols.grps.rest import client as rest_client
 from gateway.protocols.grps.rest import errors as rest_errors
-from gateway.protocols.grps.rest import openapi, passthrough, urls
+from gateway.protocols.grps.rest import openapi, passthrough, stream_control, urls
 from gateway.protocols.grps.rest import server as rest_server
 from gateway.protocols.grps.rest.stream_framing import JsonCutter
 from gateway.protocols.grps.schema import JSON_PAYLOADS, PROTOBUF_PAYLOADS
@@ -97,6 +100,28 @@ PASSTHROUGH = Protocol(
     traits=_TRAITS,
 )
 
+
+@lru_cache(64)
+def _controlled(control: stream_control.StreamControl) -> Protocol:
+    """grps-rest whose streams are asked for by `control`. Equal ones are one object, so that protocols can be
+    compared."""
+    own = replace(
+        GRPS_REST.http,
+        wants_stream=partial(rest_server.wants_stream, control=control),
+        body_wants_stream=partial(rest_server.body_wants_stream, control=control)
+        if control.mode == stream_control.BODY
+        else None,
+    )
+    return replace(
+        GRPS_REST,
+        carrier=own,
+        decode_request=partial(rest_server.decode_request, control=control),
+        encode_response=partial(rest_server.encode_response, control=control),
+        encode_request=partial(rest_client.encode_request, control=control),
+        encode_end=partial(rest_server.encode_end, control=control),
+    )
+
+
 GRPS_REST = Protocol(
     name="grps-rest",
     carrier=HttpForm(
@@ -117,6 +142,7 @@ GRPS_REST = Protocol(
     payloads=JSON_PAYLOADS,
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
     encode_end=rest_server.encode_end,
+    settings=OwnSettings(stream_control.SETTINGS, lambda values: _controlled(stream_control.read_settings(values))),
     describe=openapi.describe,
 )
 

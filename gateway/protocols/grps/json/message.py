@@ -29,9 +29,9 @@ _FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": 
 _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, str)}
 
 
-def read_message(body: Buffer, role: str, limits: Limits, forbidden: str = "") -> GrpsMessage:
-    """The message in `body`. `role` (input, output) is what errors call its tensors. `forbidden` is a member that asks
-    for something which can be asked for only outside the body; if it is false, nothing is asked for.
+def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unless: str = "") -> GrpsMessage:
+    """The message in `body`. `role` (input, output) is what errors call its tensors. `flag` is a member beside those of
+    a message that asks for a stream; with `unless`, the text of how to ask, a message with it is refused.
 
     Raises:
         DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member in place of data, a member of a
@@ -41,9 +41,8 @@ def read_message(body: Buffer, role: str, limits: Limits, forbidden: str = "") -
     body = body if isinstance(body, bytes) else bytes(body)
     text = unquote(body)
     document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
-    if forbidden and document.get(forbidden) not in (None, False):
-        ways = f"{forbidden}=true in the query or a header {forbidden}: true"
-        raise DecodeError(f"member {forbidden!r} is read after the reply's form is chosen: ask with {ways}")
+    if unless and document.get(flag) not in (None, False):
+        raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")
     members = [key for key in _READERS if document.get(key) is not None]
     if len(members) > 1:
         raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")
@@ -52,7 +51,7 @@ def read_message(body: Buffer, role: str, limits: Limits, forbidden: str = "") -
         raise DecodeError(f"model must be a string, not {shown(model)}")
     status = _read_status(document.get("status"))
     if not members:
-        unknown = document.keys() - {"model", "status", *_READERS}
+        unknown = document.keys() - {"model", "status", flag, *_READERS}
         if unknown and status is None:
             expected = "str_data, bin_data, gtensors, gmap or ndarray"
             raise DecodeError(f"the message holds no data, but {sorted(unknown)[0]!r}; expected {expected}")
@@ -114,14 +113,15 @@ _READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
 _PAYLOADS = {each.value: each for each in Payload}
 
 
-def write_message(grps: GrpsMessage, role: str, nan: str) -> tuple[bytes, ...]:
+def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> tuple[bytes, ...]:
     """The JSON text, in parts, of a message with any payload but bin_data. `nan` (`translate.nan`) says how NaN and
-    infinities are written, `role` (input, output) is what errors call the tensors.
+    infinities are written, `role` (input, output) is what errors call the tensors; `flag` is a further member that is
+    true.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
     """
-    document: Entry = {}
+    document: Entry = {flag: True} if flag else {}
     if grps.status is not None:
         document["status"] = _OK if grps.status is OK else _write_status(grps.status)
     if grps.model:

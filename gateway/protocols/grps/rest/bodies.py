@@ -22,9 +22,11 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def stream_headers(answer: Answer) -> Headers:
-    """The headers of a stream to a client. The type is that of the backend's stream, if its server speaks grps: it is
-    configured there ("res_content_type"), and clients are written for it."""
+def stream_headers(answer: Answer | None, content_type: str = "") -> Headers:
+    """The headers of a stream to a client. The type is `content_type`; if that is empty, that of the backend's stream,
+    if its server speaks grps: it is configured there ("res_content_type"), and clients are written for it."""
+    if content_type:
+        return Headers(((b"content-type", content_type.encode()),))
     origin = answer.origin if isinstance(answer, Response) else None
     if not isinstance(origin, BackendMessage) or not origin.content_type:
         return OCTETS

@@ -1,12 +1,14 @@
 """grps over HTTP, facing backends: servers in Python and in C++, which differ more than the specification says."""
 
+from collections.abc import Sequence
+
 import orjson
 
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
 from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message
@@ -23,31 +25,55 @@ from gateway.protocols.grps.rest.bodies import (
     media_type,
 )
 from gateway.protocols.grps.rest.errors import http_error
+from gateway.protocols.grps.rest.stream_control import BODY, HEADER, QUERY, StreamControl
 from gateway.protocols.grps.rest.urls import METHOD_PATHS, write_query
 from gateway.protocols.grps.schema import GrpsMessage, Payload, backend_method
+
+DEFAULT_CONTROL = StreamControl()
 
 _MAX_ERROR_SIZE = 2**20
 """Bytes of a reply under `application/octet-stream` that may be an error in JSON."""
 
 
-def encode_request(request: Request, target: Target) -> Message:
+def encode_request(request: Request, target: Target, control: StreamControl = DEFAULT_CONTROL) -> Message:
     """The message that asks `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
-            message cannot carry.
+            message cannot carry, or a stream for bytes that is to be asked for in a JSON body.
     """
     method, path = METHOD_PATHS[backend_method(request.operation)]
     grps = client.encode_request(request)
-    is_stream = request.operation is Operation.STREAM
+    mode = (control.mode or QUERY) if request.operation is Operation.STREAM else ""
+    stream_key = control.key if mode == QUERY else ""
+    headers = ((control.key.encode(), b"true"),) if mode == HEADER else ()
     if grps.payload is Payload.BIN_DATA:
-        query = write_query(model=grps.model, streaming=is_stream)
-        body = bin_data_body(grps)
-        return Message(method, path, OCTETS, (body,), query=query, deadline=request.deadline)
+        if mode == BODY:
+            raise unsupported(
+                "the backend is asked for a stream by a member of a JSON body (ctrl_mode: body), but bytes are "
+                "sent as a body that is not JSON; send a text or tensors"
+            )
+        query = write_query(model=grps.model, stream_key=stream_key)
+        return _asked(method, path, OCTETS, headers, (bin_data_body(grps),), query, request)
     if method == "GET":
         return Message(method, path, deadline=request.deadline)
-    text = text_as_it_came(request.original, grps) or write_message(grps, "input", request.translate.nan or NAN)
-    return Message(method, path, JSON, text, query=write_query(streaming=is_stream), deadline=request.deadline)
+    flag = control.key if mode == BODY else ""
+    as_it_came = None if flag else text_as_it_came(request.original, grps)
+    text = as_it_came or write_message(grps, "input", request.translate.nan or NAN, flag=flag)
+    return _asked(method, path, JSON, headers, text, write_query(stream_key=stream_key), request)
+
+
+def _asked(
+    method: str,
+    path: str,
+    headers: Headers,
+    more: Sequence[tuple[bytes, bytes]],
+    parts: tuple[Buffer, ...],
+    query: str,
+    request: Request,
+) -> Message:
+    fields = Headers((*headers.raw, *more)) if more else headers
+    return Message(method, path, fields, parts, query=query, deadline=request.deadline)
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:

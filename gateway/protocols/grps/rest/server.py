@@ -21,39 +21,38 @@ from gateway.protocols.grps.rest.bodies import (
     media_type,
     stream_headers,
 )
-from gateway.protocols.grps.rest.urls import OPERATIONS, STREAMING, Query, is_inference, read_flag, read_query
+from gateway.protocols.grps.rest.stream_control import StreamControl
+from gateway.protocols.grps.rest.urls import OPERATIONS, Query, is_inference, read_query
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 
-_STREAMING_HEADER = STREAMING.encode()
+DEFAULT_CONTROL = StreamControl()
 
 
-def wants_stream(message: Message) -> bool:
-    """Whether the client asks for a stream, with `streaming=true` in the query or a header `streaming: true`."""
-    if STREAMING not in message.query and _STREAMING_HEADER not in message.headers.first:
-        return False
-    if not is_inference(message):
+def wants_stream(message: Message, control: StreamControl = DEFAULT_CONTROL) -> bool:
+    """Whether the client asks for a stream in the query or in a header."""
+    if not control.may_be_asked(message) or not is_inference(message):
         return False
     try:
-        return _asks_for_stream(message, read_query(message.query))
+        return control.asks(message, read_query(message.query, control.key))
     except DecodeError:
         return False  # `decode_request` reports what is wrong
 
 
-def _asks_for_stream(message: Message, query: Query) -> bool:
-    header = message.headers.get(STREAMING)
-    return query.streaming or (bool(header) and read_flag(header, f"the header {STREAMING}"))
+def body_wants_stream(message: Message, control: StreamControl) -> bool:
+    """Whether the client asks for a stream in the body."""
+    return is_inference(message) and control.asks_in_body(message)
 
 
-def decode_request(message: Message, listener: ListenerSettings) -> Request:
+def decode_request(message: Message, listener: ListenerSettings, control: StreamControl = DEFAULT_CONTROL) -> Request:
     """The request of a client.
 
     Raises:
         DecodeError: an invalid query or body.
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
     """
-    query = read_query(message.query)
+    query = read_query(message.query, control.key)
     if is_inference(message):
-        return _decode_inference(message, query, listener)
+        return _decode_inference(message, query, listener, control)
     operation = OPERATIONS.get(message.pattern, Operation.STATISTICS)
     grps = GrpsMessage()
     if operation is Operation.METADATA and len(message.body):
@@ -61,13 +60,13 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     return server.decode_request(grps, operation, message, query.model or listener.model)
 
 
-def _decode_inference(message: Message, query: Query, listener: ListenerSettings) -> Request:
-    is_stream = _asks_for_stream(message, query)
+def _decode_inference(message: Message, query: Query, listener: ListenerSettings, control: StreamControl) -> Request:
+    is_stream = control.asks(message, query)
     if is_stream and query.returns_ndarray:
         # both servers' text
         raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
     return server.decode_request(
-        _read_body(message, listener.limits, is_stream),
+        _read_body(message, listener.limits, control, is_stream),
         Operation.STREAM if is_stream else Operation.INFER,
         message,
         query.model or listener.model,
@@ -75,7 +74,7 @@ def _decode_inference(message: Message, query: Query, listener: ListenerSettings
     )
 
 
-def _read_body(message: Message, limits: Limits, is_stream: bool) -> GrpsMessage:
+def _read_body(message: Message, limits: Limits, control: StreamControl, is_stream: bool) -> GrpsMessage:
     """The message of an inference. Real servers refuse a type with parameters, and JSON without its type."""
     content_type = message.headers.get("content-type")
     given = media_type(content_type)
@@ -84,10 +83,12 @@ def _read_body(message: Message, limits: Limits, is_stream: bool) -> GrpsMessage
     if not begins_object(message.body) and given != JSON_TYPE:
         found = f"Content-Type {content_type[:100]!r} is" if content_type else "a body without Content-Type is"
         raise DecodeError(f"{found} not supported, expected {JSON_TYPE} or {OCTETS_TYPE}")
-    return read_message(message.body, "input", limits, forbidden="" if is_stream else STREAMING)
+    return read_message(message.body, "input", limits, flag=control.key, unless="" if is_stream else control.ways)
 
 
-def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+def encode_response(
+    answer: Answer, request: Request, translate: Translate, control: StreamControl = DEFAULT_CONTROL
+) -> Message:
     """The reply to a request that `decode_request` returned, or one message of a stream.
 
     Raises:
@@ -100,15 +101,15 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if grps.payload is Payload.BIN_DATA:
         body = bin_data_body(grps)
         if len(body) or not is_stream:
-            return reply(stream_headers(answer) if is_stream else OCTETS, (body,), 200)
+            return reply(stream_headers(answer, control.content_type) if is_stream else OCTETS, (body,), 200)
         # An empty chunk would end the stream.
         grps = replace(grps, payload=Payload.STR_DATA)
     original = answer.original if isinstance(answer, Response) else None
     text = text_as_it_came(original, grps) or write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
-    return reply(stream_headers(answer) if is_stream else JSON, text, grps.status.code)
+    return reply(stream_headers(answer, control.content_type) if is_stream else JSON, text, grps.status.code)
 
 
-def encode_end(request: Request) -> Message:
+def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:
     """The end of a stream: no bytes. In a stream without messages it is the reply."""
-    return Message(headers=OCTETS, status=200)
+    return Message(headers=stream_headers(None, control.content_type), status=200)

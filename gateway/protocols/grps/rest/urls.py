@@ -48,8 +48,6 @@ def is_inference(message: Message) -> bool:
 
 _MAX_PARAMETERS = 100
 _FLAGS = ("true", "false")
-STREAMING = "streaming"
-"""What asks for a stream: a parameter of the query, a header, or a member of a JSON body ("ctrl_mode")."""
 
 
 @frozen
@@ -65,18 +63,21 @@ class Query:
 _NO_QUERY = Query()
 
 
-def read_query(query: str) -> Query:
-    """The query of a client's message. Raises DecodeError where it is not percent-encoded UTF-8, has more than 100
-    parameters, or a flag in it is neither true nor false."""
-    return _read_query(query) if query else _NO_QUERY
+def read_query(query: str, stream_key: str = "") -> Query:
+    """The query of a client's message; `stream_key` is the parameter that asks for a stream.
+
+    Raises:
+        DecodeError: not percent-encoded UTF-8, more than 100 parameters, or a flag that is neither true nor false.
+    """
+    return _read_query(query, stream_key) if query else _NO_QUERY
 
 
 @lru_cache(256)
-def _read_query(query: str) -> Query:
+def _read_query(query: str, stream_key: str) -> Query:
     parameters = _parameters(query)
     return Query(
         parameters.get("model", ""),
-        _is_true(parameters, STREAMING),
+        _is_true(parameters, stream_key),
         _is_true(parameters, "return-ndarray"),
         parameters.get("name", ""),
     )
@@ -111,10 +112,13 @@ def read_flag(value: str, what: str) -> bool:
     return word == "true"
 
 
-def write_query(*, model: str = "", streaming: bool = False) -> str:
-    """The query of a request to a backend. Raises GatewayError, INVALID_ARGUMENT, for a model's name with lone
-    surrogates."""
-    parameters = ({"model": model} if model else {}) | ({"streaming": "true"} if streaming else {})
+def write_query(*, model: str = "", stream_key: str = "") -> str:
+    """The query of a request to a backend; `stream_key` is the parameter that asks for a stream, if it does.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a model's name with lone surrogates.
+    """
+    parameters = ({"model": model} if model else {}) | ({stream_key: "true"} if stream_key else {})
     try:
         return urlencode(parameters) if parameters else ""
     except UnicodeEncodeError as error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Buffer, Message
@@ -52,6 +52,23 @@ class Dispatch:
             head.method, head.path, head.headers, (body,), 0, head.query, self.pattern, self.captures, peer, received,
             None if timeout is None else received + timeout, identity,
         )  # fmt: skip
+
+    def body_wants_stream(self, message: Message) -> bool:
+        """Whether the body of the request, which has come, asks for a stream.
+
+        Raises:
+            GatewayError: the body is compressed, so that it cannot be asked.
+        """
+        form = self.protocol.carrier
+        assert isinstance(form, HttpForm)
+        if form.body_wants_stream is None:
+            return False
+        if self.coding:
+            raise invalid_input(
+                f"a body with Content-Encoding {self.coding} is not read here: its content says whether a stream is "
+                "wanted; send it uncompressed"
+            )
+        return form.body_wants_stream(message)
 
     def _streams(self, head: RequestHead) -> bool:
         form = self.protocol.carrier

@@ -1,0 +1,121 @@
+"""How a client of grps-rest asks for a stream, and the content type of the stream: what people set on a grps server as
+`streaming_ctrl`, and here as `settings` of a listener or a backend."""
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Setting, SettingError
+from gateway.core.types import Message
+from gateway.protocols.grps.rest.bodies import OCTETS_TYPE, media_type
+from gateway.protocols.grps.rest.urls import Query, read_flag
+
+STREAMING = "streaming"
+QUERY, HEADER, BODY = "query", "header", "body"
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""A header's name (RFC 9110 section 5.1)."""
+_CONTENT_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}( *; *{_TOKEN.pattern}={_TOKEN.pattern})*")
+_TAKEN = {
+    QUERY: frozenset({"model", "return-ndarray", "name"}),
+    HEADER: frozenset({"accept", "accept-encoding", "authorization", "connection", "content-encoding"})
+    | {"content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"},
+    BODY: frozenset({"model", "status", "str_data", "bin_data", "gtensors", "gmap", "ndarray"}),
+}
+"""Keys that mean something else there."""
+
+SETTINGS = (
+    Setting(
+        "ctrl_mode",
+        "Where a client asks for a stream: in the `query`, in a `header`, or by a member of the JSON `body`. Without "
+        "it a listener takes the query and the header, and a backend is asked in the query.",
+    ),
+    Setting("ctrl_key", "The name of the query's parameter, the header or the member that is `true`.", STREAMING),
+    Setting(
+        "res_content_type",
+        "The content type of streams to clients of a listener. Without it that of the backend's stream, if its server "
+        "speaks grps, else `application/octet-stream`. A backend's streams are read whatever their type is.",
+    ),
+)
+
+
+@frozen
+class StreamControl:
+    """The settings of a listener or a backend. An empty `mode` is the query or a header for a listener, and the query
+    for a backend; an empty `content_type` is that of the backend's stream."""
+
+    mode: str = ""
+    key: str = STREAMING
+    content_type: str = ""
+
+    @property
+    def ways(self) -> str:
+        """How to ask for a stream, for errors."""
+        ways = {
+            QUERY: f"{self.key}=true in the query",
+            HEADER: f"a header {self.key}: true",
+            BODY: f'a member "{self.key}": true in the JSON body',
+        }
+        return ways[self.mode] if self.mode else f"{ways[QUERY]} or {ways[HEADER]}"
+
+    def may_be_asked(self, message: Message) -> bool:
+        """Whether the query or the headers have the key, as it is written or percent-encoded."""
+        return self.key in message.query or "%" in message.query or bool(message.headers.get(self.key))
+
+    def asks(self, message: Message, query: Query) -> bool:
+        """Whether a client's message asks for a stream.
+
+        Raises:
+            DecodeError: the flag is neither true nor false, or is in another place than it is taken from.
+        """
+        in_header = self._header_asks(message)
+        for place, asks in ((QUERY, query.streaming), (HEADER, in_header)):
+            if asks and self.mode not in ("", place):
+                raise DecodeError(f"{self.key} in the {place} does not ask for a stream here: ask with {self.ways}")
+        return query.streaming or in_header or self.asks_in_body(message)
+
+    def _header_asks(self, message: Message) -> bool:
+        word = message.headers.get(self.key)
+        if self.mode not in ("", HEADER):
+            return word.strip().lower() == "true"  # an unrelated header may have the name
+        return bool(word) and read_flag(word, f"the header {self.key}")
+
+    def asks_in_body(self, message: Message) -> bool:
+        """Whether the JSON body has the member that asks for a stream. Everything else in the body is skipped, so that
+        a large one costs little; a body that is not valid JSON asks for none."""
+        if self.mode != BODY or self.key.encode() not in bytes(message.body):
+            return False
+        if media_type(message.headers.get("content-type")) == OCTETS_TYPE:
+            return False
+        try:
+            return _member_reader(self.key).decode(message.body).wanted is True  # type: ignore[attr-defined]
+        except (msgspec.DecodeError, RecursionError):
+            return False
+
+
+@lru_cache(64)
+def _member_reader(key: str) -> "msgspec.json.Decoder[msgspec.Struct]":
+    return msgspec.json.Decoder(msgspec.defstruct("Body", [("wanted", object, None)], rename={"wanted": key}))
+
+
+def read_settings(values: Mapping[str, str]) -> StreamControl:
+    """The StreamControl of SETTINGS with these values.
+
+    Raises:
+        SettingError: a mode, a key or a content type that cannot be used.
+    """
+    mode, key, content_type = (values.get(each.name, each.default) for each in SETTINGS)
+    if mode and mode not in _TAKEN:
+        raise SettingError("ctrl_mode", f"{mode!r} is none of {', '.join(_TAKEN)}")
+    for place in (mode,) if mode else (QUERY, HEADER):
+        if key.lower() in _TAKEN[place] or not key:
+            raise SettingError("ctrl_key", f"{key!r} means something else in the {place}; choose another name")
+    if mode in ("", HEADER) and not _TOKEN.fullmatch(key):
+        raise SettingError("ctrl_key", f"{key!r} is not a header's name: letters, digits and !#$%&'*+-.^_`|~")
+    if content_type and not _CONTENT_TYPE.fullmatch(content_type):
+        raise SettingError("res_content_type", f"{content_type!r} is not a content type such as text/event-stream")
+    return StreamControl(mode, key.lower() if mode == HEADER else key, content_type)
