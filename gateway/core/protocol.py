@@ -333,7 +333,7 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 
 @frozen
-class Setting:
+class OwnSetting:
     """A key that a protocol alone has, in `settings` of its listeners and backends. Values are texts."""
 
     name: str
@@ -342,7 +342,7 @@ class Setting:
 
 
 class SettingError(ValueError):
-    """The value of the Setting `key` cannot be used; the text says why."""
+    """The value of the OwnSetting `key` cannot be used; the text says why."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -354,7 +354,7 @@ class OwnSettings:
     """The settings of a protocol. `apply` returns the protocol with such values, the same object for the same values;
     it raises SettingError."""
 
-    keys: tuple[Setting, ...]
+    keys: tuple[OwnSetting, ...]
     apply: Callable[[Mapping[str, str]], "Protocol"]
 
 

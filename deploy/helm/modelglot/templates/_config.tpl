@@ -198,7 +198,7 @@ Fails where a map has a boolean or a number in the place of a text: YAML takes o
 time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
 */}}
 {{- define "modelglot.checkText" -}}
-{{- $texts := list "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
+{{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
      "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail"
      "directory" "dns" "drop" "endpoints" "engine" "fallback" "file" "files" "flavor" "format" "forward_headers"
      "header" "identity" "imaginary" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model"
@@ -206,7 +206,7 @@ time Helm hands the values over nobody can tell what was written. Takes {key, va
      "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "scale" "script" "select" "server_name"
      "service" "srv" "state" "statuses" "stream" "token" "url" "version" "when" "without_redis" -}}
 {{- if kindIs "map" .value -}}
-  {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix") -}}
+  {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix" "settings") -}}
   {{- range $key, $value := .value -}}
     {{- if has $key (list "true" "false") -}}
     {{- fail (printf "%s: YAML has read a key as the boolean %s (on, off, yes, no are booleans, too); quote it" $.path $key) -}}
