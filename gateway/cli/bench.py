@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,13 +20,14 @@ from gateway.bench.target import Question
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, server_options
 from gateway.cli.call_inputs import BadArgument
+from gateway.cli.grouped import grouped
 from gateway.client import ClientError, ConnectError, Timeout
 from gateway.client.settings import MAX_MESSAGE, checked
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.tasks import spawn
-from gateway.core.types import RequestedOutput, Tensor
+from gateway.core.types import Request, RequestedOutput, Tensor
 from gateway.process.running import run as run_on_uvloop
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
@@ -41,14 +43,17 @@ BAR = 30
 """Characters of the progress bar."""
 
 
-def bench(
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """The load, the request and the server of `gateway bench`."""
+
     words: Annotated[
         list[str],
         typer.Argument(
             metavar="ADDRESS MODEL [FILE]",
             help="As of `gateway call`. Without FILE and --set, inputs are random, by the model's signature.",
         ),
-    ],
+    ]
     rate: Annotated[
         float,
         typer.Option(
@@ -58,10 +63,10 @@ def bench(
             help="Send N requests a second, whether or not the server "
             "keeps up (open loop). 0: --in-flight clients that each wait for their reply (closed loop).",
         ),
-    ] = 0.0,
+    ] = 0.0
     arrivals: Annotated[
         Arrivals, typer.Option(metavar="HOW", help="With --rate: at random (poisson), or evenly (constant).")
-    ] = "poisson",
+    ] = "poisson"
     in_flight: Annotated[
         int | None,
         typer.Option(
@@ -70,19 +75,19 @@ def bench(
             help="At most so many requests at once [default: 1000 with --rate, else 16; 1 "
             "for umbridge and mip, whose servers take no more].",
         ),
-    ] = None,
+    ] = None
     seconds: Annotated[
         float | None, typer.Option(metavar="S", min=0.001, help="Measure so long [default: 10, or --requests].")
-    ] = None,
-    requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Measure so many requests.")] = None,
+    ] = None
+    requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Measure so many requests.")] = None
     warmup: Annotated[
         float, typer.Option(metavar="S", min=0, help="Send requests so long before, without counting them.")
-    ] = 1.0,
+    ] = 1.0
     compare: Annotated[
         str,
         typer.Option(metavar="ADDRESS2", help="Load a second server in turns with the first, and print ratios."),
-    ] = "",
-    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Generators that share the load.")] = 1,
+    ] = ""
+    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Generators that share the load.")] = 1
     connections: Annotated[
         int,
         typer.Option(
@@ -91,74 +96,81 @@ def bench(
             max=10_000,
             help="Connections of each generator, over gRPC and brpc; elsewhere each request in flight has its own.",
         ),
-    ] = 1,
-    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of random inputs.")] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of random inputs and arrivals.")] = 0,
+    ] = 1
+    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of random inputs.")] = None
+    seed: Annotated[int, typer.Option(metavar="N", help="Of random inputs and arrivals.")] = 0
     assigned: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="An input, as of `gateway call`. Repeatable.")
-    ] = [],  # noqa: B006 - typer copies it
-    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = "",
+    ] = field(default_factory=list)
+    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = ""
     parameters: Annotated[
         list[str],
         typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     select: Annotated[
         list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
-    ] = [],  # noqa: B006
-    cast: Annotated[
-        Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")
-    ] = "refuse",
+    ] = field(default_factory=list)
+    cast: Annotated[Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")] = (
+        "refuse"
+    )
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for each answer; 0: any time.")
-    ] = 10.0,
-    headers: server_options.Headers = [],  # noqa: B006
-    key: server_options.Key = None,
-    ca: server_options.Ca = None,
-    certificate: server_options.Certificate = None,
-    certificate_key: server_options.CertificateKey = None,
-    server_name: server_options.ServerName = None,
-    insecure: server_options.Insecure = False,
-    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = "",
+    ] = 10.0
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
     json_output: Annotated[
         bool, typer.Option("--json", help="Print JSON, with the whole histograms; durations in seconds.")
-    ] = False,
-) -> None:
+    ] = False
+
+
+@grouped(BenchOptions)
+def bench(options: BenchOptions) -> None:
     """Put load on a model server, and print latencies. Requests are sent by a schedule, or as fast as the server
     answers; rate and errors are printed, too. Latencies count from the time for which a request was scheduled, so a
     server that stands still cannot hide it. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
     server cannot be reached, 4 no answer to the first request in time, 130 interrupted (with the figures so far)."""
     try:
-        address, model, file = call_inputs.words(words, "", "")
-        request = call_inputs.request(file, model)
-        if batch is not None and (request.inputs or assigned):
-            raise BadArgument("--batch is for random inputs; others have their own shapes")
-        if in_flight is not None and in_flight < processes:
-            raise BadArgument(f"--in-flight is {in_flight}, expected at least one for each of {processes} processes")
-        request = replace(
-            request,
-            version=version,
-            inputs=_kept(call_inputs.combined(request.inputs, call_inputs.assigned(assigned, Operation.INFER))),
-            outputs=(*request.outputs, *map(RequestedOutput, select)),
-            parameters={**request.parameters, **call_inputs.parameters(parameters)},
-        )
-        jobs = []
-        for each in (address, compare) if compare else (address,):
-            server: dict[str, Any] = {
-                "address": each, "protocol": protocol or None, "headers": call_inputs.headers(headers), "key": key,
-                "tls": False, "ca": ca, "certificate": certificate, "certificate_key": certificate_key,
-                "verify": not insecure, "server_name": server_name, "max_message": MAX_MESSAGE, "max_in_flight": None,
-                "flavor": flavor, "batch": "", "trust_metadata": False,
-            }  # fmt: skip
-            most = checked(**server).protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(rate)]
-            plan = Plan(
-                rate, arrivals, in_flight or max(most, processes),
-                SECONDS if seconds is None and requests is None else seconds, requests, warmup, seed,
-            )  # fmt: skip
-            jobs.append(LoadJob(server, Question(request, cast, batch, seed), plan, timeout or None, connections))
+        address, model, file = call_inputs.words(options.words, "", "")
+        question = Question(_request(options, model, file), options.cast, options.batch, options.seed)
+        addresses = (address, options.compare) if options.compare else (address,)
+        jobs = [_job(options, each, question) for each in addresses]
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)
-    run_on_uvloop(_bench(jobs, processes, json_output=json_output))
+    run_on_uvloop(_bench(jobs, options.processes, json_output=options.json_output))
+
+
+def _request(options: BenchOptions, model: str, file: str) -> Request:
+    """The request that is sent again and again."""
+    request = call_inputs.request(file, model)
+    if options.batch is not None and (request.inputs or options.assigned):
+        raise BadArgument("--batch is for random inputs; others have their own shapes")
+    if options.in_flight is not None and options.in_flight < options.processes:
+        text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
+        raise BadArgument(text)
+    return replace(
+        request,
+        version=options.version,
+        inputs=_kept(call_inputs.combined(request.inputs, call_inputs.assigned(options.assigned, Operation.INFER))),
+        outputs=(*request.outputs, *map(RequestedOutput, options.select)),
+        parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
+    )
+
+
+def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
+    """The load on the server at `address`."""
+    server: dict[str, Any] = {
+        "address": address, "protocol": options.protocol or None, **options.server.settings(), "tls": False,
+        "max_message": MAX_MESSAGE, "max_in_flight": None, "flavor": options.flavor, "batch": "",
+        "trust_metadata": False,
+    }  # fmt: skip
+    most = checked(**server).protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
+    seconds = SECONDS if options.seconds is None and options.requests is None else options.seconds
+    plan = Plan(
+        options.rate, options.arrivals, options.in_flight or max(most, options.processes), seconds, options.requests,
+        options.warmup, options.seed,
+    )  # fmt: skip
+    return LoadJob(server, question, plan, options.timeout or None, options.connections)
 
 
 def _kept(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

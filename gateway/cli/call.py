@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -12,6 +13,7 @@ from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, call_outputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.completion import protocols
+from gateway.cli.grouped import grouped
 from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
 from gateway.client.asynchronous import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
@@ -27,7 +29,10 @@ time."""
 EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no answer in time."
 
 
-def call(
+@dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """The request and the server of `gateway call`."""
+
     words: Annotated[
         list[str],
         typer.Argument(
@@ -35,12 +40,12 @@ def call(
             help="ADDRESS: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET. MODEL: its name on "
             "the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
         ),
-    ] = [],  # noqa: B006 - typer copies it
+    ] = field(default_factory=list)
     protocol: Annotated[
         str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol, if ADDRESS does not name it.")
-    ] = "",
-    address: Annotated[str, typer.Option(metavar="ADDRESS", help="ADDRESS, as an option.")] = "",
-    model: Annotated[str, typer.Option(metavar="NAME", help="MODEL, as an option.")] = "",
+    ] = ""
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="ADDRESS, as an option.")] = ""
+    model: Annotated[str, typer.Option(metavar="NAME", help="MODEL, as an option.")] = ""
     assigned: Annotated[
         list[str],
         typer.Option(
@@ -48,81 +53,79 @@ def call(
             metavar="NAME=VALUE",
             help="An input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME goes by position. Repeatable.",
         ),
-    ] = [],  # noqa: B006
-    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = "",
+    ] = field(default_factory=list)
+    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = ""
     parameters: Annotated[
         list[str],
         typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
-    ] = [],  # noqa: B006
+    ] = field(default_factory=list)
     select: Annotated[
         list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
-    ] = [],  # noqa: B006
-    stream: Annotated[bool, typer.Option("--stream", help="Print each response of a model that streams.")] = False,
-    gradient: Annotated[bool, typer.Option("--gradient", help="Ask for the gradient; --set sens=...")] = False,
+    ] = field(default_factory=list)
+    stream: Annotated[bool, typer.Option("--stream", help="Print each response of a model that streams.")] = False
+    gradient: Annotated[bool, typer.Option("--gradient", help="Ask for the gradient; --set sens=...")] = False
     apply_jacobian: Annotated[
         bool, typer.Option("--apply-jacobian", help="Ask for the Jacobian times a vector; --set vec=...")
-    ] = False,
+    ] = False
     apply_hessian: Annotated[
         bool, typer.Option("--apply-hessian", help="Ask for the Hessian's action; --set sens=... --set vec=...")
-    ] = False,
-    cast: Annotated[
-        Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")
-    ] = "refuse",
+    ] = False
+    cast: Annotated[Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")] = (
+        "refuse"
+    )
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait so long for the answer; 0: any time.", min=0)
-    ] = TIMEOUT,
-    headers: server_options.Headers = [],  # noqa: B006
-    key: server_options.Key = None,
-    ca: server_options.Ca = None,
-    certificate: server_options.Certificate = None,
-    certificate_key: server_options.CertificateKey = None,
-    server_name: server_options.ServerName = None,
-    insecure: server_options.Insecure = False,
-    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False,
+    ] = TIMEOUT
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outputs to FILE.npz, or a single one to FILE.npy.")
-    ] = None,
-) -> None:
+    ] = None
+
+
+@grouped(CallOptions)
+def call(options: CallOptions) -> None:
     """Send one inference to a model server. The reply is printed as V2 JSON, on a terminal as a table."""
-    derivatives = {
-        Operation.GRADIENT: gradient,
-        Operation.APPLY_JACOBIAN: apply_jacobian,
-        Operation.APPLY_HESSIAN: apply_hessian,
-    }
-    wanted = [operation for operation, is_wanted in derivatives.items() if is_wanted]
-    operation = wanted[0] if wanted else Operation.STREAM if stream else Operation.INFER
-    if len(wanted) + stream > 1:
-        _fail(USAGE, "only one of --stream, --gradient, --apply-jacobian and --apply-hessian is possible")
+    operation = _operation(options)
     try:
-        address, model, file = call_inputs.words(words, address, model)
+        address, model, file = call_inputs.words(options.words, options.address, options.model)
         client = AsyncClient(
             address,
-            protocol=protocol or None,
-            timeout=timeout or None,
-            headers=call_inputs.headers(headers),
-            key=key,
-            ca=ca,
-            certificate=certificate,
-            certificate_key=certificate_key,
-            server_name=server_name,
-            verify=not insecure,
-            flavor=flavor,
+            protocol=options.protocol or None,
+            timeout=options.timeout or None,
+            flavor=options.flavor,
+            **options.server.settings(),
         )
-        given = call_inputs.assigned(assigned, operation)
+        given = call_inputs.assigned(options.assigned, operation)
         request = call_inputs.request(file, model)
         request = replace(
             request,
             operation=operation,
-            version=version,
+            version=options.version,
             inputs=call_inputs.combined(request.inputs, given),
-            outputs=(*request.outputs, *map(RequestedOutput, select)),
-            parameters={**request.parameters, **call_inputs.parameters(parameters)},
+            outputs=(*request.outputs, *map(RequestedOutput, options.select)),
+            parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
         )
-        call_outputs.check(output)
+        call_outputs.check(options.output)
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
         _fail(USAGE, error)
-    run(_call(client, request, cast, output, as_json=as_json or not sys.stdout.isatty()))
+    as_json = options.as_json or not sys.stdout.isatty()
+    run(_call(client, request, options.cast, options.output, as_json=as_json))
+
+
+def _operation(options: CallOptions) -> Operation:
+    """The operation that the options ask for."""
+    asked = {
+        Operation.STREAM: options.stream,
+        Operation.GRADIENT: options.gradient,
+        Operation.APPLY_JACOBIAN: options.apply_jacobian,
+        Operation.APPLY_HESSIAN: options.apply_hessian,
+    }
+    wanted = [operation for operation, is_wanted in asked.items() if is_wanted]
+    if len(wanted) > 1:
+        _fail(USAGE, "only one of --stream, --gradient, --apply-jacobian and --apply-hessian is possible")
+    return wanted[0] if wanted else Operation.INFER
 
 
 async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:

@@ -4,7 +4,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -29,6 +30,34 @@ ModelNames = Annotated[
     typer.Option("--model", metavar="NAME", help="A model that the server may have, if it lists none. Repeatable."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Options of a command that asks one server: headers, and TLS."""
+
+    headers: Headers = field(default_factory=list)
+    key: Key = None
+    ca: Ca = None
+    certificate: Certificate = None
+    certificate_key: CertificateKey = None
+    server_name: ServerName = None
+    insecure: Insecure = False
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the client for Python that say the same. Raises BadArgument if a header is wrong."""
+        return {
+            "headers": call_inputs.headers(self.headers), "key": self.key, "ca": self.ca,
+            "certificate": self.certificate, "certificate_key": self.certificate_key,
+            "verify": not self.insecure, "server_name": self.server_name,
+        }  # fmt: skip
+
+    def access(self) -> ServerAccess:
+        """The options as a ServerAccess; exits with USAGE if a header is wrong."""
+        return access(
+            self.headers, self.key, self.ca, self.certificate, self.certificate_key, self.server_name,
+            insecure=self.insecure,
+        )  # fmt: skip
 
 
 def access(

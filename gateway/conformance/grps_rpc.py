@@ -97,6 +97,13 @@ def outputs(answer: Any) -> list[tuple[str, str, list[Any]]]:
 
 def add_checks(suite: Suite[R]) -> None:
     """Add the checks to the suite of one of the two."""
+    _add_health_and_metadata(suite)
+    _add_predictions(suite)
+    _add_selection_errors(suite)
+    _add_input_errors(suite)
+
+
+def _add_health_and_metadata(suite: Suite[R]) -> None:
     check = suite.check
 
     @check("health.live", "Health", "CheckLiveness: status SUCCESS")
@@ -129,6 +136,10 @@ def add_checks(suite: Suite[R]) -> None:
         answer = succeeded(server.call("ModelMetadata", str_data=grps.bare(server.model)), "ModelMetadata")
         require("name" in answer.str_data, f"str_data is {answer.str_data[:80]!r}; expected YAML with the model's name")
 
+
+def _add_predictions(suite: Suite[R]) -> None:
+    check = suite.check
+
     @check(
         "predict.gtensors", "Infer / gtensors", "the reply has status and gtensors: name, dtype, shape, flattened data"
     )
@@ -149,6 +160,10 @@ def add_checks(suite: Suite[R]) -> None:
 
         check(f"predict.dtype.{DTYPES[datatype]}", "gtensors", f"{DTYPES[datatype]} in {FLAT[datatype]}")(typed)
 
+
+def _add_selection_errors(suite: Suite[R]) -> None:
+    check = suite.check
+
     @check("error.unknown-model", "Model selection", "the model is chosen by its name and version")
     def unknown_model(server: R) -> None:
         failed(server.call("Predict", **server.fields(model=UNKNOWN)), "an unknown model", 404, 500)
@@ -156,6 +171,10 @@ def add_checks(suite: Suite[R]) -> None:
     @check("error.unknown-model-metadata", "Metadata / Model level", "the model named in str_data")
     def unknown_metadata(server: R) -> None:
         failed(server.call("ModelMetadata", str_data="no-such-model"), "metadata of an unknown model", 404)
+
+
+def _add_input_errors(suite: Suite[R]) -> None:
+    check = suite.check
 
     @check("error.no-data", "Unified payload", "one member of data_oneof")
     def no_data(server: R) -> None:

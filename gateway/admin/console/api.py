@@ -92,8 +92,12 @@ class ShownGateway(typing.Protocol):
 def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
     """Add the paths below `/api`."""
     add_playground(app, gateway)
-    lists = ModelLists(clock)
-    checked: list[Marked] = []
+    _add_overview(app, gateway)
+    _add_configuration(app, gateway, find_warnings)
+    _add_models(app, gateway, ModelLists(clock))
+
+
+def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
     drawn: list[tuple[Config, datetime, dict[str, Any]]] = []
 
     @app.get("/api/topology", summary="What is configured, and what leads where", response_model=Topology)
@@ -137,6 +141,10 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
         }
         return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
 
+
+def _add_configuration(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings) -> None:
+    checked: list[Marked] = []
+
     @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
         """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of a reload
@@ -146,6 +154,8 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
             checked[:] = [await asyncio.to_thread(lambda: Marked(config, find_warnings(config)))]
         return _reply(request, checked[0].shown(gateway.last_reload_error).model_dump(mode="json"))
 
+
+def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
     @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
         """The models of all backends, as their servers list them or routes name them."""
