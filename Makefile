@@ -8,7 +8,7 @@ WORKERS := 3
 # A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
 SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
 
-.PHONY: setup help run test test-fast coverage attack soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock clean
+.PHONY: setup help run test test-fast coverage attack lowest soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -41,6 +41,15 @@ ATTACKS := $(addprefix tests/attacks/test_,abandoned_connects.py failing_servers
 attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
 	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist loadfile $(ATTACKS)
 	$(BIN)/python -m pytest -m attack tests/attacks $(ATTACKS:%=--ignore=%)
+
+# Programs in the documentation use grpcio-tools, which is newer than the oldest protobuf.
+lowest: setup  ## test-fast with the oldest version of each dependency that pyproject.toml allows, in .venv-lowest
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv-lowest/bin/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m tests.packaging.lowest > .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt
+	.venv-lowest/bin/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/documents/test_pages.py
 
 soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)
@@ -102,4 +111,4 @@ lock: setup  ## the image's exact packages with hashes, newest versions: deploy/
 	$(BIN)/python -m deploy.notices
 
 clean:  ## remove the environments, caches and build output
-	rm -rf $(VENV) .peers .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info
+	rm -rf $(VENV) .venv-lowest .peers .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info

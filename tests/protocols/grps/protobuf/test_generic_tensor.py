@@ -140,7 +140,7 @@ def test_several_tensors_without_names() -> None:
         (entry(4, [1], field(7, varint(2**31))), "out of the range of INT32"),
         (entry(5, [1], field(8, b"\x80" * 11 + b"\x01")), "cut short|10"),
         (entry(6, [2], field(9, struct.pack("<2f", 1, 0.1))), "element 1, 0.1, is not a value of DT_FLOAT16"),
-        (entry(6, [1], field(9, struct.pack("<f", 1e6))), r"element 0, 1e\+06, is not a value"),
+        (entry(6, [1], field(9, struct.pack("<f", 1e6))), r"element 0, 1(e\+06|000000.0), is not a value"),
         (entry(9, [2], field(12, b"a") + field(12, b"\xff")), "element 1 of flat_string is not UTF-8"),
         (entry(9, [1], b"\x62\x05a"), "element 0 of flat_string reaches past the end"),
         (entry(9, [1], b"\x62"), "element 0 of flat_string reaches past the end"),
