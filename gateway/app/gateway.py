@@ -326,7 +326,7 @@ class Gateway:
 
     @property
     def requests_in_flight(self) -> RequestsInFlight:
-        """What keeps the configuration in use alive after a reload, until the last of these has ended."""
+        """The requests that keep the configuration in use alive after a reload, until the last one has ended."""
         return self._assembly.streams
 
     @property
@@ -336,12 +336,12 @@ class Gateway:
 
     @property
     def guards(self) -> Mapping[str, Guard]:
-        """What finds out who clients are, of the listeners that ask for it."""
+        """The Guards of the listeners that ask for credentials, by name."""
         return self._assembly.authentication.guards
 
     @property
     def select(self) -> Select:
-        """What finds the Destination of a request by the configuration in use."""
+        """Finds the Destination of a request by the configuration in use."""
         return self._assembly.router.select
 
     def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
@@ -378,7 +378,7 @@ class Gateway:
 
     @property
     def shedding(self) -> Shedding | None:
-        """What refuses work while the gateway is overloaded, if anything does."""
+        """Refuses work while the gateway is overloaded; None if nothing does."""
         return self._limits.shedding if self._part.shedding is None else self._part.shedding()
 
     @property
@@ -390,7 +390,7 @@ class Gateway:
 
     @property
     def traces(self) -> TraceCounts:
-        """What became of sampled requests."""
+        """How many sampled requests were sent to the collector, and how many dropped."""
         return self.observing.traces
 
     @property

@@ -1,4 +1,4 @@
-"""What observes the requests of a gateway: the counters of the status API, the access log, metrics and tracing."""
+"""Observes the requests of a gateway: the counters of the status API, the access log, metrics and tracing."""
 
 from weakref import WeakSet
 
@@ -24,16 +24,16 @@ class Observing:
 
     def __init__(self) -> None:
         self.observers: list[Observer] = []
-        """Those that are told of each request at the moment when it ends. A listener uses those that are here when it
+        """They are told of each request at the moment when it ends. A listener uses those that are here when it
         starts, or is renewed by a reload."""
         self._finished = FinishedRecords()
-        """What hands over the records of the newest configuration's requests."""
+        """Hands over the records of the newest configuration's requests."""
         self._all_finished = WeakSet((self._finished,))
         """Also those of configurations whose requests have not all ended."""
         self.counters = Counters()
-        """What the status API tells of requests."""
+        """The counts of requests that the status API tells."""
         self.traces = TraceCounts()
-        """What became of sampled requests, over all settings of `tracing`."""
+        """Counts of sampled requests, over all settings of `tracing`."""
         self.tracing: Tracing | None = None
         self._tracing: TracingConfig | None = None
         """The settings of `tracing`."""
@@ -57,7 +57,7 @@ class Observing:
             each.flush()
 
     def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
-        """What makes the records of a listener's requests; None if nobody wants them."""
+        """Makes the records of a listener's requests; None if nobody wants them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
         traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)

@@ -10,7 +10,7 @@ class ProcessLimits:
 
     def __init__(self) -> None:
         self.shedding: Shedding | None = None
-        """What refuses work while the gateway is overloaded, if anything does."""
+        """Refuses work while the gateway is overloaded; None if nothing does."""
         self._shed: ShedConfig | None = None
         """The settings of `shedding`."""
 

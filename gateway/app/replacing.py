@@ -19,7 +19,7 @@ from gateway.core.transport import Listener
 log = logging.getLogger("gateway.app")
 
 PortServer: TypeAlias = AdminServer | HealthServer | ScalerServer
-"""What serves a port beside the listeners."""
+"""The server of a port beside the listeners."""
 
 
 class ReloadError(Exception):
@@ -78,7 +78,7 @@ class OpenedAddresses:
 
 @frozen
 class Replaced:
-    """What a reload has replaced, and what has to end."""
+    """The parts that a reload has replaced, which have to end."""
 
     assembly: Assembly
     listeners: Sequence[Listener]
@@ -88,8 +88,8 @@ class Replaced:
 
 
 class Replacements:
-    """What reloads have replaced and what has not ended yet. `close_logs` closes the access logs that no configuration
-    uses any more."""
+    """The parts that reloads have replaced and that have not ended yet. `close_logs` closes the access logs that no
+    configuration uses any more."""
 
     def __init__(self, close_logs: Callable[[], Awaitable[None]]) -> None:
         self.listeners: set[Listener] = set()

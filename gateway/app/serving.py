@@ -1,4 +1,4 @@
-"""What a listener answers requests with: the Routers of the current Assembly. A reload changes it for all requests that
+"""Answers the requests of a listener by the Routers of the current Assembly. A reload changes it for all requests that
 begin later, also for those on streams that are open."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -35,7 +35,7 @@ class Serving:
         self._settings, self._assembly, self._explains = settings, assembly, explains
 
     def _select(self, *, passthrough: bool = False) -> Select:
-        """What finds the Destination of a request."""
+        """Finds the Destination of a request."""
         router = self._assembly.passthrough if passthrough else self._assembly.router
         if not self._explains:
             return router.select

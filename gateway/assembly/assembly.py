@@ -39,7 +39,7 @@ class Assembly:
         self._previous = previous
         clock = environment.clock
         self.streams = RequestsInFlight()
-        """Those requests in flight that are messages of streams."""
+        """The requests in flight that are messages of streams."""
         self.authentication: Authentication = Authentication(
             config, clock, None if previous is None else previous.authentication
         )

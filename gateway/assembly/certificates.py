@@ -25,7 +25,7 @@ WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
 
 
 class Material:
-    """What TLS at one place is made of: files, and the context for the next handshake.
+    """The parts of TLS at one place: files, and the context for the next handshake.
 
     Raises:
         CertificateError: a file cannot be used.
@@ -158,8 +158,8 @@ class Certificates:
 
 
 def alpn(*protocols: Protocol) -> tuple[str, ...]:
-    """What both sides announce over TLS, by the transports of the protocols. HTTP/1.1 comes before HTTP/2: most clients
-    of HTTP offer both, and those of gRPC only HTTP/2."""
+    """The ALPN names that both sides announce over TLS, by the transports of the protocols. HTTP/1.1 comes before
+    HTTP/2: most clients of HTTP offer both, and those of gRPC only HTTP/2."""
     names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
     return tuple(sorted(names - {""}, reverse=True))  # http/1.1, h2
 

@@ -150,7 +150,7 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """Those of a backend's `endpoints` that never change: all, or with `dns` those without a host name."""
+    """The `endpoints` of a backend that never change: all, or with `dns` those without a host name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]

@@ -85,7 +85,7 @@ class Access:
         self._use_keys()
 
     def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig | HealthAuthConfig) -> Authenticator:
-        """What finds out who the clients of a listener, of the status API, or of the health port are."""
+        """Finds out who the clients of a listener, of the status API, or of the health port are."""
         ways = config.accept or self._ways
         anonymous = config.anonymous if isinstance(config, ListenerAuthConfig) else None
         return Authenticator(

@@ -11,7 +11,7 @@ from gateway.routing.endpoint import Endpoint
 
 @frozen
 class ProcessLoad:
-    """What processes hold: the bytes of message bodies, and the seconds by which an event loop was late at most."""
+    """The load of processes: the bytes of message bodies, and the seconds by which an event loop was late at most."""
 
     memory: int
     lag: float
@@ -23,8 +23,8 @@ def _always() -> bool:
 
 @frozen
 class GatewayPart:
-    """What a process does of a gateway's work. `backend` and `endpoint` make its Backends and Endpoints, with the
-    arguments of these classes."""
+    """The part of a gateway's work that a process does. `backend` and `endpoint` make its Backends and Endpoints, with
+    the arguments of these classes."""
 
     serves: bool = True
     """It binds the listeners."""
@@ -43,7 +43,7 @@ class GatewayPart:
     gather: Callable[[], Awaitable[None]] | None = None
     """Fetches what the other parts have counted, before somebody is told."""
     load: Callable[[], ProcessLoad] | None = None
-    """What all processes hold together; None: this one."""
+    """The load of all processes together; None: of this one."""
     workers: Callable[[], tuple[int, int]] | None = None
     """How many workers run, and how often one was started again."""
     process: Any = None
@@ -55,7 +55,7 @@ class GatewayPart:
     clear_caches: Callable[[str], Awaitable[None]] | None = None
     """Lets the caches of the other parts forget their answers: those at this place, or all if it is empty."""
     shedding: Callable[[], Any] | None = None
-    """What the other parts refuse, as a Shedding; None: this process does."""
+    """Refuses work for the other parts, as a Shedding; None: this process does."""
 
 
 WHOLE = GatewayPart()

@@ -93,8 +93,8 @@ class Policing:
                         state.take_over(before)
 
     def _place_config(self, place: str) -> object:
-        """What the answers at the place of a list of policies depend on: the backend's configuration, or the route's
-        with those of its backends."""
+        """The configuration that answers at the place of a list of policies depend on: the backend's configuration, or
+        the route's with those of its backends."""
         kind, _, name = place.partition(".")
         if kind == "backends":
             return self._config.backends[name]

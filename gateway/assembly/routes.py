@@ -123,7 +123,7 @@ def stream_with_policies(
 
 
 def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[str, Protocol]) -> MessageReach:
-    """What of clients' messages gets to the servers of these backends."""
+    """The parts of clients' messages that get to the servers of these backends."""
     backends = [config.backends[name] for name in names]
     headers = dict.fromkeys(header for each in backends for header in each.forward_headers)
     has_forms = any(protocols[each.protocol].payloads for each in backends)

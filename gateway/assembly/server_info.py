@@ -1,4 +1,4 @@
-"""What the gateway says of itself where clients ask for a server's name and version."""
+"""The name and version of the gateway, for clients that ask for it."""
 
 from importlib.metadata import version
 

@@ -28,9 +28,9 @@ ASKED_SECONDS = 2.0
 
 @frozen
 class Wiring:
-    """What an Assembly lends to the servers of one backend: `endpoint` makes the Endpoint of an address, `release`
-    gives up one that the backend no longer has, `connect` makes a Connector that nobody else uses, and `why_not` says
-    why an address cannot be one of the backend."""
+    """The functions that an Assembly lends to the servers of one backend: `endpoint` makes the Endpoint of an address,
+    `release` gives up one that the backend no longer has, `connect` makes a Connector that nobody else uses, and
+    `why_not` says why an address cannot be one of the backend."""
 
     endpoint: Callable[[str], Endpoint]
     release: Callable[[Endpoint], None]

@@ -212,7 +212,7 @@ class Runner:
         """The run whose requests are sent now."""
 
     async def results(self) -> list[Result]:
-        """What was measured of each job; nothing where the user interrupted too early. Raises as Run."""
+        """The figures measured of each job; nothing where the user interrupted too early. Raises as Run."""
         found: dict[int, Result] = {}
         with self._until_interrupted():
             for turn, (at, job) in enumerate(self._turns):

@@ -1,4 +1,4 @@
-"""What `gateway call` and `gateway bench` send: files, and the values of its options."""
+"""The requests that `gateway call` and `gateway bench` send: files, and the values of its options."""
 
 import json
 import os

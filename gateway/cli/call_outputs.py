@@ -1,4 +1,4 @@
-"""What `gateway call` does with a response: prints it as a table or as V2 JSON, or writes it to a file."""
+"""Shows the responses of `gateway call`: prints it as a table or as V2 JSON, or writes it to a file."""
 
 import sys
 from pathlib import Path

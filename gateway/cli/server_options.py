@@ -1,4 +1,4 @@
-"""What commands that ask servers share: options for the way to them, tables, progress, and exit codes."""
+"""Parts that commands that ask servers share: options for the way to them, tables, progress, and exit codes."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""What commands that serve write to standard output and standard error themselves, beside the log. They go on if it
-cannot be written: because a disk is full, the reader has gone, or the stream was closed."""
+"""Lines that commands that serve write to standard output and standard error themselves, beside the log. They go on if
+a line cannot be written: because a disk is full, the reader has gone, or the stream was closed."""
 
 import logging
 import os
