@@ -15,6 +15,7 @@ from gateway.core.protocol import Protocol, Target, resolve_batch
 from gateway.discovery.source import Found
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
+from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import OnDemandBackend
 from gateway.routing.per_model import PerModelBackend
@@ -68,8 +69,10 @@ class Backends:
             protocol,
             endpoints,
             limit,
-            ejection(config),
-            strategy=strategy(config.balance, Weights(weights, config.slow_start, self._environment.clock)),
+            EndpointChoice(
+                strategy(config.balance, Weights(weights, config.slow_start, self._environment.clock)),
+                ejection(config).most,
+            ),
             queue=QueueSettings(
                 config.queue.length,
                 config.queue.timeout,

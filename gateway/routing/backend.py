@@ -10,49 +10,38 @@ every request does. The endpoint is chosen so:
 
 Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. They
 wait in the queue for the first one where servers are started for calls that wait: by somebody else
-(`waits_for_endpoints`), or by the gateway (`on_demand`).
+(`queue.wait_for_endpoints`), or by the gateway (`on_demand`).
 
-Endpoints that are down are left out, but at most `Ejection.most` of all: beyond that the ones that failed least
-recently are used all the same. Only if `Ejection.most` is 1 can all be left out: then calls fail at once. If nothing
-could be sent to an endpoint, another one is tried, each at most once. Policies can
-bound each try and name endpoints to avoid (`Tries`).
+Endpoints that are down are left out (`choice`). If nothing could be sent to an endpoint, another one is tried, each at
+most once. Policies can bound each try and name endpoints to avoid (`Tries`).
 """
 
 import asyncio
-import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
-from typing import TypeAlias, TypeVar
 
-from gateway.core.deadlines import wait_until
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
-from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, WAKING, Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.queue_wait import note_wait
 from gateway.core.record import Record
-from gateway.core.spans import Span, begin, note
 from gateway.core.streaming import ask_stream
 from gateway.core.surviving import surviving
-from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Answer, Request, Response
-from gateway.routing.balancing import LeastInFlight, Strategy
+from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Attempt, Endpoint
-from gateway.routing.health import Ejection
-from gateway.routing.longest_first import KindTimes, LongestFirstQueue, kind_of
-from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, Waiter, overloaded
-from gateway.routing.readiness import is_ready, probe
+from gateway.routing.longest_first import KindTimes
+from gateway.routing.one_try import ask_all, begun, in_time, send_in_time, span_of_try
+from gateway.routing.queue import QueueSettings
+from gateway.routing.readiness import is_any_ready, probe
+from gateway.routing.sending import Send, TrySender
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
 from gateway.routing.spans import with_spans
 from gateway.routing.stopwatch import Stopwatch
 from gateway.routing.targets import Targets
-
-T = TypeVar("T")
-
-Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
+from gateway.routing.waiting import WaitingCalls
 
 
 class Backend:
@@ -70,8 +59,7 @@ class Backend:
         protocol: Protocol,
         endpoints: Sequence[Endpoint],
         max_in_flight: int,
-        ejection: Ejection | None = None,
-        strategy: Strategy | None = None,
+        choice: EndpointChoice | None = None,
         queue: QueueSettings | None = None,
         clock: Callable[[], float] = monotonic,
         *,
@@ -81,49 +69,33 @@ class Backend:
         self._has_tls = has_tls
         """All endpoints are reached over TLS, whatever the schemes of their addresses are."""
         self.protocol = protocol
-        self._form = protocol.name
         self._servers = protocol.traits.servers
         # A busy server can still answer what does not run a model, unless it serves one connection at a time.
         self._with_slot = frozenset(Operation) if self._servers.one_connection else CALLS
         """The operations whose requests take a slot."""
-        self._in_slot = self._in_timed_slot if max_in_flight else self._in_any_slot
-        self._send_in_slot = self._to_the_end if self._servers.runs_to_the_end else self._in_slot
-        self._gives_back = not max_in_flight and not self._servers.runs_to_the_end
-        """Slots are given back where they were taken, in `__call__`: nobody counts how long they are held."""
-        if self._gives_back:
-            self._send_in_slot = self._ask
-        self.endpoints = tuple(endpoints)
         self.max_in_flight = max_in_flight
-        self._strategy = strategy or LeastInFlight()
+        self.choice = choice or EndpointChoice()
+        self.choice.name = self.name
+        self._set_endpoints(tuple(endpoints))
         self.queue_settings = queue or QueueSettings()
-        self.queue: FairQueue[Endpoint]
-        self._slot_times: SlotTimes
-        self._wait_in_queue: Callable[[Request, str], Awaitable[Endpoint]]
-        if self.queue_settings.order == "fair":
-            self.queue = FairQueue(self.name, self.queue_settings.length, self.seconds_until)
-            self._wait_in_queue = self._wait_in_line
-            self._slot_times = SlotTimes()
-        else:
-            times = KindTimes()
-            length, passed_over = self.queue_settings.length, self.queue_settings.passed_over
-            self.queue = LongestFirstQueue(self.name, length, self.seconds_until, times.of, passed_over)
-            self._wait_in_queue = self._wait_in_line_of_kind
-            self._slot_times = times
-        self.note_slot_time = self._slot_times.add
+        self.waiting_calls = WaitingCalls(self.queue_settings, self.choice, max_in_flight, clock)
+        self.queue = self.waiting_calls.queue
+        self.note_slot_time = self.waiting_calls.times.add
         """Note for how long the call of a request that was answered held its slot."""
-        self.waits_for_endpoints = self.queue_settings.wait_for_endpoints
-        """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
-        self._emptied_or_filled = -math.inf
-        """When the last endpoint was removed, or the first one added."""
         self._replaced: list[Backend] = []
         """Those that had this name before and whose calls still wait for the first endpoint."""
         self._joined = 0
         self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
+        self._sender = TrySender(protocol, self._targets, self.waiting_calls.times, clock, is_limited=max_in_flight > 0)
+        runs_to_the_end = self._servers.runs_to_the_end
+        self._send_in_slot: Send = self._sender.to_the_end if runs_to_the_end else self._sender.in_slot
+        self._gives_back = not max_in_flight and not runs_to_the_end
+        """Slots are given back where they were taken, in `__call__`: nobody counts how long they are held."""
+        if self._gives_back:
+            self._send_in_slot = self._sender.ask
         self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
-        self._share_left_out = (ejection or Ejection()).most
-        self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
         self.is_probed = False
         """A Prober asks its endpoints whether they are ready."""
         for endpoint in endpoints:
@@ -147,10 +119,10 @@ class Backend:
         endpoint.since = self._clock()
         self._targets.add(endpoint)
         endpoint.health.used_by(self.name)
-        self._replace_endpoints((*self.endpoints, endpoint))
+        self._set_endpoints((*self.endpoints, endpoint))
         endpoint.watch(self._hand_over_slot if self.max_in_flight else None, self._recovered)
         if is_first:
-            self._emptied_or_filled = self._clock()
+            self.waiting_calls.emptied_or_filled()
             self._recovered()
         while endpoint.offer():
             pass
@@ -171,34 +143,27 @@ class Backend:
         """
         if endpoint not in self.endpoints:
             return
-        self._replace_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
+        self._set_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
         endpoint.unwatch(self._hand_over_slot, self._recovered)
         self._targets.remove(endpoint)
         self._sequences.forget(endpoint)
         if not self.endpoints:
-            self._emptied_or_filled = self._clock()
-            if self.waits_for_endpoints is None and not self.starts_servers:
-                self.queue.fail(self._no_endpoint)
+            self.waiting_calls.emptied_or_filled()
+            if self.waiting_calls.patience is None and not self.starts_servers:
+                self.queue.fail(self.choice.none_there)
         for replaced in self._replaced:
             replaced.remove(endpoint)
         for each in self.endpoints:  # a slot may have been kept free because the removed endpoint was only busy
             while each.offer():
                 pass
 
-    def _replace_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def _set_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
         self.endpoints = endpoints
-        self._most_left_out = _most_left_out(self._share_left_out, len(endpoints))
-
-    def _no_endpoint(self, waited: float | None = None) -> TransportError:
-        text = f"backend {self.name!r} has no endpoint at the moment"
-        if waited is not None:
-            text += f", and none came within {waited:g} s (queue.wait_for_endpoints)"
-        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+        self.choice.among(endpoints)
 
     def seconds_until(self, place: int) -> float | None:
-        """The estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None before
-        the first call has ended, and where the number of slots is not limited."""
-        return self._slot_times.until(place, self.capacity)
+        """As `WaitingCalls.seconds_until`."""
+        return self.waiting_calls.seconds_until(place)
 
     def free_slot(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
         """The endpoint for this request, with a slot taken, for a caller that sends the call itself; None if it has to
@@ -227,9 +192,9 @@ class Backend:
         """Take over from the backend that had this name before: the sequences at endpoints that both have, and how long
         kinds of calls take. From now on `previous` gets no new requests."""
         self._sequences.adopt(previous._sequences, self.endpoints)
-        if isinstance(self._slot_times, KindTimes):
-            self._slot_times.adopt(previous._slot_times)
-        if previous.waits_for_endpoints is not None and previous.protocol is self.protocol:
+        if isinstance(self.waiting_calls.times, KindTimes):
+            self.waiting_calls.times.adopt(previous.waiting_calls.times)
+        if previous.waiting_calls.patience is not None and previous.protocol is self.protocol:
             # Nobody else adds endpoints to it any more.
             before, previous._replaced = previous._replaced, []
             self._replaced = [each for each in (previous, *before) if each.queue]
@@ -269,24 +234,24 @@ class Backend:
         send, gives_back, record = self._send_in_slot, self._gives_back, request.record
         if request.operation not in self._with_slot:
             if request.operation in CONTROL_OPERATIONS:
-                return await self._control(request)
-            send, gives_back = self._send_without_slot, False
+                if not self.endpoints:
+                    raise self.choice.none_there()
+                return await ask_all(request, self.name, self.endpoints, self._sender.without_slot)
+            send, gives_back = self._sender.without_slot, False
         if record is not None and record.is_timed and record.events is not None:
             send = partial(self._send_in_span, send, record)
         if request.tries is not None:
-            send = partial(self._send_try, send, request)
+            send = partial(send_in_time, send, request, self.name)
         tried: tuple[Endpoint, ...] = ()
         one_try = request
         while True:
-            if request.tries is None:
-                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
-            else:
-                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
-                one_try = _begun(request, endpoint)
+            endpoint = self.free_slot(request, tried) or await self._wait_for_slot(request, tried)
+            if request.tries is not None:
+                one_try = begun(request, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             if record is not None:
                 record.tries += 1
-                record.backend, record.out_protocol, record.endpoint = self.name, self._form, endpoint.address
+                record.backend, record.out_protocol, record.endpoint = self.name, self.protocol.name, endpoint.address
                 sent = monotonic()
             try:
                 return await send(one_try, endpoint)
@@ -313,44 +278,8 @@ class Backend:
                     record.upstream += monotonic() - sent
 
     async def _send_in_span(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
-        with self._span_of_try(record, endpoint) as span:
+        with span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls) as span:
             return await send(replace(request, span=span), endpoint)
-
-    def _span_of_try(self, record: Record, endpoint: Endpoint) -> Span:
-        """The span of a try that begins now."""
-        span = begin(record, "try")
-        span.facts = {
-            "backend": self.name,
-            "endpoint": endpoint.address,
-            "protocol": self.protocol.name,
-            "transport": self.protocol.transport,
-            "tls": self._has_tls,
-            "number": record.tries,
-        }
-        return span
-
-    async def _send_try(self, send: Send, request: Request, one_try: Request, endpoint: Endpoint) -> Answer:
-        """Send `one_try`, a try of `request`, to `endpoint`."""
-        sent = send(one_try, endpoint)
-        answer = await (sent if one_try is request else self._in_time(one_try, sent, endpoint))
-        if request.tries is not None:
-            request.tries.answered(endpoint.address)
-        return answer
-
-    def _in_time(self, one_try: Request, sent: Awaitable[T], endpoint: Endpoint) -> Awaitable[T]:
-        """The result of `sent`, which is cancelled at the deadline of `one_try`.
-
-        Raises:
-            TransportError: DEADLINE_EXCEEDED (timeout).
-        """
-        assert one_try.deadline is not None
-        return wait_until(one_try.deadline, sent, partial(self._try_took_too_long, one_try, endpoint))
-
-    def _try_took_too_long(self, one_try: Request, endpoint: Endpoint) -> TransportError:
-        seconds = one_try.tries.seconds if one_try.tries is not None else None
-        text = f"backend {self.name!r} at {endpoint.address}: no answer within {seconds:g} s,"
-        text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"
-        return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True)
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
         """The responses of one endpoint. If nothing could be sent to an endpoint, another one is asked.
@@ -365,21 +294,17 @@ class Backend:
         assert protocol is not None
         tries = request.tries
         tried: tuple[Endpoint, ...] = ()
-        one_try = request
         while True:
-            if tries is None:
-                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
-            else:
-                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
-                one_try = _begun(request, endpoint)
+            endpoint = self.free_slot(request, tried) or await self._wait_for_slot(request, tried)
+            one_try = request if tries is None else begun(request, endpoint)
             tried = (*tried, endpoint)
             began, waiting = self._clock(), Stopwatch(self._clock)
             sent, spoken, span = request, protocol, None
             if (record := request.record) is not None:
                 record.tries += 1
-                record.backend, record.out_protocol, record.endpoint = self.name, self._form, endpoint.address
+                record.backend, record.out_protocol, record.endpoint = self.name, self.protocol.name, endpoint.address
                 if record.events is not None:
-                    span = self._span_of_try(record, endpoint)
+                    span = span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls)
                     sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
@@ -388,19 +313,15 @@ class Backend:
                 assert connector is not None
                 # The server is not told the end of the try: it bounds the wait for the first response only.
                 async with aclosing(ask_stream(sent, spoken, connector, target)) as responses:
-                    if one_try is not request:
-                        first = await self._in_time(one_try, anext(responses, None), endpoint)
-                        one_try = request
-                        if first is not None:
-                            waiting.stop()
-                            yield first
-                            waiting.go_on()
-                            attempt.responded()
-                    async for response in responses:
+                    first = anext(responses, None)
+                    response = await (first if one_try is request else in_time(one_try, first, self.name, endpoint))
+                    one_try = request
+                    while response is not None:
                         waiting.stop()
                         yield response
                         waiting.go_on()
                         attempt.responded()
+                        response = await anext(responses, None)
                 if tries is not None:
                     tries.answered(endpoint.address)
                 self.note_slot_time(self._clock() - began, request)
@@ -431,32 +352,7 @@ class Backend:
         asked at once, and the answers do not affect the health of endpoints."""
         if self.is_probed:
             return any(endpoint.health.is_ready for endpoint in self.endpoints)
-        asking = [spawn(self._is_ready(endpoint)) for endpoint in self.endpoints]
-        try:
-            for each in asyncio.as_completed(asking):
-                if await each:
-                    return True
-            return False
-        finally:
-            for each in asking:
-                each.cancel()
-
-    async def _is_ready(self, endpoint: Endpoint) -> bool:
-        servers = self._servers
-        if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
-            return endpoint.health.is_up  # busy with a call that may take hours: it would not answer now
-        target = self._targets.of(endpoint)
-        if not servers.one_connection:
-            endpoint.enter()
-            try:
-                return await is_ready(self.protocol, endpoint.connector, target)
-            finally:
-                endpoint.leave()
-        endpoint.take()
-        try:
-            return await is_ready(self.protocol, endpoint.connector, target)
-        finally:
-            endpoint.give_back()
+        return await is_any_ready(self.protocol, self.endpoints, self._targets.of)
 
     def is_busy(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint runs a call and cannot answer anything else meanwhile: servers that take one call at a
@@ -472,82 +368,6 @@ class Backend:
     def _given_up(self, attempt: Attempt, request: Request, error: TransportError | None = None) -> None:
         attempt.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
 
-    async def _control(self, request: Request) -> Answer:
-        """The answer of all endpoints, which are asked at once so that their servers stay replicas of each other.
-
-        Raises:
-            GatewayError: the error of the first endpoint that failed, naming it if there are several;
-                FAILED_PRECONDITION if the answers differ.
-        """
-        endpoints = self.endpoints
-        if not endpoints:
-            raise self._no_endpoint()
-        asking = (self._send_without_slot(request, each) for each in endpoints)
-        found = await asyncio.gather(*asking, return_exceptions=True)
-        if request.operation in (Operation.LOAD, Operation.UNLOAD):
-            for endpoint in endpoints:
-                endpoint.changed()
-        for endpoint, answer in zip(endpoints, found, strict=True):
-            if isinstance(answer, GatewayError) and len(found) > 1 and not isinstance(answer, TransportError):
-                text = f"backend {self.name!r} at {endpoint.address}: {answer.message}"
-                raise GatewayError(answer.status, answer.reason, text) from answer
-            if isinstance(answer, BaseException):
-                raise answer
-            if answer != found[0]:
-                text = f"endpoints {endpoints[0].address} and {endpoint.address} of backend {self.name!r}"
-                raise refusal(Reason.FAILED_PRECONDITION, f"{text} differ in their {request.operation.value}")
-        assert not isinstance(found[0], BaseException)
-        return found[0]
-
-    def _to_the_end(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        """As `_in_slot`, for a server that goes on computing even if the client leaves: its slot must stay taken. So
-        the exchange is a task of its own that outlives the client's."""
-        return outlived_by(asyncio.get_running_loop().create_task(self._in_slot(request, endpoint)))
-
-    async def _in_any_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        try:
-            return await self._ask(request, endpoint)
-        finally:
-            endpoint.give_back()
-
-    async def _send_without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        endpoint.enter()
-        try:
-            return await self._ask(request, endpoint)
-        finally:
-            endpoint.leave()
-
-    async def _in_timed_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        """As `_in_any_slot`, noting how long a call that was answered held the slot."""
-        began = self._clock()
-        try:
-            answer = await self._ask(request, endpoint)
-            self.note_slot_time(self._clock() - began, request)
-            return answer
-        finally:
-            endpoint.give_back()
-
-    def _ask(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        target = self._targets.known.get(endpoint)
-        if target is None:
-            return self._ask_unknown(request, endpoint)
-        if request.span is not None:
-            return ask(request, self._protocol_for(request), endpoint, target)
-        return ask(request, self.protocol, endpoint, target)
-
-    def _protocol_for(self, request: Request) -> Protocol:
-        """The backend's protocol; for a request whose spans are noted, one that notes those of its codec."""
-        if request.span is None or request.record is None:
-            return self.protocol
-        return with_spans(self.protocol, request.record, request.span)
-
-    async def _ask_unknown(self, request: Request, endpoint: Endpoint) -> Answer:
-        target = await self._targets.find(endpoint, request.deadline)
-        return await ask(request, self._protocol_for(request), endpoint, target)
-
-    def _takes_slot(self, request: Request) -> bool:
-        return request.operation in self._with_slot
-
     def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
         """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
         already."""
@@ -555,14 +375,11 @@ class Backend:
             if not self.endpoints:
                 if self._waits(request):
                     return None
-                raise self._no_endpoint()
-            return self._choose(0, tried) or self.endpoints[0]
+                raise self.choice.none_there()
+            return self.choice.choose(0, tried) or self.endpoints[0]
         if request.parameters and (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, tried)
-        # As `_choose`, written out: this is done for every call.
-        endpoint = self._strategy.choose(self.endpoints, self.max_in_flight, tried)
-        if endpoint is not None and not endpoint.health.is_up:
-            endpoint = self._instead_of(endpoint, self.max_in_flight, tried)
+        endpoint = self.choice.choose(self.max_in_flight, tried)
         if endpoint is not None:
             endpoint.take()
         return endpoint
@@ -597,61 +414,18 @@ class Backend:
         """
         endpoint = self._sequences.endpoint(key)
         if endpoint is None or endpoint in tried:
-            endpoint = self._choose(self.max_in_flight, tried)
+            endpoint = self.choice.choose(self.max_in_flight, tried)
         if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
             if not self.endpoints:
                 if self._waits(request):
                     return None
-                raise self._no_endpoint()
+                raise self.choice.none_there()
             # The sequence stays where its state is: the client's next try finds the same endpoint.
             text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
         self._sequences.note(request, key, endpoint)
         endpoint.take()
         return endpoint
-
-    def _choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint that the strategy chooses among those with fewer than `limit` calls in flight (0: any number)
-        that are not in `tried`; another one instead of one that is down."""
-        endpoint = self._strategy.choose(self.endpoints, limit, tried)
-        if endpoint is None or endpoint.health.is_up:
-            return endpoint
-        return self._instead_of(endpoint, limit, tried)
-
-    def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint to use if one that is down was `chosen`: itself if it is not left out; else another one; None if
-        those not left out are all busy, since a slot will become free; if all others are tried, the one that failed
-        least recently.
-
-        Raises:
-            TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
-        """
-        left_out = self._left_out()
-        if len(left_out) == len(self.endpoints):
-            raise self._all_down()
-        unused = (*tried, *left_out)
-        if chosen not in left_out:
-            best: Endpoint | None = chosen
-        elif any(each not in unused for each in self.endpoints):
-            best = self._strategy.choose(self.endpoints, limit, unused)
-        else:
-            free = [each for each in self.endpoints if each not in tried and (not limit or each.in_flight < limit)]
-            best = min(free, key=lambda each: each.health.failed_at, default=None)
-        if best is not None and not best.health.is_up:
-            best.health.try_again()
-        return best
-
-    def _left_out(self) -> list[Endpoint]:
-        """The endpoints that get no calls: of those that are down the ones that failed last, as many as are allowed."""
-        out = [each for each in self.endpoints if each.health.is_left_out]
-        out.sort(key=lambda each: -each.health.failed_at)
-        return out[: self._most_left_out]
-
-    def _all_down(self) -> TransportError:
-        last = max(self.endpoints, key=lambda each: each.health.failed_at).health.last
-        assert last is not None
-        text = f"all endpoints of backend {self.name!r} are down: {last.text}"
-        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     def _give_back(self, endpoint: Endpoint) -> None:
         """Give back the slot of a stream."""
@@ -666,74 +440,22 @@ class Backend:
         """
         if not self.endpoints and not self.starts_servers:
             return self._wait_for_endpoint(request)
-        return self._wait_in_queue(request, request.model)
+        return self.waiting_calls.wait(request)
 
     def _waits(self, request: Request) -> bool:
         """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""
-        return self.waits_for_endpoints is not None and request.operation in WAKING
+        return self.waiting_calls.patience is not None and request.operation in WAKING
 
     async def _wait_for_endpoint(self, request: Request) -> Endpoint:
         """As `_wait_for_slot`, while there is no endpoint."""
         if not self._waits(request):
-            raise self._no_endpoint()
-        endpoint = await self._wait_in_queue(request, request.model)
-        if not self._takes_slot(request):
+            raise self.choice.none_there()
+        endpoint = await self.waiting_calls.wait(request)
+        if request.operation not in self._with_slot:
             endpoint.give_back()
         elif (sequence := sequence_of(request)) is not None:
             self._sequences.note(request, sequence, endpoint)
         return endpoint
-
-    async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
-        """Wait until `waiter` is done: `seconds` while there is no endpoint, and `queue.timeout` while there are some.
-
-        Raises:
-            TimeoutError: one of the two is over.
-        """
-        joined = self._clock()
-        queue_timeout = math.inf if self.queue_settings.timeout is None else self.queue_settings.timeout
-        while not waiter.done():
-            limit = queue_timeout if self.endpoints else seconds
-            left = max(joined, self._emptied_or_filled) + limit - self._clock()
-            if left <= 0:
-                raise TimeoutError
-            # Endpoints may come and go meanwhile, and with them the limit.
-            await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
-
-    def _wait_in_line_of_kind(self, request: Request, _model: str) -> Awaitable[Endpoint]:
-        """As `_wait_in_line`, in a queue that has lines by kind."""
-        return self._wait_in_line(request, kind_of(request))
-
-    async def _wait_in_line(self, request: Request, line: Hashable) -> Endpoint:
-        client, seconds = request.client, self.queue_settings.timeout
-        place = self.queue.place(client, line)
-        waiter, joined = self.queue.join(client, line), self._clock()
-        try:
-            if self.waits_for_endpoints is not None:
-                await self._wait_patiently(waiter, self.waits_for_endpoints)
-                return await waiter
-            if seconds is None:
-                return await waiter
-            async with asyncio.timeout(seconds):
-                return await waiter
-        except (asyncio.CancelledError, TimeoutError) as error:
-            if waiter.done() and not waiter.cancelled():
-                if waiter.exception() is None:
-                    waiter.result().give_back()
-            else:
-                self.queue.leave(client, line, waiter)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            if not self.endpoints and self.waits_for_endpoints is not None:
-                raise self._no_endpoint(self.waits_for_endpoints) from error
-            text = f"no endpoint was free within {seconds:g} s (queue.timeout); try again later"
-            raise overloaded(f"backend {self.name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
-        finally:
-            waited = self._clock() - joined
-            note_wait(place, waited)
-            if (record := request.record) is not None:
-                record.queued += waited
-                if record.events is not None:
-                    note(record, "queue", waited).facts = {"backend": self.name, "place": place}
 
     def _hand_over_slot(self, endpoint: Endpoint) -> bool:
         """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.
@@ -744,7 +466,7 @@ class Backend:
         if not self.queue or self._is_full(endpoint):
             return False
         if not endpoint.health.is_up:
-            left_out = self._left_out()
+            left_out = self.choice.left_out()
             if endpoint in left_out and any(each not in left_out and self._is_full(each) for each in self.endpoints):
                 return False
         waiter = self.queue.next()
@@ -764,23 +486,3 @@ class Backend:
         for watcher in self._on_recovery:
             with surviving(f"telling that an endpoint of backend {self.name!r} has changed"):
                 watcher()
-
-
-def _most_left_out(share: float, count: int) -> int:
-    """How many of `count` endpoints may be left out at once: never the last one unless `share` is 1."""
-    return count if share >= 1 else max(0, min(math.ceil(share * count), count - 1))
-
-
-def _begun(request: Request, endpoint: Endpoint) -> Request:
-    """One try of `request`, which begins now at `endpoint`: with the deadline and the time limit of the try, or
-    `request` itself if the call ends sooner or its tries have no limit."""
-    tries = request.tries
-    assert tries is not None
-    tries.began(endpoint.address)
-    if tries.seconds is None:
-        return request
-    end = asyncio.get_running_loop().time() + tries.seconds
-    if request.deadline is not None and request.deadline <= end:
-        return request
-    limit = tries.seconds if request.time_limit is None else min(request.time_limit, tries.seconds)
-    return replace(request, deadline=end, time_limit=limit)

@@ -133,7 +133,7 @@ class OnDemandBackend(Backend):
     @property
     def call_seconds(self) -> float | None:
         """How long a call holds its slot; None before the first one has ended."""
-        return self._slot_times.mean
+        return self.waiting_calls.times.mean
 
     def add(self, endpoint: Endpoint) -> None:
         """As the Backend's."""
@@ -213,11 +213,11 @@ class OnDemandBackend(Backend):
 
     def _is_queued(self, request: Request) -> bool:
         """Whether the request waits in the queue if there is no endpoint."""
-        return bool(self.max_in_flight) and self._takes_slot(request) and sequence_of(request) is None
+        return bool(self.max_in_flight) and request.operation in self._with_slot and sequence_of(request) is None
 
     async def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Endpoint:
         if self.starter is None and not self.endpoints:
-            raise self._no_endpoint()
+            raise self.choice.none_there()
         if self.starter is not None:
             self.starter.call_waits()
         return await super()._wait_for_slot(request, tried)
@@ -235,7 +235,7 @@ class OnDemandBackend(Backend):
                 server could be started.
         """
         if self.starter is None:
-            raise self._no_endpoint()
+            raise self.choice.none_there()
         if self._in_line >= self.queue_settings.length:
             text = f"backend {self.name!r}: {self._in_line} calls wait for a server (queue.length); try again later"
             raise overloaded(text, None)

@@ -5,7 +5,7 @@ ready.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 
 from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.exchange import ask
@@ -14,6 +14,7 @@ from gateway.core.protocol import Protocol, Target
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.core.types import Answer, NotReady, Request
+from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 2.0
 SECONDS_KEPT = 1.0
@@ -27,6 +28,35 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
     except GatewayError:
         return False
     return True
+
+
+async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
+    """Whether one of the endpoints is ready. All are asked at once; the answers do not affect their health."""
+    asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
+    try:
+        for each in asyncio.as_completed(asking):
+            if await each:
+                return True
+        return False
+    finally:
+        for each in asking:
+            each.cancel()
+
+
+async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Target) -> bool:
+    """Whether the server at `endpoint` reports itself ready. One that is busy with a call that may take hours would not
+    answer now: its health says it."""
+    servers = protocol.traits.servers
+    if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
+        return endpoint.health.is_up
+    enter, leave = endpoint.enter, endpoint.leave
+    if servers.one_connection:
+        enter, leave = endpoint.take, endpoint.give_back
+    enter()
+    try:
+        return await is_ready(protocol, endpoint.connector, target)
+    finally:
+        leave()
 
 
 async def probe(operation: Operation, protocol: Protocol, connector: Connector, target: Target) -> None:

@@ -12,14 +12,13 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
-from gateway.core.queue_wait import note_wait
-from gateway.core.spans import note
 from gateway.core.types import Answer, Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import EndpointHealth
 from gateway.routing.longest_first import kind_of
 from gateway.routing.sequences import sequence_of
+from gateway.routing.waiting import note_waiting
 from gateway.workers.channel import Channel, ChannelClosedError
 
 Relay: TypeAlias = Callable[..., None]
@@ -41,9 +40,9 @@ class WorkerBackend(Backend):
         self._numbers: dict[Endpoint, deque[int]] = {}
         """The numbers of the slots that calls hold now. Those of one endpoint stand for each other."""
         if self._is_limited:
-            self._in_slot, self._gives_back = self._in_numbered_slot, False
+            self._sender.in_slot, self._gives_back = self._in_numbered_slot, False
             if not self._servers.runs_to_the_end:
-                self._send_in_slot = self._in_slot
+                self._send_in_slot = self._in_numbered_slot
 
     async def is_ready(self) -> bool:
         """As Backend's, by the supervisor: it knows which servers are busy with calls of other workers."""
@@ -53,7 +52,7 @@ class WorkerBackend(Backend):
             return False
 
     def _asks(self, request: Request) -> bool:
-        return self._takes_slot(request) and (self._is_limited or sequence_of(request) is not None)
+        return request.operation in self._with_slot and (self._is_limited or sequence_of(request) is not None)
 
     def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
         return None if self._asks(request) else super()._free_endpoint(request, tried)
@@ -84,7 +83,7 @@ class WorkerBackend(Backend):
             raise
         finally:
             if place or not found.done() or found.cancelled():
-                self._note_wait(request, place or 1, monotonic() - began)
+                note_waiting(request, self.name, place or 1, monotonic() - began)
         endpoint = next((each for each in self.endpoints if each.address == address), None)
         if endpoint is None:
             self._channel.tell("give_back", slot, False)
@@ -98,13 +97,6 @@ class WorkerBackend(Backend):
         text = f"backend {self.name!r}: {why}; try again later"
         return TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False)
 
-    def _note_wait(self, request: Request, place: int, seconds: float) -> None:
-        note_wait(place, seconds)
-        if (record := request.record) is not None:
-            record.queued += seconds
-            if record.events is not None:
-                note(record, "queue", seconds).facts = {"backend": self.name, "place": place}
-
     def _return_unclaimed(self, found: tuple[int, str, int]) -> None:
         """Give back a slot that came when its call had gone."""
         if found[0]:
@@ -113,7 +105,7 @@ class WorkerBackend(Backend):
     async def _in_numbered_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         answered = False
         try:
-            answer = await self._ask(request, endpoint)
+            answer = await self._sender.ask(request, endpoint)
             answered = True
             return answer
         finally:

@@ -272,9 +272,9 @@ routes: [{match: {}, backend: plain}]
 
 async def test_backends_balance_and_queue_as_configured() -> None:
     backends = Assembled(BALANCED).assembly.backends
-    assert isinstance(backends["plain"]._strategy, LeastInFlight)
-    assert isinstance(backends["turns"]._strategy, RoundRobin)
-    weighted = backends["weighted"]._strategy
+    assert isinstance(backends["plain"].choice.strategy, LeastInFlight)
+    assert isinstance(backends["turns"].choice.strategy, RoundRobin)
+    weighted = backends["weighted"].choice.strategy
     assert isinstance(weighted, WeightedLeastInFlight)
     one, two = backends["weighted"].endpoints
     assert [weighted._weights.of(each) for each in (one, two)] == [1, 4]

@@ -18,7 +18,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
-from gateway.routing.queue import FairQueue, QueueSettings
+from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
 from tests.routing.fakes import TO_THE_END, TOY, Wire, settle
@@ -59,7 +59,7 @@ class Lab:
         """The next call goes to the endpoint at this index, if it is as idle as the others."""
         turns = LeastInFlight()
         turns._next = at
-        self.backend._strategy = turns
+        self.backend.choice.strategy = turns
 
     @property
     def in_flight(self) -> list[int]:
@@ -164,8 +164,7 @@ async def test_clients_take_turns_and_within_a_client_its_models() -> None:
 
 
 async def test_many_model_names_of_one_host_do_not_delay_another() -> None:
-    lab = Lab()
-    lab.backend.queue = FairQueue("lab", 2000)
+    lab = Lab(queue=QueueSettings(length=2000))
     for at in range(901):
         lab.ask(f"m{at}", f"greedy:{at}")
     await settle()
@@ -476,7 +475,7 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
 @pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "power_of_two"])
 async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_starts_slowly(name: str) -> None:
     lab = Lab(wires=3, limit=0)
-    lab.backend._strategy = strategy(name, Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock))
+    lab.backend.choice.strategy = strategy(name, Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock))
     for wire in lab.wires:
         wire.answers_at_once = True
     lab.wires[0].refuses = True

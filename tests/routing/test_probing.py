@@ -11,8 +11,9 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Message, Request
 from gateway.routing.backend import Backend
+from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.health import Ejection, State
+from gateway.routing.health import State
 from gateway.routing.probing import Prober, Probes
 from tests.routing.fakes import TOY, Wire, settle
 
@@ -249,7 +250,7 @@ async def test_an_endpoint_that_is_down_gets_no_calls_unless_it_is_the_last() ->
 @pytest.mark.parametrize("count", [1, 2])
 async def test_if_all_may_be_left_out_calls_fail_at_once_while_all_are_down(count: int) -> None:
     lab = Lab(count)
-    lab.backend = Backend(Target("lab"), lab.protocol, lab.endpoints, 0, Ejection(most=1.0))
+    lab.backend = Backend(Target("lab"), lab.protocol, lab.endpoints, 0, EndpointChoice(most_left_out=1.0))
     for endpoint in lab.endpoints:
         for _ in range(2):
             endpoint.probe_failed("probe: no answer within 2 s", 2, refused=False)

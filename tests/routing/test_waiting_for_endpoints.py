@@ -59,7 +59,7 @@ async def test_a_wait_ends_without_a_trace_when_its_time_is_over_or_its_client_l
     with pytest.raises(GatewayError, match=r"within 0\.001 s \(queue\.wait_for_endpoints\)") as caught:
         await call
     assert caught.value.status is Status.UNAVAILABLE
-    lab.backend.waits_for_endpoints = 60
+    lab.backend.waiting_calls.patience = 60
     call = await lab.asked()
     call.cancel()
     await settle()

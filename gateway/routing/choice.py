@@ -1,0 +1,81 @@
+"""Which endpoint of a backend a call goes to: the one that the strategy chooses, and another one if that is down.
+
+Endpoints that are down are left out, but at most a share of all: beyond that the ones that failed least recently are
+used all the same. Only if the share is 1 can all be left out: then calls fail at once.
+"""
+
+import math
+from collections.abc import Sequence
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.routing.balancing import LeastInFlight, Strategy
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.health import Ejection
+
+
+class EndpointChoice:
+    """Chooses among the `endpoints` of the backend `name`. At most `most_left_out` of them, a share, are left out."""
+
+    def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().most) -> None:
+        self.strategy = strategy or LeastInFlight()
+        self.name = ""
+        self.endpoints: tuple[Endpoint, ...] = ()
+        self._share = most_left_out
+        self._most_left_out = 0
+
+    def among(self, endpoints: tuple[Endpoint, ...]) -> None:
+        """Choose among these endpoints from now on."""
+        self.endpoints = endpoints
+        count = len(endpoints)
+        # Never the last one, unless the share is 1.
+        self._most_left_out = count if self._share >= 1 else max(0, min(math.ceil(self._share * count), count - 1))
+
+    def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint that the strategy chooses among those with fewer than `limit` calls in flight (0: any number)
+        that are not in `tried`; another one instead of one that is down.
+
+        Raises:
+            TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
+        """
+        endpoint = self.strategy.choose(self.endpoints, limit, tried)
+        if endpoint is None or endpoint.health.is_up:
+            return endpoint
+        return self._instead_of(endpoint, limit, tried)
+
+    def left_out(self) -> list[Endpoint]:
+        """The endpoints that get no calls: of those that are down the ones that failed last, as many as are allowed."""
+        out = [each for each in self.endpoints if each.health.is_left_out]
+        out.sort(key=lambda each: -each.health.failed_at)
+        return out[: self._most_left_out]
+
+    def none_there(self, waited: float | None = None) -> TransportError:
+        """The error of a call while there is no endpoint; `waited`: the seconds for which it has waited for one."""
+        text = f"backend {self.name!r} has no endpoint at the moment"
+        if waited is not None:
+            text += f", and none came within {waited:g} s (queue.wait_for_endpoints)"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
+
+    def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
+        """The endpoint to use if one that is down was `chosen`: itself if it is not left out; else another one; None if
+        those not left out are all busy, since a slot will become free; if all others are tried, the one that failed
+        least recently."""
+        left_out = self.left_out()
+        if len(left_out) == len(self.endpoints):
+            raise self._all_down()
+        unused = (*tried, *left_out)
+        if chosen not in left_out:
+            best: Endpoint | None = chosen
+        elif any(each not in unused for each in self.endpoints):
+            best = self.strategy.choose(self.endpoints, limit, unused)
+        else:
+            free = [each for each in self.endpoints if each not in tried and (not limit or each.in_flight < limit)]
+            best = min(free, key=lambda each: each.health.failed_at, default=None)
+        if best is not None and not best.health.is_up:
+            best.health.try_again()
+        return best
+
+    def _all_down(self) -> TransportError:
+        last = max(self.endpoints, key=lambda each: each.health.failed_at).health.last
+        assert last is not None
+        text = f"all endpoints of backend {self.name!r} are down: {last.text}"
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)

@@ -1,0 +1,98 @@
+"""One try of a call at an endpoint: its deadline, its span, and how a question to all endpoints is answered."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from gateway.core.deadlines import wait_until
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
+from gateway.core.record import Record
+from gateway.core.spans import Span, begin
+from gateway.core.types import Answer, Request
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.sending import Send
+
+T = TypeVar("T")
+
+
+def begun(request: Request, endpoint: Endpoint) -> Request:
+    """One try of `request`, which has `tries` and begins now at `endpoint`: with the deadline and the time limit of the
+    try, or `request` itself if the call ends sooner or its tries have no limit."""
+    tries = request.tries
+    assert tries is not None
+    tries.began(endpoint.address)
+    if tries.seconds is None:
+        return request
+    end = asyncio.get_running_loop().time() + tries.seconds
+    if request.deadline is not None and request.deadline <= end:
+        return request
+    limit = tries.seconds if request.time_limit is None else min(request.time_limit, tries.seconds)
+    return replace(request, deadline=end, time_limit=limit)
+
+
+def in_time(one_try: Request, sent: Awaitable[T], backend: str, endpoint: Endpoint) -> Awaitable[T]:
+    """The result of `sent`, which is cancelled at the deadline of `one_try`.
+
+    Raises:
+        TransportError: DEADLINE_EXCEEDED (timeout).
+    """
+    assert one_try.deadline is not None
+    return wait_until(one_try.deadline, sent, partial(_too_late, one_try, backend, endpoint))
+
+
+async def send_in_time(send: Send, request: Request, backend: str, one_try: Request, endpoint: Endpoint) -> Answer:
+    """Send `one_try`, a try of `request`, to `endpoint`. Raises as `in_time`."""
+    sent = send(one_try, endpoint)
+    answer = await (sent if one_try is request else in_time(one_try, sent, backend, endpoint))
+    if request.tries is not None:
+        request.tries.answered(endpoint.address)
+    return answer
+
+
+def _too_late(one_try: Request, backend: str, endpoint: Endpoint) -> TransportError:
+    seconds = one_try.tries.seconds if one_try.tries is not None else None
+    text = f"backend {backend!r} at {endpoint.address}: no answer within {seconds:g} s,"
+    text = f"{text} the limit that the policy timeout sets for one try (timeout.per_try)"
+    return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True)
+
+
+def span_of_try(record: Record, backend: str, endpoint: Endpoint, protocol: Protocol, *, tls: bool) -> Span:
+    """The span of a try that begins now."""
+    span = begin(record, "try")
+    span.facts = {
+        "backend": backend,
+        "endpoint": endpoint.address,
+        "protocol": protocol.name,
+        "transport": protocol.transport,
+        "tls": tls,
+        "number": record.tries,
+    }
+    return span
+
+
+async def ask_all(request: Request, backend: str, endpoints: Sequence[Endpoint], send: Send) -> Answer:
+    """The answer of all endpoints, which are asked at once so that their servers stay replicas of each other.
+
+    Raises:
+        GatewayError: the error of the first endpoint that failed, naming it if there are several;
+            FAILED_PRECONDITION if the answers differ.
+    """
+    found = await asyncio.gather(*(send(request, each) for each in endpoints), return_exceptions=True)
+    if request.operation in (Operation.LOAD, Operation.UNLOAD):
+        for endpoint in endpoints:
+            endpoint.changed()
+    for endpoint, answer in zip(endpoints, found, strict=True):
+        if isinstance(answer, GatewayError) and len(found) > 1 and not isinstance(answer, TransportError):
+            text = f"backend {backend!r} at {endpoint.address}: {answer.message}"
+            raise GatewayError(answer.status, answer.reason, text) from answer
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer != found[0]:
+            text = f"endpoints {endpoints[0].address} and {endpoint.address} of backend {backend!r}"
+            raise refusal(Reason.FAILED_PRECONDITION, f"{text} differ in their {request.operation.value}")
+    assert not isinstance(found[0], BaseException)
+    return found[0]

@@ -1,0 +1,114 @@
+"""How a call waits for a free slot of a backend: its place in the queue, for how long, and what it is told.
+
+While a backend has no endpoint, calls wait for the first one as long as `queue.wait_for_endpoints` says.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Hashable
+
+from gateway.core.queue_wait import note_wait
+from gateway.core.spans import note
+from gateway.core.types import Request
+from gateway.routing.choice import EndpointChoice
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.longest_first import KindTimes, LongestFirstQueue, kind_of
+from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, Waiter, overloaded
+
+
+class WaitingCalls:
+    """The calls of one backend that wait. `slots` is the most calls at once on each endpoint (0: any number)."""
+
+    def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
+        self._name = choice.name
+        self._choice = choice
+        self._slots = slots
+        self._clock = clock
+        self._timeout = settings.timeout
+        self.patience = settings.wait_for_endpoints
+        """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
+        self.queue: FairQueue[Endpoint]
+        self.times: SlotTimes
+        self._line_of: Callable[[Request], Hashable]
+        if settings.order == "fair":
+            self.times = SlotTimes()
+            self._line_of = _model
+            self.queue = FairQueue(self._name, settings.length, self.seconds_until)
+        else:
+            self.times = times = KindTimes()
+            self._line_of = kind_of
+            self.queue = LongestFirstQueue(
+                self._name, settings.length, self.seconds_until, times.of, settings.passed_over
+            )
+        self._emptied_or_filled = -math.inf
+
+    def emptied_or_filled(self) -> None:
+        """The last endpoint was removed, or the first one added."""
+        self._emptied_or_filled = self._clock()
+
+    def seconds_until(self, place: int) -> float | None:
+        """The estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None before
+        the first call has ended, and where the number of slots is not limited."""
+        return self.times.until(place, self._slots * len(self._choice.endpoints))
+
+    async def wait(self, request: Request) -> Endpoint:
+        """The endpoint whose slot the request gets when its turn comes; the slot is taken.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
+                UNAVAILABLE, no endpoint came in time.
+        """
+        client, line = request.client, self._line_of(request)
+        place = self.queue.place(client, line)
+        waiter, joined = self.queue.join(client, line), self._clock()
+        try:
+            if self.patience is not None:
+                await self._wait_patiently(waiter, self.patience)
+                return await waiter
+            if self._timeout is None:
+                return await waiter
+            async with asyncio.timeout(self._timeout):
+                return await waiter
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if waiter.done() and not waiter.cancelled():
+                if waiter.exception() is None:
+                    waiter.result().give_back()
+            else:
+                self.queue.leave(client, line, waiter)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            if not self._choice.endpoints and self.patience is not None:
+                raise self._choice.none_there(self.patience) from error
+            text = f"no endpoint was free within {self._timeout:g} s (queue.timeout); try again later"
+            raise overloaded(f"backend {self._name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
+        finally:
+            note_waiting(request, self._name, place, self._clock() - joined)
+
+    async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
+        """Wait until `waiter` is done: `seconds` while there is no endpoint, and `queue.timeout` while there are some.
+
+        Raises:
+            TimeoutError: one of the two is over.
+        """
+        joined = self._clock()
+        queue_timeout = math.inf if self._timeout is None else self._timeout
+        while not waiter.done():
+            limit = queue_timeout if self._choice.endpoints else seconds
+            left = max(joined, self._emptied_or_filled) + limit - self._clock()
+            if left <= 0:
+                raise TimeoutError
+            # Endpoints may come and go meanwhile, and with them the limit.
+            await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
+
+
+def note_waiting(request: Request, backend: str, place: int, seconds: float) -> None:
+    """Note that the request has waited for so many seconds, at first at this place of the backend's queue."""
+    note_wait(place, seconds)
+    if (record := request.record) is not None:
+        record.queued += seconds
+        if record.events is not None:
+            note(record, "queue", seconds).facts = {"backend": backend, "place": place}
+
+
+def _model(request: Request) -> Hashable:
+    return request.model
