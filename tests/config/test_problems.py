@@ -968,7 +968,8 @@ def test_nesting_that_would_crash_a_recursive_reader(levels: int) -> None:
         f"1:{MAX_DEPTH + 1}: nested deeper than {MAX_DEPTH} levels",
         f"1:1001: nested deeper than {MAX_DEPTH} levels",
     }
-    assert places.issuperset(problems("[" * levels))
+    [told] = problems("[" * levels)
+    assert told in places
 
 
 @pytest.mark.parametrize(("text", "expected"), [row[1:] for row in PROBLEMS], ids=[row[0] for row in PROBLEMS])
