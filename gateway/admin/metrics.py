@@ -232,7 +232,7 @@ FAMILIES = (
 
 
 class Running(typing.Protocol):
-    """What the page reads of a running gateway, from another thread."""
+    """The parts of a running gateway that the page reads, from another thread."""
 
     ready: bool
     listeners: dict[str, Listener]
@@ -245,7 +245,7 @@ class Running(typing.Protocol):
 
     @property
     def backends(self) -> Mapping[str, Backend]:
-        """Those of the configuration in use."""
+        """The backends of the configuration in use."""
 
     @property
     def mirrors(self) -> Sequence[Mirror]:
@@ -257,11 +257,11 @@ class Running(typing.Protocol):
 
     @property
     def shedding(self) -> Shedding | None:
-        """What refuses work while the gateway is overloaded, if anything does."""
+        """The load shedding, if it is configured."""
 
     @property
     def traces(self) -> TraceCounts:
-        """What became of sampled requests."""
+        """Counts of sampled requests, by what became of their spans."""
 
     @property
     def has_reload_failed(self) -> bool:
@@ -477,7 +477,7 @@ class Metrics:
         return ProcessLoad(PROCESS_MEMORY.used, self.lag.longest)
 
     def reader(self, config: Config) -> Reader | None:
-        """What counts requests; None if the configuration has no page that shows it."""
+        """The reader of request counts; None if the configuration has no page that shows it."""
         return self.requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:

@@ -135,7 +135,7 @@ class SheddingStatus(BaseModel):
 
 
 class PolicyStatus(BaseModel):
-    """What a policy remembers: which models a `circuit_breaker` refuses, how many calls a `concurrency_limit` counts,
+    """The state of a policy: which models a `circuit_breaker` refuses, how many calls a `concurrency_limit` counts,
     how many requests a `rate_limit` refused, what differs in the answers to a `mirror`."""
 
     place: str

@@ -31,7 +31,8 @@ class LoopThread:
         self._started.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What `coroutine` returns or raises. An interrupt of the caller (Ctrl-C) cancels it.
+        """Run `coroutine` and return what it returns, or raise what it raises. An interrupt of the caller (Ctrl-C)
+        cancels it.
 
         Raises:
             RuntimeError: it is stopped, or this is another process than the one that made it.

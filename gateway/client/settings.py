@@ -18,7 +18,7 @@ MAX_MESSAGE = 2**30
 
 @frozen
 class ClientSettings:
-    """What a client knows of its server."""
+    """A client's settings for its server."""
 
     protocol: Protocol
     place: ServerAddress

@@ -24,6 +24,7 @@ MAX_BYTES = 2**20
 MAX_NODES = 100_000
 """Nodes after every alias has been replaced by what it stands for: a few lines of nested aliases can mean billions."""
 MAX_DEPTH = 64
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 Location: TypeAlias = tuple[str | int, ...]
 
@@ -136,6 +137,8 @@ def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFaul
         composer = _Composer(text, environ)
         return composer.document(), tuple(composer.faults)
     except yaml.MarkedYAMLError as error:
+        if "maximum nesting depth" in (error.problem or ""):  # libyaml's own limit, of which newer ones have one
+            raise DocumentError(_mark(error.problem_mark), _TOO_DEEP) from error
         place, message = explained(text, error)
         raise DocumentError(Mark(place.line + 1, place.column + 1), message) from error
     except yaml.reader.ReaderError as error:
@@ -164,7 +167,7 @@ class _Composer:
 
     def _node(self, event: Any, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            raise DocumentError(_mark(event.start_mark), f"nested deeper than {MAX_DEPTH} levels")
+            raise DocumentError(_mark(event.start_mark), _TOO_DEEP)
         if isinstance(event, events.AliasEvent):
             return self._alias(event)
         if event.tag is not None:
@@ -252,7 +255,7 @@ def _check_bounds(node: Node) -> None:
     if node.size > MAX_NODES:
         raise DocumentError(node.mark, f"more than {MAX_NODES} values, aliases expanded")
     if node.height > MAX_DEPTH:
-        raise DocumentError(node.mark, f"nested deeper than {MAX_DEPTH} levels, aliases expanded")
+        raise DocumentError(node.mark, f"{_TOO_DEEP}, aliases expanded")
 
 
 def _mark(mark: Any) -> Mark:

@@ -58,7 +58,7 @@ DEFAULT_LIMITS = Limits()
 
 @frozen
 class ListenerSettings:
-    """What `decode_request` knows about the listener. `model` is the one asked for by clients that name none."""
+    """The listener's settings that `decode_request` needs. `model` is the one asked for by clients that name none."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
@@ -71,7 +71,7 @@ class ListenerSettings:
 
 @frozen
 class Target:
-    """What `encode_request` and `decode_response` know about the endpoint."""
+    """The endpoint's settings that `encode_request` and `decode_response` need."""
 
     backend: str = ""
     address: str = ""
@@ -105,7 +105,7 @@ class Flavors:
 
 @frozen
 class Wire:
-    """What the messages of a protocol can carry."""
+    """The capabilities of a protocol's messages."""
 
     datatypes: frozenset[Datatype] = frozenset(Datatype)
     """The datatypes that its tensors can have."""

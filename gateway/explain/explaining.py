@@ -64,7 +64,8 @@ def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
 
 
 def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
-    """What explains the request of a new Record, if its client asks for that and has the permissions `needed`."""
+    """The function that explains the request of a new Record, if its client asks for that and has the permissions
+    `needed`."""
 
     def start(record: Record, message: Message, protocol: Protocol) -> None:
         if message.headers.get(ASKED.decode()) == "1":

@@ -20,7 +20,7 @@ UNKNOWN_ENDPOINT = "not-yet-discovered:1"
 
 @frozen
 class Assumption:
-    """What is assumed of a backend or a route (`routes[N]`)."""
+    """An assumption about a backend or a route (`routes[N]`)."""
 
     place: str
     text: str

@@ -1,4 +1,5 @@
-"""What becomes of one request: each stage on its way, up to the bytes for the backend or, if it is sent, to the reply.
+"""An explanation of one request: each stage on its way, up to the bytes for the backend or, if it is sent, to the
+reply.
 
 The request goes through a whole gateway (`assemble`). Its backends' codecs and Connectors are wrapped in a Watch, which
 notes every message to a backend and every reply.
@@ -87,7 +88,7 @@ class CallShown:
 
 @frozen
 class Explanation:
-    """What becomes of a request, stage by stage; empty from the stage on that it does not reach. Times are in
+    """The explanation of a request, stage by stage; empty from the stage on that it does not reach. Times are in
     seconds."""
 
     listener: str
@@ -112,7 +113,7 @@ class Explanation:
 
 
 class Call:
-    """What a Watch notes of one message to a backend."""
+    """A Watch's notes of one message to a backend."""
 
     def __init__(self, target: Target, request: Request | None, message: Message, encode: float) -> None:
         self.target, self.request, self.message, self.encode = target, request, message, encode
@@ -217,7 +218,7 @@ class WatchedConnector:
 
 
 async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
-    """What becomes of the request in `arrival` at a gateway of `config`; with `send` it is really sent to a backend."""
+    """Explain the request in `arrival` at a gateway of `config`; with `send` it is really sent to a backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
     assumed: tuple[Assumption, ...] = ()
@@ -335,7 +336,7 @@ class _Journey:
         return found or [Response()]
 
     def _assumptions(self) -> list[str]:
-        """Those about the route and its backends."""
+        """The assumptions about the route and its backends."""
         decision = self._found.decision
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]

@@ -1,4 +1,4 @@
-"""What the listeners of all transports have in common: the end of their connections, and what they count."""
+"""The base class of all transports' listeners: the end of their connections, and what they count."""
 
 from gateway.transports.listener_connections import ListenerConnections
 

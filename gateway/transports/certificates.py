@@ -32,7 +32,7 @@ CIPHERS = ":".join(
 
 
 def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """What a listener needs for handshakes.
+    """The TLS context for a listener's handshakes.
 
     Raises:
         CertificateError: a file cannot be read or used.
@@ -50,7 +50,8 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 
 
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """What a backend's connections need for handshakes. Without authorities those of the system are trusted.
+    """The TLS context for the handshakes of a backend's connections. Without authorities those of the system are
+    trusted.
 
     Raises:
         CertificateError: a file cannot be read or used.

@@ -66,7 +66,7 @@ class Served(AcceptedConnection, typing.Protocol):
 
 @frozen
 class SharedContext(ConnectionContext):
-    """What all connections of one shared address have in common, until they are recognised."""
+    """The data that all connections of one shared address use until they are recognised."""
 
     openings: Sequence[Opening]
     serve: Sequence[Callable[[], Served]]

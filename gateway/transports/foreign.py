@@ -1,4 +1,4 @@
-"""What speaks at an endpoint whose first bytes are not of the expected transport, and what to configure instead.
+"""Recognise the protocol of an endpoint whose first bytes are not of the expected transport, and say what to configure.
 
 A wrong `protocol` or port shows only in these bytes, so this is the one file of the transports that names wire forms.
 """
@@ -20,8 +20,8 @@ _MIP_ERRORS = 5
 
 
 def foreign(first: bytes, expected: str = "") -> str:
-    """What seems to answer, by the `first` bytes of a connection that begins as no reply should, in words for the end
-    of an error. Empty if these say nothing, or are of the `expected` transport, `http` or `grpc`."""
+    """The protocol that seems to answer, by the `first` bytes of a connection that begins as no reply should, in words
+    for the end of an error. Empty if these say nothing, or are of the `expected` transport, `http` or `grpc`."""
     transport, found = _of_another_transport(first)
     if expected and transport == expected:
         return ""

@@ -46,7 +46,7 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """What a connection waits for; the module's docstring draws which phase follows which."""
+    """The phase of a connection, by what it waits for; the module's docstring draws which phase follows which."""
 
     IDLE = "waiting for the next message"
     HEAD = "receiving a message's head"
@@ -62,7 +62,7 @@ class Phase(Enum):
 
 @frozen
 class ConnectionContext:
-    """What all connections of one listener share."""
+    """The data that all connections of one listener share."""
 
     limits: Limits
     timeouts: Timeouts

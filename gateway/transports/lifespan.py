@@ -10,7 +10,8 @@ _JITTER = 0.1
 
 
 class Lifespan:
-    """Of one connection, which began at `now`: `limits.requests_per_connection` and `limits.connection_age`."""
+    """The lifespan of one connection, which began at `now`: `limits.requests_per_connection` and
+    `limits.connection_age`."""
 
     __slots__ = ("_requests_left", "ends_at")
 

@@ -147,7 +147,7 @@ PROCESS_CONNECTIONS = ConnectionLimit(DEFAULT_LIMIT)
 
 
 class Admission(Enum):
-    """What happens to a new connection."""
+    """The decision about a new connection."""
 
     ACCEPTED = "it is served"
     REFUSED = "its client gets an error reply"
@@ -155,7 +155,7 @@ class Admission(Enum):
 
 
 class AcceptedConnection(typing.Protocol):
-    """What ListenerConnections needs of a connection."""
+    """The parts of a connection that ListenerConnections needs."""
 
     @property
     def unanswered(self) -> int:
@@ -219,7 +219,7 @@ class ListenerConnections:
 
     @classmethod
     def of(cls, settings: ListenerSettings, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS) -> Self:
-        """Those of a listener with these settings."""
+        """The connections of a listener with these settings."""
         limits = settings.limits
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
@@ -235,7 +235,7 @@ class ListenerConnections:
 
     @property
     def shedding(self) -> Shedding | None:
-        """What refuses requests while the process is overloaded, if anything does."""
+        """The load shedding, if it is configured."""
         return self._shared_limit.shedding
 
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:

@@ -92,7 +92,7 @@ class Memory:
         the lock, so it only appends here."""
 
     def of_client(self, peer: str) -> "Memory":
-        """What counts the messages of the client at `peer` (`host:port`): a ClientMemory, which all connections of the
+        """The counter for messages of the client at `peer` (`host:port`): a ClientMemory, which all connections of the
         client share, if there is a limit per client and the client has an address."""
         client = client_of(peer) if self.per_client is not None else ""
         if self.per_client is None or not client:
@@ -322,8 +322,8 @@ async def give_back(memory: Memory) -> None:
 
 
 class Sundries:
-    """What one connection holds beside bodies that are counted byte by byte: `size` bytes. They are counted in `memory`
-    in steps, so that most calls add two numbers and no more. Of one event loop."""
+    """The memory that one connection holds beside bodies that are counted byte by byte: `size` bytes. They are counted
+    in `memory` in steps, so that most calls add two numbers and no more. Of one event loop."""
 
     __slots__ = ("_floor", "_memory", "_room", "size")
 
@@ -365,7 +365,8 @@ class Sundries:
 
 
 def waiting_bytes(size: int) -> int:
-    """What a message of `size` bytes takes while it waits for its turn; a large body is counted byte by byte."""
+    """The memory that a message of `size` bytes takes while it waits for its turn; a large body is counted byte by
+    byte."""
     return _WAITING_BYTES + size if size < MIN_COUNTED else _WAITING_BYTES
 
 

@@ -35,7 +35,7 @@ _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
 
 
 class Level(IntEnum):
-    """What is refused; each level includes those before it."""
+    """The levels of load shedding; each includes those before it."""
 
     NOTHING = 0
     CONNECTIONS = 1
@@ -51,7 +51,7 @@ _REFUSED = {
 
 
 class Shedding:
-    """What is refused at the moment. `lag`: seconds by which the event loop may be late. `memory`: the share of
+    """The load shedding of the process. `lag`: seconds by which the event loop may be late. `memory`: the share of
     `limits.memory` that messages may hold, and of the cgroup's limit that the process may have."""
 
     def __init__(self, lag: float, memory: float) -> None:

@@ -427,7 +427,8 @@ def accepting(
     connections: ListenerConnections,
     timeouts: Timeouts,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """What a listener makes for each connection that it accepts: its `protocol`, or the TLS handshake before it."""
+    """The factory of the protocol for each connection that it accepts: its `protocol`, or the TLS handshake before
+    it."""
     tls = settings.tls
     if tls is None:
         return protocol

@@ -55,7 +55,7 @@ class Errors(BaseModel):
 
 
 class ShownGateway(typing.Protocol):
-    """What the console shows of a running gateway."""
+    """The parts of a running gateway that the console shows."""
 
     config: Config
     ready: bool
@@ -70,11 +70,11 @@ class ShownGateway(typing.Protocol):
 
     @property
     def counters(self) -> Counters:
-        """Those of requests, with all that have ended."""
+        """The counters of requests, with all that have ended."""
 
     @property
     def backends(self) -> Mapping[str, Backend]:
-        """Those of the configuration in use."""
+        """The backends of the configuration in use."""
 
     @property
     def backend_sides(self) -> Mapping[str, BackendSide]:
@@ -82,11 +82,11 @@ class ShownGateway(typing.Protocol):
 
     @property
     def guards(self) -> Mapping[str, Guard]:
-        """What finds out who clients are, of the listeners that ask for it."""
+        """The guards, which authenticate clients, of the listeners that ask for it."""
 
     @property
     def shedding(self) -> Shedding | None:
-        """What refuses work while the gateway is overloaded, if anything does."""
+        """The load shedding, if it is configured."""
 
 
 def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
@@ -176,7 +176,8 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """What the server of a backend, and the routes, say of a model. `model` is the server's name of it."""
+        """The signature of a model by the server of a backend, and by the routes. `model` is the server's name of
+        it."""
         side = gateway.backend_sides.get(backend)
         if side is None:
             raise HTTPException(404, f"there is no backend {backend!r}")

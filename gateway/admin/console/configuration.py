@@ -20,7 +20,7 @@ from gateway.config.problems import Finding, without_credentials
 
 
 class LineMark(BaseModel):
-    """What is said about a line."""
+    """A remark about a line."""
 
     line: int
     """Counted from 0."""

@@ -1,4 +1,4 @@
-"""What the reasons of errors mean and what to look at, for the page of the console: the table "Errors" of
+"""The meaning of errors' reasons and what to look at, for the page of the console: the table "Errors" of
 `docs/runbook.md`, which is not installed with the package. A test compares both."""
 
 from gateway.core.errors import Reason
@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 
 @frozen
 class ReasonExplanation:
-    """What a reason means, and what to look at. `code` in backticks is the only markup."""
+    """The meaning of a reason, and what to look at. `code` in backticks is the only markup."""
 
     meaning: str
     look_at: str

@@ -78,7 +78,7 @@ class TensorOfModel(BaseModel):
 
 
 class ModelSignature(BaseModel):
-    """What is known of a model."""
+    """The signature of a model as it is known."""
 
     inputs: list[TensorOfModel]
     outputs: list[TensorOfModel]

@@ -1,4 +1,5 @@
-"""What is configured: listeners, routes and backends, and which leads to which. It changes with a reload only."""
+"""The topology of the configuration: listeners, routes and backends, and which leads to which. It changes with a reload
+only."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -63,7 +64,7 @@ class ConfiguredBackend(BaseModel):
 
 
 class Topology(BaseModel):
-    """What is configured."""
+    """The topology of the configuration."""
 
     version: str
     loaded_at: datetime

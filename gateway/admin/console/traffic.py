@@ -1,4 +1,4 @@
-"""What happens now: counts that only grow, from which the page computes rates, and what is in flight and waiting."""
+"""The present traffic: counts that only grow, from which the page computes rates, and what is in flight and waiting."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -64,8 +64,8 @@ class PathTraffic(BaseModel):
 
 
 class Traffic(BaseModel):
-    """What happens now. The header `gateway-time` of the reply has its time, in seconds on the gateway's own clock, so
-    that the body stays the same while nothing happens."""
+    """The present traffic. The header `gateway-time` of the reply has its time, in seconds on the gateway's own clock,
+    so that the body stays the same while nothing happens."""
 
     started: float
     """Since when is counted, on that clock. Another value means that the gateway has restarted."""

@@ -1,4 +1,4 @@
-"""What FastAPI does not know of the admin port's paths, for their OpenAPI document: how clients say who they are, and
+"""Additions to the OpenAPI document of the admin port that FastAPI does not know: how clients say who they are, and
 the errors that have no model of their own."""
 
 import typing

@@ -40,7 +40,7 @@ class Documents(BaseModel):
 
 
 class DescribedGateway(typing.Protocol):
-    """What the documents describe of a running gateway."""
+    """The parts of a running gateway that the documents describe."""
 
     config: Config
     listeners: dict[str, Listener]
@@ -51,7 +51,7 @@ class DescribedGateway(typing.Protocol):
 
     @property
     def select(self) -> Select:
-        """What finds the Destination of a request by the configuration in use."""
+        """The function that finds the Destination of a request by the configuration in use."""
 
     def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
         """The protocols of a listener with their prefixes."""

@@ -245,7 +245,7 @@ def _path_parameter(name: str, model: DescribedModel | None) -> JsonObject:
 
 
 def _security_schemes(listener: ListenerConfig, auth: AuthConfig | None) -> JsonObject:
-    """What clients of the listener can send."""
+    """The credentials that clients of the listener can send."""
     if listener.auth is None or auth is None:
         return {}
     return security_schemes(listener.auth.accept or auth.ways, auth)

@@ -64,7 +64,7 @@ class PlayedListener(BaseModel):
 
 
 class PlaygroundSettings(BaseModel):
-    """What can be chosen. `operations`: of each protocol; `derivatives`: the names of their own tensors."""
+    """The choices of the form. `operations`: of each protocol; `derivatives`: the names of their own tensors."""
 
     listeners: list[PlayedListener]
     operations: dict[str, list[str]]
@@ -85,7 +85,7 @@ class SentCall(BaseModel):
 
 
 class Sent(BaseModel):
-    """What became of a request. `status` is OK or that of the error; `facts`: headers of the reply that say who
+    """The outcome of a request. `status` is OK or that of the error; `facts`: headers of the reply that say who
     answered; `more_outputs`: how many outputs are not shown; `forms`: the answer in the other protocols; `explanation`:
     what the reply's `gateway-explanation` has, and if that is null `unexplained` why."""
 
@@ -104,20 +104,21 @@ class Sent(BaseModel):
 
 
 class WrongForm(BaseModel):
-    """What was typed means no request: a text for each field, such as `inputs.0.values`; "" for the whole."""
+    """The errors of a form that means no request: a text for each field, such as `inputs.0.values`; "" for the
+    whole."""
 
     errors: dict[str, str]
 
 
 class PlayedGateway(Protocol):
-    """What the playground needs of a running gateway."""
+    """The parts of a running gateway that the playground needs."""
 
     config: Config
     listeners: dict[str, Listener]
 
     @property
     def guards(self) -> Mapping[str, Guard]:
-        """What finds out who clients are, of the listeners that ask for it."""
+        """The guards, which authenticate clients, of the listeners that ask for it."""
 
 
 def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
@@ -140,7 +141,7 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
 
     @app.get("/api/playground")
     async def read_settings() -> PlaygroundSettings:
-        """What the form of the playground can choose from."""
+        """The choices of the playground's form."""
         return _settings(gateway)
 
     @app.post("/api/playground/send", openapi_extra=described, responses=wrong, response_model=Sent)

@@ -14,7 +14,7 @@ from gateway.registry import protocols
 
 
 async def explained(prepared: Prepared, config: Config, address: str) -> Explanation:
-    """What becomes of the request at a gateway of `config`, up to the message for the backend, which is not sent.
+    """Explain the request's way at a gateway of `config`, up to the message for the backend, which is not sent.
 
     A gateway is assembled for it, in a thread with an event loop of its own: requests of clients do not wait for that.
 

@@ -1,4 +1,4 @@
-"""What is typed into the form of the playground, and the Request that it means."""
+"""The form of the playground, and the Request that its content means."""
 
 import json
 import re
@@ -74,7 +74,8 @@ class Form(_Typed):
 
 
 class FormError(Exception):
-    """What was typed means no request. `errors` has a text for each field that is wrong: `model`, `inputs.0.values`."""
+    """The content of the form means no request. `errors` has a text for each field that is wrong: `model`,
+    `inputs.0.values`."""
 
     def __init__(self, errors: dict[str, str]) -> None:
         super().__init__("; ".join(errors.values()))

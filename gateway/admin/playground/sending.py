@@ -77,7 +77,8 @@ class PlayedCall:
 
 @frozen
 class Played:
-    """What became of it. `calls` has the messages, `error` why there is no answer, `seconds` the time of the whole."""
+    """The outcome of a request. `calls` has the messages, `error` why there is no answer, `seconds` the time of the
+    whole."""
 
     calls: tuple[PlayedCall, ...]
     responses: tuple[Response, ...]

@@ -82,7 +82,7 @@ class _Place:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those that the user typed."""
+        """The headers that the user typed."""
         left_out = (AUTHORIZATION, ASKED)
         return {name.decode(): text.decode() for name, text in self.prepared.headers if name not in left_out}
 

@@ -1,4 +1,4 @@
-"""What the trigger of a ScaledObject asks for: its `metadata`, which KEDA hands on."""
+"""The trigger of a ScaledObject: its `metadata`, which KEDA hands on."""
 
 import math
 from collections.abc import Mapping

@@ -65,7 +65,7 @@ def _binary(name: bytes, text: bytes) -> bytes:
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    """Those of `headers` that gRPC can carry, as they are written into a header block."""
+    """The `headers` that gRPC can carry, as they are written into a header block."""
     for name, text in legal(headers.raw):
         yield name, (_armoured(text) if name.endswith(b"-bin") else text.strip())
 

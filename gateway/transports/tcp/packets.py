@@ -58,7 +58,7 @@ class PacketReader:
 
     @property
     def header(self) -> bytes:
-        """What has arrived of the current message's header."""
+        """The bytes that have arrived of the current message's header."""
         return self._header
 
     @property

@@ -52,7 +52,7 @@ _FLAGS = ("true", "false")
 
 @frozen
 class Query:
-    """What a client's query can say. `name` is that of a series of metrics."""
+    """The parameters of a client's query. `name` is that of a series of metrics."""
 
     model: str = ""
     streaming: bool = False

@@ -94,8 +94,8 @@ def _read_outputs(document: JsonObject) -> tuple[tuple[RequestedOutput, ...], di
 
 
 def _make_origin(binary_data_output: bool, binary_data: dict[str, bool]) -> MakeOrigin | None:
-    """What makes the `origin` of a request of its message; None if that is the message, since all outputs are wanted in
-    JSON."""
+    """The function that makes the `origin` of a request of its message; None if that is the message, since all outputs
+    are wanted in JSON."""
     if not binary_data_output and True not in binary_data.values():
         return None
     return lambda message: extended(BinaryOutputMessage, message, binary_data_output, binary_data)

@@ -50,7 +50,7 @@ up before a server that does not read."""
 
 
 class ConnectionObserver(typing.Protocol):
-    """Whom a GrpcClientConnection tells what became of it."""
+    """The observer that a GrpcClientConnection reports its state to."""
 
     def opened(self, connection: "GrpcClientConnection") -> None: ...
     def changed(self) -> None: ...
@@ -374,7 +374,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _foreign(self) -> str:
-        """What seems to answer in place of an HTTP/2 server, in words for the end of an error."""
+        """The protocol that seems to answer in place of an HTTP/2 server, in words for the end of an error."""
         return "" if self.ready.done() else foreign(bytes(self._scratch[: min(self._filled, FIRST_BYTES)]), "grpc")
 
     def _expire(self) -> None:

@@ -44,9 +44,9 @@ AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Mess
 
 @frozen
 class Method:
-    """What serves a method: `answer` for one request and one reply, or `stream` for any number of both. `refuse` makes
-    the reply to a request that failed unexpectedly, None for gRPC's own services. `record` is None if nobody
-    observes."""
+    """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of both.
+    `refuse` makes the reply to a request that failed unexpectedly, None for gRPC's own services. `record` is None if
+    nobody observes."""
 
     name: str
     answer: Answer | None = None
@@ -90,7 +90,7 @@ class CallConnection(typing.Protocol):
 
 
 class ServerCall:
-    """What all calls have in common."""
+    """The base class of all calls."""
 
     __slots__ = (
         "_body", "_deadline", "_head", "_held_in_memory", "_is_admitted", "_method", "_owner", "_read_so_far",
@@ -139,7 +139,7 @@ class ServerCall:
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
-        """What answers the call, if it has begun."""
+        """The task that answers the call, if it has begun."""
         return self._task
 
     def renew(self, method: Method) -> None:

@@ -66,7 +66,7 @@ _MAX_METHOD = 200
 
 @frozen
 class Site(ConnectionContext):
-    """What all connections of one listener share."""
+    """The data that all connections of one listener share."""
 
     methods: Mapping[bytes, Method]
     heads: RequestHeads[RequestHead]
@@ -257,7 +257,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def _unread_bytes(self) -> int:
-        """What the system has not sent, and replies that wait for the client to widen its windows."""
+        """The bytes that the system has not sent, and of replies that wait for the client to widen its windows."""
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def _on(self, event: Event) -> None:

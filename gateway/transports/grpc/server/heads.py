@@ -34,8 +34,8 @@ class RequestFault:
 
 @frozen
 class RequestHead:
-    """What a client asks for. `timeout` is in seconds; `encoding` is that of the messages that are compressed, empty
-    for none; `metadata` are the call's own, binary ones decoded; `size` is what they take in memory, in bytes."""
+    """The head of a client's request. `timeout` is in seconds; `encoding` is that of the messages that are compressed,
+    empty for none; `metadata` are the call's own, binary ones decoded; `size` is what they take in memory, in bytes."""
 
     path: bytes = b""
     timeout: float | None = None
@@ -70,7 +70,7 @@ def _interpret(fields: list[Field], by_name: ByName) -> RequestHead:
 
 
 def _carrier_fault(by_name: ByName) -> RequestFault | None:
-    """What is wrong with a request that HTTP/2 allows and gRPC does not."""
+    """The fault of a request that HTTP/2 allows and gRPC does not."""
     if by_name[b":method"] != b"POST":
         return RequestFault("gRPC's method is POST", http_status=405)
     if not _CONTENT_TYPE.fullmatch(by_name.get(b"content-type", b"")):

@@ -39,7 +39,7 @@ def trailers(reply: Message) -> bytes:
 
 
 def more_trailers(record: Record) -> bytes:
-    """What the block of `trailers` has besides, because of the request's record."""
+    """The fields that are added to `trailers` because of the request's record."""
     return write_repeated(record.reply_fields()) if record.tells else b""
 
 

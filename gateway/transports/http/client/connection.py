@@ -34,7 +34,7 @@ _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
 
 
 class ConnectionObserver(typing.Protocol):
-    """What a connection reports its state to: the pool."""
+    """The observer that a connection reports its state to: the pool."""
 
     def opened(self, connection: "ClientConnection") -> None:
         """The socket is connected. `look_after` is to be called."""

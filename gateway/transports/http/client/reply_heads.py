@@ -13,7 +13,7 @@ LARGEST_HEAD = 1024
 
 @frozen
 class ReplyHead:
-    """What the head of a reply with a Content-Length says. `size` is that of the head in bytes, `whole` that of the
+    """The head of a reply with a Content-Length. `size` is that of the head in bytes, `whole` that of the
     reply; `coding` is the Content-Encoding."""
 
     headers: Headers

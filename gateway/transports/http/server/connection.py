@@ -68,7 +68,7 @@ _UNANSWERED = frozenset({_HEAD, _BODY, _ANSWERING, _FLUSHING})
 
 @frozen
 class HttpContext(ConnectionContext):
-    """What all connections of one HTTP listener share."""
+    """The data that all connections of one HTTP listener share."""
 
     table: PathTable
     heads: HeadCache

@@ -1,4 +1,4 @@
-"""What a request's head decides before its body arrives: which protocol answers it, or why it is refused."""
+"""The dispatch of a request by its head, before its body arrives: which protocol answers it, or why it is refused."""
 
 from collections.abc import Sequence
 

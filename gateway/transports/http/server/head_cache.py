@@ -82,7 +82,7 @@ class HeadCache:
         return head, dispatch, size + more, whole + more if whole else 0
 
     def _remembered(self, raw: bytes) -> CachedHead | None:
-        """What `_parse` says of `raw`. The head that was parsed first makes room for another."""
+        """The result of `_parse` for `raw`. The head that was parsed first makes room for another."""
         parsed = self._parsed
         if raw in parsed:
             return parsed[raw]

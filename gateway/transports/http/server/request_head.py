@@ -165,7 +165,7 @@ class HeadReader:
 
 
 class RequestHead:
-    """What a request's head says. `length` is the body's in bytes, None for a chunked body. `keep_line` is the
+    """The head of a request. `length` is the body's in bytes, None for a chunked body. `keep_line` is the
     Connection line of a reply that keeps the connection: none in HTTP/1.1, which keeps connections by itself."""
 
     __slots__ = (

@@ -22,7 +22,7 @@ MAX_UNREQUESTED = 1000
 
 
 class ConnectionObserver(typing.Protocol):
-    """What a connection reports its state to: the connector."""
+    """The observer that a connection reports its state to: the connector."""
 
     def opened(self, connection: "ClientConnection") -> None:
         """The socket is connected."""
@@ -231,7 +231,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _other_byte_stream(self) -> str:
-        """What seems to answer, if a malformed header is the first bytes of another protocol of byte streams."""
+        """The protocol that seems to answer, if a malformed header is the first bytes of another protocol of byte
+        streams."""
         is_own = self._replies or (self._framing.magic and self._reader.header.startswith(self._framing.magic))
         return "" if is_own else foreign(self._reader.header)
 

@@ -45,8 +45,8 @@ request that exceeds this is still begun; the next one waits."""
 
 @frozen
 class TcpContext(ConnectionContext):
-    """What all connections of one listener share. `max_in_flight`: requests of one connection in flight; more than one
-    only where replies carry a tag."""
+    """The data that all connections of one listener share. `max_in_flight`: requests of one connection in flight; more
+    than one only where replies carry a tag."""
 
     protocol: Protocol
     exchange: Exchange
