@@ -130,11 +130,11 @@ class ClientConnection(Http2Connection):
         """Send a whole request, the header block `head` and then `data`, on a new stream."""
         number = self._next
         self._next += 2
-        stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
+        stream = self.streams[number] = Stream(number, self.peer.initial_window, WINDOW, self._now)
         stream.handler = handler
         if self._preamble:
             head, self._preamble = self._preamble + head, b""
-        size, most = sum(map(len, data)), self._frame_size
+        size, most = sum(map(len, data)), self.peer.frame_size
         if size <= most and size <= self._window and size <= stream.window and not self.is_paused and len(head) <= most:
             # Most calls: one frame for the head, one for the message, written as one.
             self._window -= size
@@ -211,10 +211,10 @@ class ClientConnection(Http2Connection):
             self._spend(1, "heads of one reply")
 
     def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
-        before = self.most_streams
+        before = self.peer.most_streams
         super()._on_settings(flags, number, payload)
         if not flags & ACK:
-            self.events.append(SettingsReceived(self.most_streams > before))
+            self.events.append(SettingsReceived(self.peer.most_streams > before))
 
     def _unexpected(self, kind: int, payload: memoryview) -> str:
         """As of any connection. A server may refuse one by GOAWAY alone, as the gateway does."""

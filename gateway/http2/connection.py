@@ -40,17 +40,15 @@ from gateway.http2.frames import (
     UNSIGNED,
     WIDENING,
     ErrorCode,
-    Setting,
+    ViolationError,
     header,
     read_header,
 )
+from gateway.http2.peer_settings import LARGEST_FRAME, PeerSettings
 
 WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
 """Sent first by both sides: the connection's receive window becomes as large as HTTP/2 allows."""
 
-_LARGEST_FRAME = 2**18
-"""Bytes of data that are handed over at a time, even if the peer takes larger frames: the transport's buffer holds no
-more."""
 BYTES_PER_FRAME = 256
 """Bytes of a header block that take as long to read as a frame."""
 EARNED = 4.0
@@ -151,14 +149,6 @@ new_event: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
 """Makes a NamedTuple of its fields in a third of the time that its class takes."""
 
 
-class ViolationError(Exception):
-    """The peer broke a rule whose error code is not PROTOCOL_ERROR."""
-
-    def __init__(self, code: ErrorCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
 class _ContinuedBlock:
     """A header block that goes on in CONTINUATION frames, section 6.10.
 
@@ -211,8 +201,7 @@ class Http2Connection:
         """What the peer did wrong, if that closed the connection."""
         self.block_since: float | None = None
         """When the header block that is arriving began; None if none is."""
-        self.most_streams = LAST_STREAM
-        """Streams that the peer lets this side have open."""
+        self.peer = PeerSettings()
         self._now = now
         self.queued: list[Buffer] = [opening]
         """What `data_to_send` returns next, beside data of those that are `waiting`."""
@@ -228,8 +217,6 @@ class Http2Connection:
         self._block: _ContinuedBlock | None = None
         self._room = MAX_WINDOW
         self._window = DEFAULT_WINDOW
-        self._initial_window = DEFAULT_WINDOW
-        self._frame_size = MAX_FRAME_SIZE
         self.waiting: deque[Stream] = deque()
         """Streams whose data wait for windows, or for the peer to read."""
         self._ended_early: list[Stream] = []
@@ -293,19 +280,11 @@ class Http2Connection:
                 return self._receive_frames(data, 0)
             at = self._receive_preface(data)
             return self._receive_frames(data, at) if self._is_begun else at
-        except ViolationError as error:
-            self._violated(error.code, error)
-        except FloodError as error:
-            self._violated(ErrorCode.ENHANCE_YOUR_CALM, error)
-        except frames.FrameSizeError as error:
-            self._violated(ErrorCode.FRAME_SIZE_ERROR, error)
-        except DecodeError as error:
-            self._violated(ErrorCode.PROTOCOL_ERROR, error)
+        except (ViolationError, FloodError, DecodeError) as error:
+            code = ErrorCode.ENHANCE_YOUR_CALM if isinstance(error, FloodError) else ErrorCode.PROTOCOL_ERROR
+            self.violation = str(error)
+            self.close(getattr(error, "code", code), self.violation)
         return len(data)
-
-    def _violated(self, code: ErrorCode, error: Exception) -> None:
-        self.violation = str(error)
-        self.close(code, self.violation)
 
     def _receive_frames(self, data: memoryview, at: int) -> int:
         end = len(data)
@@ -469,49 +448,23 @@ class Http2Connection:
             self._spend(1, "SETTINGS frames")
             return
         self._spend(1 + len(payload) // 60, "SETTINGS frames")
-        # The last value of each counts: a frame has room for thousands.
-        for name, amount in dict(frames.read_settings(payload)).items():
-            self._set(name, amount)
+        if widened := self.peer.take(payload):
+            for stream in self.streams.values():
+                stream.window += widened  # it may become negative
+                if stream.window > MAX_WINDOW and stream.is_sending:
+                    raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
         self._answer(_SETTINGS_ACK)
         self._expected = None
         self.is_open = True
 
-    def _set(self, name: int, amount: int) -> None:
-        """Section 6.5.2: settings that are not known are to be ignored."""
-        match name:
-            case Setting.MAX_CONCURRENT_STREAMS:
-                self.most_streams = amount
-            case Setting.INITIAL_WINDOW_SIZE if amount <= MAX_WINDOW:
-                # Section 6.9.2: the streams' windows change by as much; they may become negative.
-                difference = amount - self._initial_window
-                self._initial_window = amount
-                for stream in self.streams.values():
-                    stream.window += difference
-                    if stream.window > MAX_WINDOW and stream.is_sending:
-                        raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
-            case Setting.MAX_FRAME_SIZE if MAX_FRAME_SIZE <= amount < 2**24:
-                self._frame_size = min(amount, _LARGEST_FRAME)
-            case Setting.INITIAL_WINDOW_SIZE:
-                raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS set INITIAL_WINDOW_SIZE to {amount}")
-            case Setting.MAX_FRAME_SIZE:
-                raise DecodeError(f"SETTINGS set MAX_FRAME_SIZE to {amount}")
-            case Setting.ENABLE_PUSH if amount > 1:
-                raise DecodeError(f"SETTINGS set ENABLE_PUSH to {amount}, it is 0 or 1")
-
     def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
-        if number:
-            raise DecodeError(f"PING of stream {number}; it has stream 0")
-        if len(payload) != 8:
-            raise frames.FrameSizeError(f"PING of {len(payload)} bytes, it has 8")
+        frames.check_ping(number, payload)
         self._spend(1, "PING frames")
         if not flags & ACK:
             self._answer(frames.frame(frames.PING, ACK, 0, payload))
 
     def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
-        if number:
-            raise DecodeError(f"GOAWAY of stream {number}; it has stream 0")
-        if len(payload) < 8:
-            raise frames.FrameSizeError(f"GOAWAY of {len(payload)} bytes, it has 8 at least")
+        frames.check_go_away(number, payload)
         self._spend(1, "GOAWAY frames")
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
@@ -586,7 +539,7 @@ class Http2Connection:
 
     def _write_waiting(self) -> None:
         """A frame of each stream in turn, as far as windows and a budget go."""
-        waiting, budget = 0, _LARGEST_FRAME
+        waiting, budget = 0, LARGEST_FRAME
         while waiting < len(self.waiting) and self._window > 0 and budget > 0:
             stream = self.waiting.popleft()
             if stream.window <= 0:
@@ -599,7 +552,7 @@ class Http2Connection:
     def _write_frame(self, stream: Stream) -> int:
         unsent = stream.unsent
         assert unsent is not None
-        size = min(unsent.size, stream.window, self._window, self._frame_size)
+        size = min(unsent.size, stream.window, self._window, self.peer.frame_size)
         pieces = unsent.take(size)
         self._window -= size
         stream.window -= size

@@ -43,10 +43,6 @@ def expected(kind: int, flags: int) -> int:
     return kind << 40 | flags << 32
 
 
-class FrameSizeError(DecodeError):
-    """A frame's payload has a size that its type cannot have, section 4.2."""
-
-
 class Setting(IntEnum):
     """Section 6.5.2."""
 
@@ -75,6 +71,36 @@ class ErrorCode(IntEnum):
     ENHANCE_YOUR_CALM = 11
     INADEQUATE_SECURITY = 12
     HTTP_1_1_REQUIRED = 13
+
+
+class FrameSizeError(DecodeError):
+    """A frame's payload has a size that its type cannot have, section 4.2."""
+
+    code = ErrorCode.FRAME_SIZE_ERROR
+
+
+class ViolationError(Exception):
+    """The peer broke a rule whose error code is not PROTOCOL_ERROR."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def check_ping(stream: int, payload: Buffer) -> None:
+    """Section 6.7. Raises DecodeError, or FrameSizeError."""
+    if stream:
+        raise DecodeError(f"PING of stream {stream}; it has stream 0")
+    if len(payload) != 8:
+        raise FrameSizeError(f"PING of {len(payload)} bytes, it has 8")
+
+
+def check_go_away(stream: int, payload: Buffer) -> None:
+    """Section 6.8. Raises DecodeError, or FrameSizeError."""
+    if stream:
+        raise DecodeError(f"GOAWAY of stream {stream}; it has stream 0")
+    if len(payload) < 8:
+        raise FrameSizeError(f"GOAWAY of {len(payload)} bytes, it has 8 at least")
 
 
 def error_name(code: int) -> str:

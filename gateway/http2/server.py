@@ -37,7 +37,6 @@ from gateway.http2.connection import (
     Http2Connection,
     Stream,
     StreamReset,
-    ViolationError,
     new_event,
 )
 from gateway.http2.frames import (
@@ -60,6 +59,7 @@ from gateway.http2.frames import (
     WINDOW_UPDATE,
     ErrorCode,
     Setting,
+    ViolationError,
     expected,
     header,
     read_expected,
@@ -169,14 +169,14 @@ class ServerConnection(Http2Connection, Generic[Head]):
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it. grpcio widens the stream's
         window in between, and the connection's behind it. No credit is spent or earned for all that."""
-        begin, received, window = at + HEADER_SIZE, len(data), self._initial_window
+        begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
         is_huge, rest = read_expected(data, at)
         if rest == number | _WIDENING and not is_huge:
             window += UNSIGNED.unpack_from(data, begin)[0]
             begin += WIDENING_SIZE + HEADER_SIZE
-            if begin > received or not self._initial_window < window <= MAX_WINDOW:
+            if begin > received or not self.peer.initial_window < window <= MAX_WINDOW:
                 return 0
             is_huge, rest = read_expected(data, begin - HEADER_SIZE)
         size: int = rest >> SIZE_SHIFT
@@ -249,7 +249,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if head is None:
             return
         self._credit.earn(4.0)
-        stream = self.streams[number] = Stream(number, self._initial_window, WINDOW, self._now)
+        stream = self.streams[number] = Stream(number, self.peer.initial_window, WINDOW, self._now)
         stream.announced = self._heads.length
         self.events.append(RequestStarted(stream, head))
         if flags & END_STREAM:
@@ -355,7 +355,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
             return
         if self._preamble:
             head, self._preamble = self._preamble + head, b""
-        size, most = sum(map(len, data)), self._frame_size
+        size, most = sum(map(len, data)), self.peer.frame_size
         if size <= most and size <= self._window and size <= stream.window and not self.is_paused:
             self._window -= size
             number = stream.id
@@ -392,7 +392,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
         if stream.is_closed:
             return
         size = sum(map(len, data))
-        if size <= self._frame_size and size <= self._window and size <= stream.window and not self.is_paused:
+        if size <= self.peer.frame_size and size <= self._window and size <= stream.window and not self.is_paused:
             self._window -= size
             stream.window -= size
             self.queued.append(b"".join((header(size, DATA, 0, stream.id), *data)))
@@ -416,7 +416,7 @@ class ServerConnection(Http2Connection, Generic[Head]):
         """The frames of a header block; the connection's first one says that there is no dynamic table."""
         if self._preamble:
             block, self._preamble = self._preamble + block, b""
-        return frames.header_frames(stream.id, block, flags, self._frame_size)
+        return frames.header_frames(stream.id, block, flags, self.peer.frame_size)
 
     def _self_ended(self, stream: Stream) -> None:
         stream.is_sending = False

@@ -255,7 +255,7 @@ async def test_a_backend_with_health_is_probed_and_its_keys_say_how() -> None:
     ]
     ejections = {each.address: each.health._ejection for each in assembly.endpoints.values()}
     assert ejections == dict.fromkeys(["a:1", "b:1", "c:1", "d:1"], Ejection()) | {"e:1": Ejection(2, 3.0, 1.0)}
-    assert {name: each._most_left_out for name, each in assembly.backends.items()} == {
+    assert {name: each.choice._most_left_out for name, each in assembly.backends.items()} == {
         **dict.fromkeys(["passive", "v2", "grps", "own"], 0),
         "ejected": 1,
     }

@@ -168,7 +168,7 @@ def test_more_streams_are_told_as_such() -> None:
     conversation = Conversation()
     for most, has_room in ((1, True), (0, False), (2, True)):
         conversation.server(http2.settings(MAX_CONCURRENT_STREAMS=most))
-        assert (len(conversation.http2.streams) < conversation.http2.most_streams) == has_room
+        assert (len(conversation.http2.streams) < conversation.http2.peer.most_streams) == has_room
     assert conversation.heard == ["settings False", "settings False", "settings True"]
 
 

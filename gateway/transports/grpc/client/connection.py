@@ -97,7 +97,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
     def has_room(self) -> bool:
         """Whether the server takes a further call now."""
         http2 = self._http2
-        if len(http2.streams) >= http2.most_streams or self.is_retired:
+        if len(http2.streams) >= http2.peer.most_streams or self.is_retired:
             return False
         return not http2.is_paused or self._transport.get_write_buffer_size() <= _STUCK
 
