@@ -10,6 +10,7 @@ from struct import pack_into
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
@@ -22,24 +23,24 @@ SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED =
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""
 
 
-class RequestKind:
-    """The fields of Records that are no measurements and that many requests have in common. There is one object for
-    each combination, so that it can be compared and looked up by its identity."""
+class RequestKind(Struct, eq=False):
+    """The fields of Records that are no measurements and that many requests have in common, in their order. There is
+    one object for each combination, so that it can be compared and looked up by its identity."""
 
-    __slots__ = (
-        "backend", "cache", "code", "endpoint", "in_protocol", "listener", "model", "operation", "out_protocol",
-        "principal", "reason", "route", "status", "tries",
-    )  # fmt: skip
-
-    def __init__(
-        self, listener: str, in_protocol: str, principal: str, operation: str, model: str, route: str, backend: str,
-        out_protocol: str, endpoint: str, status: str, reason: str, tries: int, code: int, cache: str,
-    ) -> None:  # fmt: skip
-        """With the fields of a Record, in their order."""
-        self.listener, self.in_protocol, self.principal, self.operation = listener, in_protocol, principal, operation
-        self.model, self.route, self.backend, self.out_protocol = model, route, backend, out_protocol
-        self.endpoint, self.status, self.reason, self.tries = endpoint, status, reason, tries
-        self.code, self.cache = code, cache
+    listener: str
+    in_protocol: str
+    principal: str
+    operation: str
+    model: str
+    route: str
+    backend: str
+    out_protocol: str
+    endpoint: str
+    status: str
+    reason: str
+    tries: int
+    code: int
+    cache: str
 
 
 class _Kinds(dict[tuple[Any, ...], RequestKind]):
