@@ -8,7 +8,7 @@ from gateway.core.errors import DecodeError, GatewayError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Headers, Parameters, Request, Response, Tensor
 from gateway.protocols.grps import gmap, metadata
-from gateway.protocols.grps.errors import backend_error, is_failure
+from gateway.protocols.grps.errors import OK, backend_error, is_failure
 from gateway.protocols.grps.payload import (
     Data,
     backend_message,
@@ -171,5 +171,6 @@ def _decode_inference(grps: GrpsMessage) -> Response:
         raise DecodeError("the reply holds no data, expected str_data, bin_data, gtensors, gmap or ndarray")
     check_payload(grps, "output")
     outputs, keys = with_distinct_names(grps)
-    origin = backend_message(grps.payload, bool(grps.model), keys)
+    outcome = None if grps.status == OK else grps.status
+    origin = backend_message(grps.payload, bool(grps.model), keys, outcome)
     return Response(outputs, grps.model, origin=origin, original=grps.original)

@@ -26,7 +26,7 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import extended, field, replace
 from gateway.core.types import Message, Tensor
 from gateway.protocols.grps import gmap
-from gateway.protocols.grps.schema import GrpsMessage, Payload
+from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
 from gateway.protocols.grps.strings import is_utf8
 
 Data: TypeAlias = tuple[Payload | None, tuple[Tensor, ...]]
@@ -84,11 +84,13 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
 
 class BackendMessage(Message):
     """The parts of a backend's reply that are kept: its `payload`, None where it had no data; whether it `names_model`;
-    the `keys` of its gmap; over HTTP the `content_type` of a stream, empty for the usual one."""
+    the `keys` of its gmap; its status as `outcome`, None for the usual one of a success; over HTTP the `content_type`
+    of a stream, empty for the usual one."""
 
     payload: Payload | None = None
     names_model: bool = False
     keys: gmap.Keys = field(default_factory=dict)
+    outcome: GrpsStatus | None = None
     content_type: str = ""
 
 
@@ -99,11 +101,13 @@ _WITHOUT_KEYS = {
 }
 
 
-def backend_message(payload: Payload | None, names_model: bool, keys: gmap.Keys) -> BackendMessage:
+def backend_message(
+    payload: Payload | None, names_model: bool, keys: gmap.Keys, outcome: GrpsStatus | None = None
+) -> BackendMessage:
     """The parts of a backend's reply that are kept."""
-    if not keys:
+    if not keys and outcome is None:
         return _WITHOUT_KEYS[payload, names_model]
-    return BackendMessage(payload=payload, names_model=names_model, keys=keys)
+    return BackendMessage(payload=payload, names_model=names_model, keys=keys, outcome=outcome)
 
 
 # --- Choosing ---

@@ -86,8 +86,10 @@ def _encode_inference(response: Response, request: Request, translate: Translate
     payload, tensors = _reply_data(response, request.origin, translate)
     origin = response.origin
     # As with real servers: a reply has the name that the client used if the model set one (echo models do), else none.
-    names_model = origin.names_model if isinstance(origin, BackendMessage) else bool(response.model)
-    return GrpsMessage(request.model if names_model else "", OK, payload, tensors)
+    names_model, outcome = bool(response.model), None
+    if isinstance(origin, BackendMessage):
+        names_model, outcome = origin.names_model, origin.outcome
+    return GrpsMessage(request.model if names_model else "", outcome or OK, payload, tensors)
 
 
 def _reply_data(response: Response, client: Message | None, translate: Translate) -> Data:

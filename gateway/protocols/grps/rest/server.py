@@ -23,7 +23,7 @@ from gateway.protocols.grps.rest.bodies import (
 )
 from gateway.protocols.grps.rest.stream_control import StreamControl
 from gateway.protocols.grps.rest.urls import OPERATIONS, Query, is_inference, read_query
-from gateway.protocols.grps.schema import GrpsMessage, Payload
+from gateway.protocols.grps.schema import FAILURE, GrpsMessage, Payload
 
 DEFAULT_CONTROL = StreamControl()
 
@@ -107,7 +107,8 @@ def encode_response(
     original = answer.original if isinstance(answer, Response) else None
     text = text_as_it_came(original, grps) or write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
-    return reply(stream_headers(answer, control.content_type) if is_stream else JSON, text, grps.status.code)
+    code = grps.status.code if grps.status.flag == FAILURE or 200 <= grps.status.code < 300 else 200
+    return reply(stream_headers(answer, control.content_type) if is_stream else JSON, text, code)
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:

@@ -281,3 +281,18 @@ def test_readiness_is_the_status_too() -> None:
         503,
         b'{"status":{"code":503,"msg":"Service Unavailable","status":"FAILURE"}}',
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "http"),
+    [
+        (b'{"code":206,"msg":"partial","status":"SUCCESS"}', 206),
+        (b'{"code":200,"msg":"fine","status":"SUCCESS"}', 200),
+        (b'{"code":7,"msg":"own code","status":"SUCCESS"}', 200),  # which HTTP does not have
+    ],
+)
+def test_the_code_and_text_of_a_success_go_on(status: bytes, http: int) -> None:
+    request = decode(call(STR))
+    answer = GRPS_REST.decode_response(reply(b'{"status":%b,"str_data":"a"}' % status), request, TARGET)
+    found = GRPS_REST.encode_response(answer, request, DEFAULT_TRANSLATE)
+    assert (found.status, bytes(found.body)) == (http, b'{"status":%b,"str_data":"a"}' % status)
