@@ -1,12 +1,16 @@
 """Recorded frames on a byte stream, however it is cut; and frames that are anything at all."""
 
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.exchange import as_gateway_error
 from gateway.core.protocol import Limits, ListenerSettings, StreamForm, Target
@@ -15,8 +19,20 @@ from gateway.protocols.grps import GRPS_BRPC
 from gateway.protocols.grps.brpc.frames import read_meta
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.transports.tcp.packets import Packet, PacketReader
-from tests.protocols.grps.brpc.recorded import META, NUMBER, PAYLOAD, REPLY, REQUEST, arrived, joined, pieces, written
+from tests.protocols.grps.brpc.recorded import (
+    META,
+    NUMBER,
+    PAYLOAD,
+    REPLY,
+    REPLY_PAYLOAD,
+    REQUEST,
+    arrived,
+    joined,
+    pieces,
+    written,
+)
 from tests.protocols.grps.brpc.test_client import inference
+from tests.protocols.grps.protobuf.upb import GRPS
 
 STREAM = REQUEST + REPLY + joined(b"") + REQUEST
 FRAMES = [REQUEST, REPLY, joined(b""), REQUEST]
@@ -129,7 +145,24 @@ def test_any_frame_is_a_request_or_is_answered_with_its_id(meta: bytes, payload:
         assert told.response.error_code in (0, 1001, 1002, 1003)
 
 
-@given(metas, payloads)
+def compare(answer: Response, read: Any) -> None:
+    """`answer` has the names, shapes and elements of `read`, the same message read by protobuf's library."""
+    if read.WhichOneof("data_oneof") != "gtensors":
+        return
+    tensors = read.gtensors.tensors
+    assert [(each.name, list(each.shape)) for each in answer.outputs] == [
+        (each.name, list(each.shape)) for each in tensors
+    ]
+    for output, tensor in zip(answer.outputs, tensors, strict=True):
+        [elements] = [list(values) for field, values in tensor.ListFields() if field.name.startswith("flat_")] or [[]]
+        if output.datatype is Datatype.BYTES:
+            texts = [each.encode() for each in elements]
+            assert bytes(output.data) == b"".join(struct.pack("<I", len(each)) + each for each in texts)
+        else:
+            assert bytes(output.data) == np.array(elements).astype(output.datatype.dtype).tobytes()
+
+
+@given(metas, st.one_of(payloads, st.just(REPLY_PAYLOAD)))
 def test_any_frame_is_an_answer_or_none(meta: bytes, payload: bytes) -> None:
     message = arrived(joined(meta, payload))
     with suppress(DecodeError, GatewayError):
@@ -137,3 +170,5 @@ def test_any_frame_is_an_answer_or_none(meta: bytes, payload: bytes) -> None:
         assert isinstance(answer, Response)
         told = RpcMeta.FromString(meta)
         assert told.response.error_code == 0
+        if not told.compress_type:
+            compare(answer, GRPS.FromString(payload[: len(payload) - told.attachment_size]))

@@ -1,8 +1,10 @@
 """V2 REST facing clients: requests read, responses written."""
 
 import json
+import struct
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -309,8 +311,19 @@ def test_a_truncated_request_is_refused(body: bytes, header_length: int | None) 
             infer(body[:end], header_length)
 
 
+def in_memory(datatype: Datatype, data: object) -> bytes:
+    """The elements of `data`, as the json module read it, in memory."""
+    flat = [data]
+    while any(isinstance(each, list) for each in flat):
+        flat = [element for each in flat for element in (each if isinstance(each, list) else [each])]
+    if datatype is not Datatype.BYTES:
+        return np.array(flat).astype(datatype.dtype).tobytes()
+    texts = [str(each).encode() for each in flat]
+    return b"".join(struct.pack("<I", len(each)) + each for each in texts)
+
+
 @given(
-    st.sampled_from([(MIXED, 486), (DEFAULT, 135), (STRINGS, None)]),
+    st.sampled_from([(MIXED, 486), (DEFAULT, 135), (STRINGS, None), (JSON_INPUT, None), (BOOLEANS, None)]),
     st.integers(0, len(MIXED)),
     st.integers(0, 8),
     st.one_of(st.binary(max_size=4), st.sampled_from([b"null", b"-1", b"[]", b"{}", b"1e400", b'"', b"9" * 30])),
@@ -329,6 +342,8 @@ def test_a_damaged_request_is_read_or_refused(
         sizes = [each.get("parameters", {}).get("binary_data_size") for each in described]
         binary = b"".join(bytes(each.data) for each, size in zip(found, sizes, strict=True) if size is not None)
         assert binary == (b"" if header_length is None else damaged[header_length:])
+        for each, entry, size in zip(found, described, sizes, strict=True):
+            assert size is not None or bytes(each.data) == in_memory(each.datatype, entry["data"])
 
 
 JSON_CLIENT = infer(b'{"inputs":[]}')
