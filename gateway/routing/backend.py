@@ -88,9 +88,8 @@ class Backend:
         self._clock = clock
         self._targets = Targets(target, protocol, endpoints)
         self._sender = TrySender(protocol, self._targets, self.waiting_calls.times, clock, is_limited=max_in_flight > 0)
-        runs_to_the_end = self._servers.runs_to_the_end
-        self._send_in_slot: Send = self._sender.to_the_end if runs_to_the_end else self._sender.in_slot
-        self._gives_back = not max_in_flight and not runs_to_the_end
+        self._send_in_slot: Send = self._sender.to_the_end if self._servers.runs_to_the_end else self._sender.in_slot
+        self._gives_back = not max_in_flight and not self._servers.runs_to_the_end
         """Slots are given back where they were taken, in `__call__`: nobody counts how long they are held."""
         if self._gives_back:
             self._send_in_slot = self._sender.ask
@@ -245,8 +244,10 @@ class Backend:
         tried: tuple[Endpoint, ...] = ()
         one_try = request
         while True:
-            endpoint = self.free_slot(request, tried) or await self._wait_for_slot(request, tried)
-            if request.tries is not None:
+            if request.tries is None:  # as `free_slot`, written out
+                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
+            else:
+                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
                 one_try = begun(request, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             if record is not None:

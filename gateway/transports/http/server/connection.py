@@ -369,7 +369,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             if context.record is not None:
                 self._record = context.record(message, protocol, len(body))
             try:
-                if dispatch.streams or dispatch.body_wants_stream(message):
+                if dispatch.streams or (dispatch.asks_body and dispatch.body_wants_stream(message)):
                     messages = request_stream(message, coding, context.limits, self.memory)
                     stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
                     self._task = spawn(self._send_stream(stream))

@@ -19,10 +19,21 @@ class Dispatch:
     A refused request has a protocol as well, in whose form the error is written. `allow` holds the methods of a path
     that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
     `admits_first`: the client's credentials are checked before the body is received, not with it. `streams`: it is
-    answered with a stream.
+    answered with a stream; with `asks_body` the body may ask for one, too.
     """
 
-    __slots__ = ("admits_first", "allow", "captures", "coding", "pattern", "protocol", "refused", "streams", "timeout")
+    __slots__ = (
+        "admits_first",
+        "allow",
+        "asks_body",
+        "captures",
+        "coding",
+        "pattern",
+        "protocol",
+        "refused",
+        "streams",
+        "timeout",
+    )
 
     def __init__(self, head: RequestHead, table: PathTable) -> None:
         self.allow: tuple[str, ...] = ()
@@ -42,6 +53,7 @@ class Dispatch:
             self.protocol = table.protocol_for_error(head.path)
         self.admits_first = bool(self.coding) or not worth_receiving(head)
         self.streams = self.refused is None and self._streams(head)
+        self.asks_body = self.protocol.http.body_wants_stream is not None
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
         """The Message of a request of the client `peer`, whose certificate names `identity`. It was `received` at that
@@ -59,16 +71,15 @@ class Dispatch:
         Raises:
             GatewayError: the body is compressed, so that it cannot be asked.
         """
-        form = self.protocol.carrier
-        assert isinstance(form, HttpForm)
-        if form.body_wants_stream is None:
+        wants_stream = self.protocol.http.body_wants_stream
+        if wants_stream is None:
             return False
         if self.coding:
             raise invalid_input(
                 f"a body with Content-Encoding {self.coding} is not read here: its content says whether a stream is "
                 "wanted; send it uncompressed"
             )
-        return form.body_wants_stream(message)
+        return wants_stream(message)
 
     def _streams(self, head: RequestHead) -> bool:
         form = self.protocol.carrier
