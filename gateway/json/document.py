@@ -164,6 +164,19 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     return document  # type: ignore[no-any-return]
 
 
+def cut_out(
+    body: bytes, arrays: Mapping[str, ArrayForm], *, values: int, level: int | None = None
+) -> tuple[bytes, list[Text]]:
+    """`body` with 0 in place of the value of every key in `arrays`, at any level or at `level` only, and the texts of
+    those values. The body is JSON if and only if the rest and every text are, which is not checked.
+
+    Raises:
+        DecodeError: more than about twice `values` values outside of those texts, or one of them begins an object.
+    """
+    rest, cuts = _cut(body, Wanted(arrays, level), values)
+    return rest, [cut.text for cut in cuts]
+
+
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
     """Replace the values of wanted keys in `document` by `arrays`. Returns the walk that did it."""
     following = iter(arrays)

@@ -3,6 +3,8 @@
 from math import isfinite
 from reprlib import repr as shown
 
+from msgspec import UNSET
+
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Parameters, ParameterValue
 
@@ -10,7 +12,7 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """The parameters in `given`, a JSON object or None.
+    """The parameters in `given`, a JSON object; none if it is null or missing.
 
     `reply` skips what servers add to theirs: null for an absent value (KServe), and the request's HTTP headers in an
     object `headers` (MLServer).
@@ -18,7 +20,7 @@ def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[st
     Raises:
         DecodeError: not an object; naming its key, a value that is no string, 64-bit integer, finite number or boolean.
     """
-    if given is None:
+    if given is None or given is UNSET:
         return {}
     if type(given) is not dict:
         raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
