@@ -164,17 +164,28 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     return document  # type: ignore[no-any-return]
 
 
-def cut_out(
-    body: bytes, arrays: Mapping[str, ArrayForm], *, values: int, level: int | None = None
-) -> tuple[bytes, list[Text]]:
-    """`body` with 0 in place of the value of every key in `arrays`, at any level or at `level` only, and the texts of
+def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
+    """`body`, which has no backslash, with 0 in place of the value of every key `name`, at any level, and the texts of
     those values. The body is JSON if and only if the rest and every text are, which is not checked.
 
     Raises:
-        DecodeError: more than about twice `values` values outside of those texts, or one of them begins an object.
+        DecodeError: more than `most` values, or an object among them.
     """
-    rest, cuts = _cut(body, Wanted(arrays, level), values)
-    return rest, [cut.text for cut in cuts]
+    # Without escapes, what looks like a key is one: a quote before it that closes a string makes the rest no JSON.
+    key = b'"%b"' % name
+    pieces, texts, kept, at = [], [], 0, 0
+    while (at := body.find(key, at)) >= 0:
+        at += len(key)
+        colon = _COLON.match(body, at)
+        if colon is None:
+            continue
+        text = _value_at(body, colon.end())
+        pieces.append(body[kept : text.start])
+        texts.append(text)
+        if len(texts) > most:
+            raise _too_many(most)
+        at = kept = text.end
+    return b"0".join([*pieces, body[kept:]]), texts
 
 
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:

@@ -98,8 +98,13 @@ class InferResponse(Struct, gc=False):
 
 # --- as types ---
 
-LARGE = 64 * 2**10
+LARGE = 2**11
 """Bytes of a document from which on cutting the contents out costs less than letting msgspec pass over them."""
+LARGEST = 2**16
+"""Bytes of a document without the contents up to which it is read as types: the general reader counts the values of a
+larger one before it makes objects of them."""
+MOST = 1000
+"""Contents that are cut out of a document; with more, it is left to the general reader."""
 
 _DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
@@ -117,8 +122,10 @@ def read_whole(kind: type[_Message], header: bytes, values: int) -> _Message | N
     JSON values outside of tensor data than `values`."""
     text, cuts = header, None
     try:
-        if len(header) > LARGE:
-            text, cuts = json.cut_out(header, _DATA, values=values, level=_TENSOR_LEVEL)
+        if len(header) > LARGE and _BACKSLASH not in header:
+            text, cuts = json.cut_out(header, b"data", MOST)
+        if len(text) > LARGEST:
+            return None
         message: _Message = _DECODERS[kind](text)
     except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
