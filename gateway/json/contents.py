@@ -117,12 +117,15 @@ def array(text: Buffer | Text, *, values: int, literals: bool) -> Array:
     return read_array(Text(body, 0, len(body)), values, literals)
 
 
+_N = ord("n")
+
+
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
     """Raw data of numbers or booleans as a flat JSON list, in pieces of text; arguments and errors as for
     `number_pieces`."""
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))
-        if b"n" not in text:  # a null: NaN or an infinity
+        if _N not in text:  # of null, which stands for NaN and infinities
             return (text,)
     return number_pieces(np.frombuffer(data, datatype.dtype), nan, what)

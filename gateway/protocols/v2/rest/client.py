@@ -96,10 +96,10 @@ def _infer_request(
     """The message of a request. `of_outputs` are further parameters of each output that it asks for."""
     outputs = [InferOutput(each.name, {**each.parameters, **of_outputs} or UNSET) for each in request.outputs]
     return InferRequest(
-        UNSET if request.id is None else request.id,
-        json_parameters(parameters, "the request") or UNSET,
-        inputs,
-        outputs or UNSET,
+        id=UNSET if request.id is None else request.id,
+        parameters=json_parameters(parameters, "the request") or UNSET,
+        inputs=inputs,
+        outputs=outputs or UNSET,
     )
 
 
@@ -187,7 +187,7 @@ def _response(
     infer: InferResponse, whole: bytes | None, binary: BinaryTensors, reply: Message, limits: Limits
 ) -> Response:
     """The response that `infer` says. `whole` is its text, if every member of that is in `infer`."""
-    outputs, form = read_tensors(infer.tensors, "output", binary, limits)
+    outputs, form = read_tensors(infer.outputs, "output", binary, limits)
     parameters = read_parameters(infer.parameters, "the response", reply=True)
     parameters.pop("binary_data_output", None)  # KServe's models repeat it from the request, where the gateway set it
     model, version = (

@@ -4,7 +4,7 @@ A field that is null counts as absent: KServe and MLServer write null for what t
 """
 
 from reprlib import repr as shown
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -68,14 +68,9 @@ def read_name(entry: object, role: str, position: int) -> str:
     if not isinstance(entry, dict):
         raise DecodeError(f"{role} {position} must be an object, not {shown(entry)}")
     name = entry.get("name")
-    check_name(name, role, position)
-    return cast(str, name)
-
-
-def check_name(name: object, role: str, position: int) -> None:
-    """Raise DecodeError for a name that is no string."""
     if not isinstance(name, str):
         raise DecodeError(f"{role} {position}: name must be a string, not {shown(name)}")
+    return name
 
 
 def checked_id(given: object) -> str | None:

@@ -13,9 +13,8 @@ messages of it.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
-from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -26,7 +25,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import ParameterValue
 from gateway.json import Array, ArrayForm, Pieces, Text
-from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list
+from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
+from gateway.protocols.v2.tensors import read_datatype
 
 
 class BodyForm(Enum):
@@ -67,33 +67,33 @@ class InferOutput(Struct, gc=False):
     parameters: Parameters | UnsetType | None = UNSET
 
 
-class InferRequest(Struct, gc=False):
-    """`$inference_request`. Without `inputs` it is none."""
+class InferRequest(Struct, kw_only=True, gc=False):
+    """`$inference_request`."""
 
     id: str | UnsetType | None = UNSET
     parameters: Parameters | UnsetType | None = UNSET
-    inputs: list[InferTensor] | UnsetType = UNSET
+    inputs: list[InferTensor]
     outputs: list[InferOutput] | UnsetType | None = UNSET
 
     @property
     def tensors(self) -> list[InferTensor]:
         """Its inputs."""
-        return self.inputs or []
+        return self.inputs
 
 
-class InferResponse(Struct, gc=False):
+class InferResponse(Struct, kw_only=True, gc=False):
     """`$inference_response`, in Triton's order."""
 
     id: str | UnsetType | None = UNSET
     model_name: str | UnsetType | None = UNSET
     model_version: str | UnsetType | None = UNSET
     parameters: Parameters | UnsetType | None = UNSET
-    outputs: list[InferTensor] | UnsetType = UNSET
+    outputs: list[InferTensor]
 
     @property
     def tensors(self) -> list[InferTensor]:
         """Its outputs."""
-        return self.outputs or []
+        return self.outputs
 
 
 # --- as types ---
@@ -118,8 +118,8 @@ _write = msgspec.json.Encoder().encode
 
 
 def read_whole(kind: type[_Message], header: bytes, values: int) -> _Message | None:
-    """The message in the JSON `header`; None if it is not certain to be read as a whole, has no tensors, or has more
-    JSON values outside of tensor data than `values`."""
+    """The message in the JSON `header`; None if it is not certain to be read as a whole, or has more JSON values
+    outside of tensor data than `values`."""
     text, cuts = header, None
     try:
         if len(header) > LARGE and _BACKSLASH not in header:
@@ -129,26 +129,27 @@ def read_whole(kind: type[_Message], header: bytes, values: int) -> _Message | N
         message: _Message = _DECODERS[kind](text)
     except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    tensors, colons = message.tensors, text.count(b":")
-    if not tensors or _write(message).count(b":") != colons or (_BACKSLASH in text and _ESCAPED_COLON.search(text)):
+    colons = text.count(b":")
+    if _write(message).count(b":") != colons or (_BACKSLASH in text and _ESCAPED_COLON.search(text)):
         return None
-    if len(text) > values and _values(message, tensors, colons) > values:
+    if len(text) > values and _values(message, colons) > values:
         return None
-    return message if cuts is None or _put_back(tensors, cuts) else None
+    return message if cuts is None or _put_back(message, cuts) else None
 
 
 _BACKSLASH = ord("\\")
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
 
-def _values(message: InferRequest | InferResponse, tensors: list[InferTensor], members: int) -> int:
+def _values(message: InferRequest | InferResponse, members: int) -> int:
     """The JSON values outside of tensor data."""
+    tensors = message.tensors
     return 1 + members + len(tensors) + sum(len(each.shape) for each in tensors) + len(message.outputs or ())
 
 
-def _put_back(tensors: list[InferTensor], cuts: list[Text]) -> bool:
+def _put_back(message: InferRequest | InferResponse, cuts: list[Text]) -> bool:
     """Make the texts that were cut out the data of the tensors. False if there is another number of them."""
-    with_data = [each for each in tensors if each.data is not UNSET]
+    with_data = [each for each in message.tensors if each.data is not UNSET]
     for each, text in zip(with_data, cuts, strict=False):
         each.data = text
     return len(with_data) == len(cuts)
@@ -158,22 +159,28 @@ def _put_back(tensors: list[InferTensor], cuts: list[Text]) -> bool:
 
 
 def general_request(header: bytes, values: int) -> InferRequest:
-    """The request in the JSON `header`, read by the general reader. The types of members are not checked; `data` is an
-    Array. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton use, writes them.
+    """The request in the JSON `header`, read by the general reader. `data` is an Array; shapes, parameters and the id
+    may be of any type. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton use,
+    writes them.
 
     Raises:
-        DecodeError: not a JSON object; no inputs, or one that is no object; more JSON values than `values`.
+        DecodeError: not a JSON object; no inputs; a name or datatype that is none; more JSON values than `values`.
     """
     document = _general(header, values)
-    outputs = [InferOutput(each.get("name"), each.get("parameters")) for each in _objects(document, "output")]  # type: ignore[arg-type]
-    return InferRequest(document.get("id"), document.get("parameters"), _tensors(document, "input"), outputs)
+    inputs = _tensors(document, "input")
+    outputs = [
+        InferOutput(read_name(each, "output", position), each.get("parameters", UNSET))
+        for position, each in enumerate(read_list(document, "outputs"))
+    ]
+    return InferRequest(id=document.get("id"), parameters=document.get("parameters"), inputs=inputs, outputs=outputs)
 
 
 def general_response(header: bytes, values: int) -> InferResponse:
     """The response in the JSON `header`, as `general_request`."""
     document = _general(header, values)
-    id, model, version = map(document.get, ("id", "model_name", "model_version"))
-    return InferResponse(id, model, version, document.get("parameters"), _tensors(document, "output"))
+    outputs = _tensors(document, "output")
+    members = {key: document.get(key) for key in ("id", "model_name", "model_version", "parameters")}
+    return InferResponse(**members, outputs=outputs)
 
 
 def _general(header: bytes, values: int) -> JsonObject:
@@ -183,14 +190,11 @@ def _general(header: bytes, values: int) -> JsonObject:
 def _tensors(document: JsonObject, role: str) -> list[InferTensor]:
     if document.get(f"{role}s") is None:
         raise DecodeError(f"{role}s are missing")
-    return [
-        InferTensor(each.get("name"), each.get("datatype"), each.get("shape"), each.get("parameters"), each.get("data"))  # type: ignore[arg-type]
-        for each in _objects(document, role)
-    ]
+    return [_tensor(entry, role, position) for position, entry in enumerate(read_list(document, f"{role}s"))]
 
 
-def _objects(document: JsonObject, role: str) -> Iterator[JsonObject]:
-    for position, entry in enumerate(read_list(document, f"{role}s")):
-        if not isinstance(entry, dict):
-            raise DecodeError(f"{role} {position} must be an object, not {shown(entry)}")
-        yield entry
+def _tensor(entry: JsonObject, role: str, position: int) -> InferTensor:
+    name = read_name(entry, role, position)
+    datatype = read_datatype(entry.get("datatype"), f"{role} {name!r}")
+    shape, data = entry.get("shape"), entry.get("data", UNSET)
+    return InferTensor(name, datatype, shape, entry.get("parameters", UNSET), data)  # type: ignore[arg-type]

@@ -24,7 +24,14 @@ def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[st
         return {}
     if type(given) is not dict:
         raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
-    return {key: _read_value(key, each, what) for key, each in given.items() if not (reply and _is_added(key, each))}
+    return {
+        key: each if type(each) in _SIMPLE else _read_value(key, each, what)
+        for key, each in given.items()
+        if not (reply and _is_added(key, each))
+    }
+
+
+_SIMPLE = frozenset({str, bool})
 
 
 def _is_added(key: str, given: object) -> bool:
@@ -32,8 +39,6 @@ def _is_added(key: str, given: object) -> bool:
 
 
 def _read_value(key: str, given: object, what: str) -> ParameterValue:
-    if isinstance(given, (str, bool)):
-        return given
     if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
         return given
     if isinstance(given, float) and isfinite(given):

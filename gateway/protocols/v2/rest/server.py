@@ -26,7 +26,7 @@ from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import events, extensions, generate, metadata, originals
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, BinaryTensors, binary_headers, split_body
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, check_name, checked_id
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
 from gateway.protocols.v2.rest.messages import (
     BodyForm,
     InferOutput,
@@ -79,17 +79,18 @@ def _request(
     infer: InferRequest, whole: bytes | None, binary: BinaryTensors, message: Message, limits: Limits
 ) -> Request:
     """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
-    inputs, form = read_tensors(infer.tensors, "input", binary, limits)
-    parameters, binary_data_output, deadline = read_parameters(infer.parameters, _WHAT), False, None
+    inputs, form = read_tensors(infer.inputs, "input", binary, limits)
+    parameters, outputs, origin, deadline = read_parameters(infer.parameters, _WHAT), _NO_OUTPUTS, message, None
+    binary_data_output, binary_data = False, _NO_FLAGS
     if parameters:
         refuse_shared_memory(parameters, _WHAT)
         binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
         deadline = take_deadline(parameters, message, _WHAT)
-    forwarded = without_consumed(parameters)
-    outputs, binary_data = _read_outputs(infer.outputs) if infer.outputs else ((), _NO_FLAGS)
-    origin = message
-    if binary_data_output or True in binary_data.values():
+    if infer.outputs:
+        outputs, binary_data = _read_outputs(infer.outputs)
+    if binary_data_output or (binary_data and True in binary_data.values()):
         origin = extended(BinaryOutputMessage, message, binary_data_output, binary_data)
+    forwarded = without_consumed(parameters)
     original = None if whole is None else originals.of_request(infer, whole, form, message, inputs, outputs, forwarded)
     captures = message.captures
     return inference(
@@ -98,6 +99,7 @@ def _request(
     )  # fmt: skip
 
 
+_NO_OUTPUTS: tuple[RequestedOutput, ...] = ()
 _NO_FLAGS: Mapping[str, bool] = {}
 
 
@@ -105,9 +107,8 @@ def _read_outputs(entries: Sequence[InferOutput]) -> tuple[tuple[RequestedOutput
     """The requested outputs, and the parameter `binary_data` of those that have it."""
     outputs: dict[str, RequestedOutput] = {}
     binary_data: dict[str, bool] = {}
-    for position, entry in enumerate(entries):
+    for entry in entries:
         name = entry.name
-        check_name(name, "output", position)
         if name in outputs:
             raise DecodeError(f"output {name!r} is requested twice")
         what = f"output {name!r}"
@@ -270,11 +271,11 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
     # Name, version and id are the client's own: MLServer answers a request without an id with a new UUID, KServe with
     # null.
     message = InferResponse(
-        UNSET if request.id is None else request.id,
-        request.model or response.model,
-        request.version or response.version or UNSET,
-        json_parameters(response.parameters, "the response") if response.parameters else UNSET,
-        entries,
+        id=UNSET if request.id is None else request.id,
+        model_name=request.model or response.model,
+        model_version=request.version or response.version or UNSET,
+        parameters=json_parameters(response.parameters, "the response") if response.parameters else UNSET,
+        outputs=entries,
     )
     document = json.write_message(message)
     if not tensors:

@@ -24,10 +24,9 @@ from gateway.core.types import Buffer, ParameterValue, Shape, Tensor, Translate
 from gateway.json import Array, Numbers, Pieces
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
-from gateway.protocols.v2.rest.json_bodies import check_name
 from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferTensor
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_datatype, read_shape, widen
+from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shape, widen
 
 REFUSED_IN_JSON = frozenset(WIDER)
 """"fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON."""
@@ -64,7 +63,6 @@ def read_tensors(
     common: BodyForm | None = None
     for position, entry in enumerate(entries):
         name = entry.name
-        check_name(name, role, position)
         if name in names:
             raise DecodeError(f"{role} {name!r} is given twice")
         names.add(name)
@@ -80,7 +78,7 @@ def _read_tensor(
 ) -> tuple[Tensor, BodyForm | None]:
     name, data, given = entry.name, entry.data, entry.parameters
     what, reply = f"{role} {name!r}", role == "output"
-    datatype = read_datatype(entry.datatype, what)
+    datatype = entry.datatype
     shape = read_shape(entry.shape, datatype, what)
     parameters: dict[str, ParameterValue] = {}
     size: ParameterValue | None = None
@@ -89,7 +87,7 @@ def _read_tensor(
         if not reply:
             refuse_shared_memory(parameters, what)
         size = parameters.pop("binary_data_size", None)
-    if (size is None) == (data is None or data is UNSET):
+    if (size is None) == (data is UNSET):
         found = "neither data nor" if size is None else "both data and"
         raise DecodeError(f"{what} has {found} binary_data_size")
     if size is not None:
@@ -203,7 +201,7 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
     what = f"{role} {tensor.name!r}"
     if tensor.datatype in lacking:
         tensor = widen(tensor, lacking)
-    parameters = json_parameters(tensor.parameters, what)
+    parameters = json_parameters(tensor.parameters, what) if tensor.parameters else tensor.parameters
     if tensor.datatype is not BYTES:
         data: Contents = json.placed(json.written(tensor.data, tensor.datatype, translate.nan or "error", what))
     else:

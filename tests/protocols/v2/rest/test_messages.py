@@ -262,6 +262,7 @@ def test_a_tensor_in_the_document_is_not_sought_behind_it() -> None:
 
 
 WHOLE = {
+    "no inputs": b'{"inputs":[]}',
     "flat": with_document(entry()),
     "several": with_document(f"{entry()},{entry(name='y')}"),
     "nested": with_document(entry("[[1.5,-2]]")),
@@ -279,6 +280,7 @@ WHOLE = {
     "an escaped key": with_document(entry()).replace(b'"name"', b'"\\u006eame"'),
 }
 NOT_WHOLE = {
+    "no inputs": b'{"inputs":[]}',
     "an unknown member": with_document(entry(), ',"x":1'),
     "an unknown member of a tensor": with_document(entry(more=',"x":1')),
     "an unknown member of an output": with_document(entry(), ',"outputs":[{"name":"y","data":[1]}]'),
@@ -289,7 +291,6 @@ NOT_WHOLE = {
     "a colon in a string beside a repeated key": with_document(entry(name=":", more=',"shape":[1,2]')),
     "no inputs and an unknown member": b'{"x":1}',
     "inputs that are null": b'{"inputs":null}',
-    "no inputs": b'{"inputs":[]}',
     "a number as id": with_document(entry(), ',"id":7'),
     "an object among parameters": with_document(entry(), ',"parameters":{"a":{}}'),
     "an unknown datatype": with_document(entry(datatype="FP8")),
