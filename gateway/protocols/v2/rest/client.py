@@ -22,10 +22,10 @@ from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, d
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_string
 from gateway.protocols.v2.rest.messages import (
     BodyForm,
-    InferOutput,
-    InferRequest,
-    InferResponse,
-    InferTensor,
+    InferenceRequest,
+    InferenceResponse,
+    InferenceTensor,
+    RequestOutput,
     general_response,
     read_whole,
 )
@@ -91,11 +91,11 @@ def _write_json(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers
 
 
 def _infer_request(
-    request: Request, inputs: list[InferTensor], parameters: Parameters, of_outputs: Parameters
-) -> InferRequest:
+    request: Request, inputs: list[InferenceTensor], parameters: Parameters, of_outputs: Parameters
+) -> InferenceRequest:
     """The message of a request. `of_outputs` are further parameters of each output that it asks for."""
-    outputs = [InferOutput(each.name, {**each.parameters, **of_outputs} or UNSET) for each in request.outputs]
-    return InferRequest(
+    outputs = [RequestOutput(each.name, {**each.parameters, **of_outputs} or UNSET) for each in request.outputs]
+    return InferenceRequest(
         id=UNSET if request.id is None else request.id,
         parameters=json_parameters(parameters, "the request") or UNSET,
         inputs=inputs,
@@ -174,7 +174,7 @@ def encode_request(request: Request, target: Target) -> Message:
 def _decode_infer(reply: Message, limits: Limits) -> Response:
     """An inference response. Its binary outputs are views on the reply's body."""
     header, behind = split_body(reply)
-    infer = read_whole(InferResponse, header, limits.json_values)
+    infer = read_whole(InferenceResponse, header, limits.json_values)
     if infer is not None:
         try:
             return _response(infer, header, BinaryTensors(behind), reply, limits)
@@ -184,7 +184,7 @@ def _decode_infer(reply: Message, limits: Limits) -> Response:
 
 
 def _response(
-    infer: InferResponse, whole: bytes | None, binary: BinaryTensors, reply: Message, limits: Limits
+    infer: InferenceResponse, whole: bytes | None, binary: BinaryTensors, reply: Message, limits: Limits
 ) -> Response:
     """The response that `infer` says. `whole` is its text, if every member of that is in `infer`."""
     outputs, form = read_tensors(infer.outputs, "output", binary, limits)

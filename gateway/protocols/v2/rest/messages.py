@@ -49,7 +49,7 @@ else:
     Dimensions = list[Any]
 
 
-class InferTensor(Struct, gc=False):
+class InferenceTensor(Struct, gc=False):
     """`$request_input` and `$response_output`. With the binary tensor data extension the parameter `binary_data_size`
     replaces `data`."""
 
@@ -60,38 +60,38 @@ class InferTensor(Struct, gc=False):
     data: Contents = UNSET
 
 
-class InferOutput(Struct, gc=False):
+class RequestOutput(Struct, gc=False):
     """`$request_output`: an output that the client asks for."""
 
     name: str
     parameters: Parameters | UnsetType | None = UNSET
 
 
-class InferRequest(Struct, kw_only=True, gc=False):
+class InferenceRequest(Struct, kw_only=True, gc=False):
     """`$inference_request`."""
 
     id: str | UnsetType | None = UNSET
     parameters: Parameters | UnsetType | None = UNSET
-    inputs: list[InferTensor]
-    outputs: list[InferOutput] | UnsetType | None = UNSET
+    inputs: list[InferenceTensor]
+    outputs: list[RequestOutput] | UnsetType | None = UNSET
 
     @property
-    def tensors(self) -> list[InferTensor]:
+    def tensors(self) -> list[InferenceTensor]:
         """Its inputs."""
         return self.inputs
 
 
-class InferResponse(Struct, kw_only=True, gc=False):
+class InferenceResponse(Struct, kw_only=True, gc=False):
     """`$inference_response`, in Triton's order."""
 
     id: str | UnsetType | None = UNSET
     model_name: str | UnsetType | None = UNSET
     model_version: str | UnsetType | None = UNSET
     parameters: Parameters | UnsetType | None = UNSET
-    outputs: list[InferTensor]
+    outputs: list[InferenceTensor]
 
     @property
-    def tensors(self) -> list[InferTensor]:
+    def tensors(self) -> list[InferenceTensor]:
         """Its outputs."""
         return self.outputs
 
@@ -109,10 +109,10 @@ MOST = 1000
 _DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
 
-_Message = TypeVar("_Message", InferRequest, InferResponse)
+_Message = TypeVar("_Message", InferenceRequest, InferenceResponse)
 
 _DECODERS: dict[Any, Callable[[bytes], Any]] = {
-    kind: msgspec.json.Decoder(kind).decode for kind in (InferRequest, InferResponse)
+    kind: msgspec.json.Decoder(kind).decode for kind in (InferenceRequest, InferenceResponse)
 }
 _write = msgspec.json.Encoder().encode
 
@@ -141,13 +141,13 @@ _BACKSLASH = ord("\\")
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
 
-def _values(message: InferRequest | InferResponse, members: int) -> int:
+def _values(message: InferenceRequest | InferenceResponse, members: int) -> int:
     """The JSON values outside of tensor data."""
     tensors = message.tensors
     return 1 + members + len(tensors) + sum(len(each.shape) for each in tensors) + len(message.outputs or ())
 
 
-def _put_back(message: InferRequest | InferResponse, cuts: list[Text]) -> bool:
+def _put_back(message: InferenceRequest | InferenceResponse, cuts: list[Text]) -> bool:
     """Make the texts that were cut out the data of the tensors. False if there is another number of them."""
     with_data = [each for each in message.tensors if each.data is not UNSET]
     for each, text in zip(with_data, cuts, strict=False):
@@ -158,7 +158,7 @@ def _put_back(message: InferRequest | InferResponse, cuts: list[Text]) -> bool:
 # --- by the general reader ---
 
 
-def general_request(header: bytes, values: int) -> InferRequest:
+def general_request(header: bytes, values: int) -> InferenceRequest:
     """The request in the JSON `header`, read by the general reader. `data` is an Array; shapes, parameters and the id
     may be of any type. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton use,
     writes them.
@@ -169,32 +169,34 @@ def general_request(header: bytes, values: int) -> InferRequest:
     document = _general(header, values)
     inputs = _tensors(document, "input")
     outputs = [
-        InferOutput(read_name(each, "output", position), each.get("parameters", UNSET))
+        RequestOutput(read_name(each, "output", position), each.get("parameters", UNSET))
         for position, each in enumerate(read_list(document, "outputs"))
     ]
-    return InferRequest(id=document.get("id"), parameters=document.get("parameters"), inputs=inputs, outputs=outputs)
+    return InferenceRequest(
+        id=document.get("id"), parameters=document.get("parameters"), inputs=inputs, outputs=outputs
+    )
 
 
-def general_response(header: bytes, values: int) -> InferResponse:
+def general_response(header: bytes, values: int) -> InferenceResponse:
     """The response in the JSON `header`, as `general_request`."""
     document = _general(header, values)
     outputs = _tensors(document, "output")
     members = {key: document.get(key) for key in ("id", "model_name", "model_version", "parameters")}
-    return InferResponse(**members, outputs=outputs)
+    return InferenceResponse(**members, outputs=outputs)
 
 
 def _general(header: bytes, values: int) -> JsonObject:
     return json.read(header, _DATA, values=values, literals=True, level=_TENSOR_LEVEL)
 
 
-def _tensors(document: JsonObject, role: str) -> list[InferTensor]:
+def _tensors(document: JsonObject, role: str) -> list[InferenceTensor]:
     if document.get(f"{role}s") is None:
         raise DecodeError(f"{role}s are missing")
     return [_tensor(entry, role, position) for position, entry in enumerate(read_list(document, f"{role}s"))]
 
 
-def _tensor(entry: JsonObject, role: str, position: int) -> InferTensor:
+def _tensor(entry: JsonObject, role: str, position: int) -> InferenceTensor:
     name = read_name(entry, role, position)
     datatype = read_datatype(entry.get("datatype"), f"{role} {name!r}")
     shape, data = entry.get("shape"), entry.get("data", UNSET)
-    return InferTensor(name, datatype, shape, entry.get("parameters", UNSET), data)  # type: ignore[arg-type]
+    return InferenceTensor(name, datatype, shape, entry.get("parameters", UNSET), data)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from gateway.core.original import Original
 from gateway.core.types import Headers, Message, Parameters, Request, RequestedOutput, Response, Tensor, Translate
 from gateway.protocols.v2.rest.binary import binary_headers
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
-from gateway.protocols.v2.rest.messages import BodyForm, InferOutput, InferRequest, InferResponse
+from gateway.protocols.v2.rest.messages import BodyForm, InferenceRequest, InferenceResponse, RequestOutput
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
@@ -26,7 +26,7 @@ _NO_PARAMETERS: Parameters = {}
 
 
 def of_request(
-    infer: InferRequest, header: bytes, form: BodyForm | None, message: Message, inputs: tuple[Tensor, ...],
+    infer: InferenceRequest, header: bytes, form: BodyForm | None, message: Message, inputs: tuple[Tensor, ...],
     outputs: tuple[RequestedOutput, ...], parameters: Parameters,
 ) -> Original | None:  # fmt: skip
     """The Original of a request that was read from `infer`, all members of the JSON `header`; None if that says more.
@@ -51,7 +51,7 @@ def of_request(
 
 
 def of_response(
-    infer: InferResponse, header: bytes, form: BodyForm | None, reply: Message, outputs: tuple[Tensor, ...],
+    infer: InferenceResponse, header: bytes, form: BodyForm | None, reply: Message, outputs: tuple[Tensor, ...],
     parameters: Parameters,
 ) -> Original | None:  # fmt: skip
     """The Original of a backend's response, as `of_request`."""
@@ -78,12 +78,12 @@ def _is_plain(header: bytes, form: BodyForm) -> bool:
 _OPENING, _CLOSING, _BACKSLASH = b"{}\\"
 
 
-def _is_asked_in_json(output: InferOutput) -> bool:
+def _is_asked_in_json(output: RequestOutput) -> bool:
     """Whether an output is asked for without a word on its form."""
     return output.parameters is UNSET or (output.parameters is not None and "binary_data" not in output.parameters)
 
 
-def _is_asked_in_binary(output: InferOutput) -> bool:
+def _is_asked_in_binary(output: RequestOutput) -> bool:
     return (output.parameters or _NO_PARAMETERS).get("binary_data") is True
 
 

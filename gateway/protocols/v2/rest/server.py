@@ -29,10 +29,10 @@ from gateway.protocols.v2.rest.binary import HEADER_LENGTH, BinaryTensors, binar
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
 from gateway.protocols.v2.rest.messages import (
     BodyForm,
-    InferOutput,
-    InferRequest,
-    InferResponse,
-    InferTensor,
+    InferenceRequest,
+    InferenceResponse,
+    InferenceTensor,
+    RequestOutput,
     general_request,
     read_whole,
 )
@@ -66,7 +66,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
     header, behind = split_body(message)
-    infer = read_whole(InferRequest, header, limits.json_values)
+    infer = read_whole(InferenceRequest, header, limits.json_values)
     if infer is not None:
         try:
             return _request(infer, header, BinaryTensors(behind), message, limits)
@@ -76,7 +76,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _request(
-    infer: InferRequest, whole: bytes | None, binary: BinaryTensors, message: Message, limits: Limits
+    infer: InferenceRequest, whole: bytes | None, binary: BinaryTensors, message: Message, limits: Limits
 ) -> Request:
     """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
     inputs, form = read_tensors(infer.inputs, "input", binary, limits)
@@ -103,7 +103,7 @@ _NO_OUTPUTS: tuple[RequestedOutput, ...] = ()
 _NO_FLAGS: Mapping[str, bool] = {}
 
 
-def _read_outputs(entries: Sequence[InferOutput]) -> tuple[tuple[RequestedOutput, ...], Mapping[str, bool]]:
+def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutput, ...], Mapping[str, bool]]:
     """The requested outputs, and the parameter `binary_data` of those that have it."""
     outputs: dict[str, RequestedOutput] = {}
     binary_data: dict[str, bool] = {}
@@ -259,7 +259,7 @@ def encode_end(request: Request) -> Message:
 
 def _encode_response(response: Response, request: Request, origin: Message | None, translate: Translate) -> Message:
     """The response. Those outputs are binary that `origin` wants so."""
-    entries: list[InferTensor] = []
+    entries: list[InferenceTensor] = []
     tensors: list[Buffer] = []
     for output in response.outputs:
         if not (isinstance(origin, BinaryOutputMessage) and origin.wants_binary(output.name)):
@@ -270,7 +270,7 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
             tensors.append(output.data)
     # Name, version and id are the client's own: MLServer answers a request without an id with a new UUID, KServe with
     # null.
-    message = InferResponse(
+    message = InferenceResponse(
         id=UNSET if request.id is None else request.id,
         model_name=request.model or response.model,
         model_version=request.version or response.version or UNSET,

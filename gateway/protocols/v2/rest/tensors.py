@@ -24,7 +24,7 @@ from gateway.core.types import Buffer, ParameterValue, Shape, Tensor, Translate
 from gateway.json import Array, Numbers, Pieces
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
-from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferTensor
+from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferenceTensor
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shape, widen
 
@@ -46,7 +46,7 @@ _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
 
 def read_tensors(
-    entries: Sequence[InferTensor], role: str, binary: BinaryTensors, limits: Limits
+    entries: Sequence[InferenceTensor], role: str, binary: BinaryTensors, limits: Limits
 ) -> tuple[tuple[Tensor, ...], BodyForm | None]:
     """The tensors in a message's `inputs` or `outputs`, whose names must differ, and the form of all of them; None if
     they differ in it, or one is not as the gateway would write it.
@@ -74,7 +74,7 @@ def read_tensors(
 
 
 def _read_tensor(
-    entry: InferTensor, role: str, binary: BinaryTensors, limits: Limits
+    entry: InferenceTensor, role: str, binary: BinaryTensors, limits: Limits
 ) -> tuple[Tensor, BodyForm | None]:
     name, data, given = entry.name, entry.data, entry.parameters
     what, reply = f"{role} {name!r}", role == "output"
@@ -186,13 +186,13 @@ def _decode_base64(texts: bytes, what: str) -> bytes:
 # --- writing ---
 
 
-def write_binary(tensor: Tensor) -> InferTensor:
+def write_binary(tensor: Tensor) -> InferenceTensor:
     """The entry of a tensor whose raw bytes follow the JSON header."""
     parameters = {**json_parameters(tensor.parameters, f"tensor {tensor.name!r}"), "binary_data_size": len(tensor.data)}
-    return InferTensor(tensor.name, tensor.datatype, tensor.shape, parameters)
+    return InferenceTensor(tensor.name, tensor.datatype, tensor.shape, parameters)
 
 
-def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> InferTensor:
+def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> InferenceTensor:
     """The entry of a tensor with its data in it, flat. A datatype in `lacking` is widened.
 
     Raises:
@@ -208,7 +208,7 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
         data = write_strings(tensor, translate, what)
         if translate.bytes == _BASE64:
             parameters = {**parameters, "content_type": _BASE64}
-    return InferTensor(tensor.name, tensor.datatype, tensor.shape, parameters or UNSET, data)
+    return InferenceTensor(tensor.name, tensor.datatype, tensor.shape, parameters or UNSET, data)
 
 
 def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] | Raw | Pieces:
