@@ -57,7 +57,7 @@ FORMATS = {
         "gateway.core.errors",
         "gateway.core.frozen",
         "gateway.core.types",
-    },  # fmt: skip
+    },
     "gateway.protobuf": {"gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.types"},
 }
 """Formats that others are made of, each a package that knows nothing of the gateway: of core they take the error for
