@@ -20,8 +20,6 @@ from gateway.config import loads
 from gateway.core.layouts import LayoutStore
 from gateway.protocols.graphpipe import recalled as graphpipe_recalled
 from gateway.protocols.graphpipe import server as graphpipe_server
-from gateway.protocols.v2.grpc import recalled as v2_grpc_recalled
-from gateway.protocols.v2.grpc.tensors import read_inference, write_inference
 from tests.interop.processes import Triton, free_port, run_client
 from tests.interop.real_clients import Step, infer, packed, raw_of, tensor, tritonclient_grpc
 from tests.protocols.graphpipe.wire import recorded
@@ -95,7 +93,7 @@ STEPS: list[Step] = [
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
     """Other tests of this process may have sent messages of the same layouts."""
-    for each in (*vars(graphpipe_recalled).values(), *vars(v2_grpc_recalled).values()):
+    for each in vars(graphpipe_recalled).values():
         if isinstance(each, LayoutStore):
             each.clear()
 
@@ -127,27 +125,3 @@ async def test_the_bytes_of_a_real_reply_come_back() -> None:
     with graphpipe_peer() as (address, _):
         async with running("graphpipe", f"http://{address}/") as front:
             assert [await asyncio.to_thread(post, front) for _ in range(2)] == [REPLY, REPLY]
-
-
-# --- V2 gRPC ---
-
-V2 = "gateway.protocols.v2.grpc"
-
-
-async def test_tritonclients_requests_with_ids_go_to_triton_as_they_came_and_so_do_its_replies(triton: Triton) -> None:
-    steps = [
-        infer("identity_FP32", tensor("INPUT0", "FP32", [2], packed("f", at, 2.5)), id=f"request {at:0{at}}")
-        for at in range(1, 6)
-    ]
-    async with running("v2-grpc", triton.grpc) as front:
-        with (
-            mock.patch(f"{V2}.server.read_inference", wraps=read_inference) as read,
-            mock.patch(f"{V2}.client.read_inference", wraps=read_inference) as read_reply,
-            mock.patch(f"{V2}.client.write_inference", wraps=write_inference) as written,
-            mock.patch(f"{V2}.server.write_inference", wraps=write_inference) as written_back,
-        ):
-            results = await asyncio.to_thread(tritonclient_grpc, front, "sync", *steps)
-    assert [raw_of(each) for each in results] == [packed("f", at, 2.5) for at in range(1, 6)]
-    assert [each["response"]["id"] for each in results] == [step["id"] for step in steps]
-    counts = [each.call_count for each in (read, read_reply, written, written_back)]
-    assert counts == [1, 1, 1, 1]  # the first one alone
