@@ -33,22 +33,20 @@ def fields(message: Buffer) -> Iterator[Field]:
         DecodeError: a malformed field, or a group, which no version 3 schema has.
     """
     at, end = 0, len(message)
-    while at < end:
-        field = read_field(message, at)
-        yield field
-        at = field.end
-
-
-def read_field(message: Buffer, start: int) -> Field:
-    """The field at `start`. Raises DecodeError if it is malformed or cut short."""
     try:
-        tag, value, end = read_tag(message, start)
+        while at < end:
+            tag, size, value = message[at], message[at + 1], at + 2
+            stop = value + size
+            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # not a field of at most 127 bytes, as most are
+                tag, value, stop = read_tag(message, at)
+            if stop > end:
+                raise cut_short(message, at)
+            # the same as Field(...), which would take as long as all of the above
+            yield tuple.__new__(Field, (tag >> 3, tag & 7, at, value, stop))
+            at = stop
     except IndexError as error:
-        raise cut_short(message, start) from error
-    if end > len(message):
-        raise cut_short(message, start)
-    # the same as Field(...), which would take as long as all of the above
-    return tuple.__new__(Field, (tag >> 3, tag & 7, start, value, end))
+        read_varint(message, at)  # raises an error that says more if the tag itself is cut short
+        raise cut_short(message, at) from error
 
 
 def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
@@ -94,16 +92,24 @@ def read_varint(message: Buffer, at: int) -> tuple[int, int]:
     return number | octet << shift, place + 1
 
 
-def read_int64s(packed: Buffer) -> Sequence[int]:
-    """The varints in `packed`, read as int64. Raises DecodeError if the last one is cut short."""
+def read_uint64s(packed: Buffer) -> Sequence[int]:
+    """The varints in `packed`. Raises DecodeError if the last one is cut short."""
     octets = bytes(packed)
     if octets.isascii():  # every number is one byte, as dimensions of tensors often are
         return octets
     numbers, at = [], 0
     while at < len(octets):
         number, at = read_varint(octets, at)
-        numbers.append((number + 2**63) % 2**64 - 2**63)
+        numbers.append(number)
     return numbers
+
+
+def read_int64s(packed: Buffer) -> Sequence[int]:
+    """The same as signed numbers of 64 bits."""
+    octets = bytes(packed)
+    if octets.isascii():
+        return octets
+    return [(number + 2**63) % 2**64 - 2**63 for number in read_uint64s(octets)]
 
 
 @lru_cache(1024)
@@ -131,20 +137,24 @@ class Allowance:
 
     BYTES = 2 * 2**20
     """Twice the default of `limits.config`: a `config` is the only parameter that is meant to be long."""
-    _PER_FIELD = 32
-    ALWAYS = 2 * (BYTES // (_PER_FIELD + 2))
+    PER_FIELD = 32
+    ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
     """Bytes of a message that is within it whatever is in it: a field takes at least two."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("left",)
 
     def __init__(self) -> None:
-        self._left = self.BYTES
+        self.left = self.BYTES
 
     def spend(self, size: int) -> None:
         """Subtract a field of `size` bytes. Raises DecodeError if too little is left."""
-        self._left -= size + self._PER_FIELD
-        if self._left < 0:
-            raise DecodeError(f"more than {self.BYTES} bytes, or too many fields, outside tensor data")
+        self.left -= size + self.PER_FIELD
+        if self.left < 0:
+            raise self.spent()
+
+    def spent(self) -> DecodeError:
+        """The error of a message that has more."""
+        return DecodeError(f"more than {self.BYTES} bytes, or too many fields, outside tensor data")
 
 
 def cut(

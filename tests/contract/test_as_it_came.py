@@ -12,8 +12,8 @@ from gateway.protocols.grps.brpc.service import SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.v2.grpc.schema import MODEL_INFER
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked, recorded, reply
-from tests.protocols.grps.protobuf.test_recalled import OK, PREDICT
-from tests.protocols.grps.protobuf.test_recalled import written as grps_message
+from tests.protocols.grps.protobuf.test_both_sides import OK, PREDICT
+from tests.protocols.grps.protobuf.test_both_sides import written as grps_message
 from tests.protocols.v2.grpc.wire import reply_body, request_body
 from tests.wires import Server, Wires, replying
 
@@ -69,8 +69,8 @@ async def test_grps_over_grpc() -> None:
     wires = Wires(config("grps-grpc"), lab=replying(answer, status=0))
     for _ in range(2):
         reply = await wires.send("grps-grpc", Message(path=PREDICT, parts=(request,)))
-        assert reply.parts == (answer,)
-    assert [each.parts for each in wires.sent["lab"]] == [(request,), (request,)]
+        assert reply.body == answer
+    assert [each.body for each in wires.sent["lab"]] == [request, request]
 
 
 async def test_grps_over_brpc() -> None:

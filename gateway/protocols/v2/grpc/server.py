@@ -11,7 +11,6 @@ from gateway.core.types import (
     Answer,
     Message,
     Parameters,
-    ParameterValue,
     Request,
     RequestedOutput,
     Response,
@@ -50,17 +49,17 @@ def _decode_infer(operation: Operation, message: Message, listener: ListenerSett
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
     model, version, id, inputs, rest = read_inference(message.body, REQUEST, listener.limits.message)
     outputs: tuple[RequestedOutput, ...] = ()
-    parameters: dict[str, ParameterValue] = {}
+    parameters: Parameters = {}
     deadline, origin = None, message
     if rest is not None:
         outputs = _read_outputs(rest.outputs)
-        parameters = read_parameters(rest.parameters, _WHAT)
-        refuse_shared_memory(parameters, _WHAT)
-        deadline = take_deadline(parameters, message, _WHAT) if parameters else None
+        given = read_parameters(rest.parameters, _WHAT)
+        refuse_shared_memory(given, _WHAT)
+        deadline = take_deadline(given, message, _WHAT) if given else None
         # perf_analyzer also sets it on unary calls
-        if take_flag(parameters, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM:
+        if take_flag(given, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM:
             origin = extended(EmptyFinalMessage, message)
-        parameters = without_consumed(parameters)
+        parameters = without_consumed(given)
     return Request(operation, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 
