@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import BYTES, Datatype
+from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Buffer, Shape, Tensor
 from gateway.protobuf.integers import count_integers, read_integers, write_integers
@@ -40,7 +40,10 @@ ELEMENTS = {datatype: dtype.number + 3 for datatype, dtype in DTYPES.items()}
 _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items()}
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
-_SINGLE = {ELEMENTS[Datatype.FP16]: I32, ELEMENTS[Datatype.FP32]: I32, ELEMENTS[Datatype.FP64]: I64}
+_WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
+"""Bytes of an element on the wire, where that is fixed; FP16 goes as FP32."""
+
+_SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
 """The wire type of a single element that is not packed; VARINT where it is not listed."""
 
 _FIELDS = {
@@ -52,9 +55,7 @@ _FIELDS = {
 }
 """Name and possible wire types of each field. Protobuf libraries ignore a field with another one."""
 
-_WIDTHS = {Datatype.FP16: 4, Datatype.FP32: 4, Datatype.FP64: 8}
-"""Bytes of an element on the wire, where that is fixed."""
-_RAW = frozenset({Datatype.FP32, Datatype.FP64})
+RAW = frozenset(datatype for datatype, width in _WIDTHS.items() if width == datatype.size)
 """The datatypes whose packed lists are the raw form of a Tensor."""
 
 _FLAT_STRING = ELEMENTS[Datatype.BYTES]
@@ -269,7 +270,7 @@ def _write_dimension(dimension: int) -> bytes:
 
 def _write_elements(tensor: Tensor) -> Buffer:
     datatype = tensor.datatype
-    if datatype in _RAW:
+    if datatype in RAW:
         return tensor.data
     if datatype not in DTYPES:
         raise invalid_input(f"tensor {tensor.name!r}: grps has no {datatype}, only {', '.join(DTYPES)}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from struct import Struct
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import Datatype, Kind
 from gateway.core.types import Buffer, Tensor
 from gateway.protobuf.integers import read_integers, write_integers
 from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, fields
@@ -24,20 +24,13 @@ _MAPS = dict(enumerate(MAPS.items(), 1))
 """Name and datatype of each map by field number."""
 _NUMBERS = {datatype: number for number, (_, datatype) in _MAPS.items()}
 _WIRE_TYPES = {
-    Datatype.BYTES: LENGTH,
-    Datatype.INT32: VARINT,
-    Datatype.INT64: VARINT,
-    Datatype.FP32: I32,
-    Datatype.FP64: I64,
+    datatype: {Kind.BYTES: LENGTH, Kind.FLOAT: I64 if datatype.size == 8 else I32}.get(datatype.kind, VARINT)
+    for datatype in _NUMBERS
 }
 _SCALAR_KEYS = {datatype: bytes((_VALUE << 3 | wire_type,)) for datatype, wire_type in _WIRE_TYPES.items()}
 
 _DEFAULTS = {
-    Datatype.BYTES: b"",
-    Datatype.INT32: b"\x00",
-    Datatype.INT64: b"\x00",
-    Datatype.FP32: bytes(4),
-    Datatype.FP64: bytes(8),
+    datatype: b"\x00" if wire_type == VARINT else bytes(datatype.size) for datatype, wire_type in _WIRE_TYPES.items()
 }
 """The value of an entry without one, in wire form."""
 

@@ -19,7 +19,7 @@ from gateway.protocols.grps.protobuf.fields import (
     write_field,
     write_text,
 )
-from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, Parts, read_tensor, write_tensors
+from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, RAW, Parts, read_tensor, write_tensors
 from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
@@ -150,7 +150,7 @@ def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
 
 _FIELD_COST = 256
 """Bytes that take as long to parse as one field takes to skip."""
-_COPIED_FIELDS = frozenset({ELEMENTS[Datatype.FP32], ELEMENTS[Datatype.FP64]})
+_COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 
 
 def parsed_size(body: Buffer) -> int:
