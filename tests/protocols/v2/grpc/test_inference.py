@@ -195,3 +195,7 @@ def test_bytes_out_equal_bytes_in(
 def test_numbers_survive_with_all_their_bits() -> None:
     bits = struct.pack("<2I", 0x7F800001, 0xFFC00000)  # a signalling and a negative NaN
     assert written(infer(request_body(bits))) == request_body(bits)
+
+
+def test_a_request_without_anything_is_written_as_the_library_writes_it() -> None:
+    assert written(infer(b"")) == b""
