@@ -22,6 +22,7 @@ numpy mixes booleans with numbers, and every number passes through a Python obje
 
 from gateway.json.arrays import Array, ArrayForm
 from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, flat_pieces
+from gateway.json.contents import array, packed, written
 from gateway.json.document import Json
 from gateway.json.reading import read, read_bare, read_members
 from gateway.json.writing import (
@@ -47,10 +48,12 @@ __all__ = [
     "Json",
     "Numbers",
     "Pieces",
+    "array",
     "flat_pieces",
     "in_document",
     "number_pieces",
     "numbers",
+    "packed",
     "read",
     "read_bare",
     "read_members",
@@ -58,4 +61,5 @@ __all__ = [
     "write",
     "write_numbers",
     "write_parts",
+    "written",
 ]

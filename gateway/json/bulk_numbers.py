@@ -28,7 +28,7 @@ MAX_DEPTH = 64
 INT64_MIN, INT64_MAX, UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 BLANKS = b" \t\r\n"
 
-_PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
+PIECE = 2**18  # bytes; 64 KiB to 1 MiB are equally fast, above that the parser's memory exceeds the cache
 _SLOW_LIMIT = 2**24  # bytes of one array; Python's json takes half a second for them
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -81,31 +81,31 @@ def flat_pieces(body: Buffer, start: int, end: int, kind: str) -> Iterator[Numbe
             an exponent: integers are rounded once, but would be rounded twice on their way to a smaller float.
     """
     view, code = memoryview(body)[start:end], _CODES[kind]
-    has_fraction = kind != "f"
-    for text in (bytes(view),) if end - start <= _PIECE else _flat_texts(view):
+    is_certain = kind != "f"
+    for text in (bytes(view),) if end - start <= PIECE else _flat_texts(view):
         numbers = _simd.parse(text, code) if text.find(b"[", 1) < 0 else None
         if numbers is None or not len(numbers):
             raise DecodeError("not a list of such numbers")
-        has_fraction = has_fraction or _has_fraction(text)
+        is_certain = is_certain or has_fraction(text)
         yield numbers
-    if not has_fraction:
+    if not is_certain:
         raise DecodeError("integers, expected floats")
 
 
 def _flat_texts(view: memoryview) -> Iterator[bytearray]:
-    """The text of a list without nesting, in pieces of about _PIECE bytes that are lists themselves."""
+    """The text of a list without nesting, in pieces of about PIECE bytes that are lists themselves."""
     if view[0] != _OPENING or view[-1] != _CLOSING:
         raise DecodeError("not a list")
     at, end = 1, len(view) - 1
     while at <= end:
-        size = min(_PIECE, end - at)
+        size = min(PIECE, end - at)
         text = bytearray(size + 2)
         with memoryview(text) as place:
             place[1 : size + 1] = view[at : at + size]
         if at + size < end:
             size = text.rfind(b",") - 1
             if size < 0:
-                raise DecodeError(f"{_PIECE} bytes of an array without a comma")
+                raise DecodeError(f"{PIECE} bytes of an array without a comma")
             del text[size + 2 :]
         text[0], text[-1] = _OPENING, _CLOSING
         yield text
@@ -124,18 +124,31 @@ class _Parser(threading.local):
     def parse(self, text: Buffer, *codes: "Code") -> Numbers | None:
         """The numbers in the array `text`, flat, as the first type of `codes` that holds them all; None if none does,
         or the text is not an array of numbers."""
-        try:
-            array: Any = self.parser.parse(text)
-        except (ValueError, RuntimeError):
-            # simdjson refuses to reuse a parser while anything, even a traceback, refers to what it returned.
-            self.parser = simdjson.Parser()
-            return None
-        for code in codes:
+        array = self._array(text)
+        for code in codes if array is not None else ():
             try:
                 return np.frombuffer(array.as_buffer(of_type=code), _DTYPES[code])
             except (TypeError, ValueError):
                 continue
         return None
+
+    def parse_raw(self, text: bytes, code: "Code") -> bytes | None:
+        """The same as bytes, which takes half of the time for a few numbers."""
+        array = self._array(text)
+        if array is None:
+            return None
+        try:
+            return bytes(array.as_buffer(of_type=code))
+        except (TypeError, ValueError):
+            return None
+
+    def _array(self, text: Buffer) -> Any:
+        try:
+            return self.parser.parse(text)
+        except (ValueError, RuntimeError):
+            # simdjson refuses to reuse a parser while anything, even a traceback, refers to what it returned.
+            self.parser = simdjson.Parser()
+            return None
 
 
 Code: TypeAlias = Literal["i", "u", "d"]
@@ -143,6 +156,7 @@ Code: TypeAlias = Literal["i", "u", "d"]
 _DTYPES: dict[Code, np.dtype[Any]] = {"i": np.dtype("<i8"), "u": np.dtype("<u8"), "d": np.dtype("<f8")}
 _CODES: dict[str, Code] = {"i": "i", "u": "u", "f": "d"}
 _simd = _Parser()
+parse_raw = _simd.parse_raw
 
 
 @frozen
@@ -200,7 +214,7 @@ class _ArrayReader:
         self._pieces.append(piece)
 
     def _parse(self, text: bytes) -> _Piece:
-        numbers = _simd.parse(text, *(("d",) if _has_fraction(text) else ("i", "u")))
+        numbers = _simd.parse(text, *(("d",) if has_fraction(text) else ("i", "u")))
         if numbers is None:
             numbers = _parse_booleans(text)
         if numbers is None and self._literals:
@@ -222,11 +236,11 @@ class _ArrayReader:
 
 
 def _piece_end(text: Text, at: int) -> int:
-    if text.end - at <= _PIECE:
+    if text.end - at <= PIECE:
         return text.end
-    comma = text.body.rfind(b",", at, at + _PIECE)
+    comma = text.body.rfind(b",", at, at + PIECE)
     if comma < 0:
-        raise DecodeError(f"{_PIECE} bytes of an array without a comma")
+        raise DecodeError(f"{PIECE} bytes of an array without a comma")
     return comma
 
 
@@ -241,7 +255,7 @@ def _occurrences(text: bytes, mark: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == mark[0]))
 
 
-def _has_fraction(text: bytes | bytearray) -> bool:
+def has_fraction(text: bytes | bytearray) -> bool:
     """Whether some literal has a fraction or an exponent."""
     return b"." in text or b"e" in text or b"E" in text
 

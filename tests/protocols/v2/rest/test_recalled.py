@@ -41,7 +41,7 @@ def begin_with_nothing(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     """Every test is run again with even the shortest lists read in bulk, in several pieces."""
     if request.param == "in bulk":
         monkeypatch.setattr(recalled, "_BULK", 0)
-        monkeypatch.setattr(bulk_numbers, "_PIECE", 64)
+        monkeypatch.setattr(bulk_numbers, "PIECE", 64)
     with nothing_remembered():
         yield
 
