@@ -15,6 +15,7 @@ from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
 from gateway.protocols.umbridge.messages import REPLY_TYPES, DerivativeReply, EvaluateReply, Reply, read_as
+from gateway.protocols.umbridge.originals import for_server
 from gateway.protocols.umbridge.schema import (
     INPUT_SIZES,
     JSON_HEADERS,
@@ -25,7 +26,6 @@ from gateway.protocols.umbridge.schema import (
     PARTS,
     PATHS,
 )
-from gateway.protocols.umbridge.unchanged import unchanged_call
 from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
 # UM-Bridge has no request for health or for one model's state: a server that answers `/Info` is taken as ready.
@@ -53,7 +53,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _call(request: Request, target: Target) -> Message:
-    parts = unchanged_call(request)
+    parts = for_server(request)
     if parts is None:
         parts = write_parts(_call_body(request, target))
     else:

@@ -14,6 +14,7 @@ from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
 from gateway.protocols.umbridge.messages import CALL_TYPES, read_as
+from gateway.protocols.umbridge.originals import for_client
 from gateway.protocols.umbridge.schema import (
     CALLS,
     INPUT_SIZES,
@@ -26,7 +27,6 @@ from gateway.protocols.umbridge.schema import (
     SHARED_MEMORY_CALLS,
     TEST_SHARED_MEMORY,
 )
-from gateway.protocols.umbridge.unchanged import unchanged_reply
 from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
 SERVER_PATTERNS = {
@@ -174,7 +174,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
-    if isinstance(answer, Response) and (parts := unchanged_reply(answer, request)) is not None:
+    if isinstance(answer, Response) and (parts := for_client(answer, request)) is not None:
         return reply(JSON_HEADERS, parts, 200)
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     return reply(JSON_HEADERS, encode_body(answer, translate.nan or NAN), 200)

@@ -10,7 +10,7 @@ from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.types import Tensor
 from gateway.json import Array, in_document, written
-from gateway.json.bulk_numbers import has_fraction, parse_raw
+from gateway.json.untyped import untyped_numbers
 
 _DATATYPES = {
     np.dtype(np.int64): Datatype.INT64,
@@ -18,7 +18,6 @@ _DATATYPES = {
     np.dtype(np.float64): Datatype.FP64,
 }
 """The datatype of a vector by the dtype that the JSON reader chose from its literals."""
-_INT64, _UINT64, _FP64 = Datatype.INT64, Datatype.UINT64, Datatype.FP64
 
 
 def read_vector(name: str, raw: Raw) -> Tensor:
@@ -27,19 +26,10 @@ def read_vector(name: str, raw: Raw) -> Tensor:
     Raises:
         DecodeError: the text is for the general reader.
     """
-    text = bytes(raw)
-    # a list with two opening brackets is nested; a text without any is a bare number, or no number
-    if text.rfind(b"[") != 0:
+    datatype, data, shape = untyped_numbers(bytes(raw))
+    if len(shape) > 1:
         raise DecodeError
-    if has_fraction(text):
-        datatype, data = _FP64, parse_raw(text, "d")
-    else:
-        datatype, data = _INT64, parse_raw(text, "i")
-        if data is None:
-            datatype, data = _UINT64, parse_raw(text, "u")
-    if data is None:
-        raise DecodeError
-    return Tensor(name, datatype, (len(data) // 8,), data, "", {}, True)
+    return Tensor(name, datatype, shape, data, "", {}, True)
 
 
 def decode_vector(name: str, vector: Array, what: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""Bodies of calls and of replies that are sent on unchanged: those that say what the gateway would write, and no more.
+"""Bodies that are passed on byte for byte: those that say what the gateway would write, and nothing else.
 
 Numbers then keep their digits: `1e3` and `0.10` are not written as `1000.0` and `0.1`. Every other body is written
 anew: one with members that the interface does not have, without `config` or with another empty one than `{}`, with a
@@ -19,7 +19,7 @@ from gateway.protocols.umbridge.config import CONFIG
 from gateway.protocols.umbridge.messages import CALL_TYPES, REPLY_TYPES
 
 
-def unchanged_call(request: Request) -> tuple[Buffer, ...] | None:
+def for_server(request: Request) -> tuple[Buffer, ...] | None:
     """The body that `request` was read from, if it says what the gateway would write to a backend. Whether a backend
     takes its parameters is not looked at."""
     original = request.original
@@ -34,7 +34,7 @@ def unchanged_call(request: Request) -> tuple[Buffer, ...] | None:
     return original.parts if _says_no_more(original) else None
 
 
-def unchanged_reply(response: Response, request: Request) -> tuple[Buffer, ...] | None:
+def for_client(response: Response, request: Request) -> tuple[Buffer, ...] | None:
     """The body that `response` was read from, if it says what the gateway would write to the client of `request`."""
     original = response.original
     if (
