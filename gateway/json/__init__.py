@@ -21,9 +21,9 @@ numpy mixes booleans with numbers, and every number passes through a Python obje
 """
 
 from gateway.json.arrays import Array, ArrayForm
-from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, flat_pieces
+from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text, flat_pieces
 from gateway.json.contents import array, packed, written
-from gateway.json.document import Json
+from gateway.json.document import Json, cut_out
 from gateway.json.reading import read, read_bare, read_members
 from gateway.json.writing import (
     PIECE,
@@ -31,8 +31,10 @@ from gateway.json.writing import (
     in_document,
     number_pieces,
     numbers,
+    placed,
     string_pieces,
     write,
+    write_message,
     write_numbers,
     write_parts,
 )
@@ -48,17 +50,21 @@ __all__ = [
     "Json",
     "Numbers",
     "Pieces",
+    "Text",
     "array",
+    "cut_out",
     "flat_pieces",
     "in_document",
     "number_pieces",
     "numbers",
     "packed",
+    "placed",
     "read",
     "read_bare",
     "read_members",
     "string_pieces",
     "write",
+    "write_message",
     "write_numbers",
     "write_parts",
     "written",

@@ -33,46 +33,40 @@ _FEW_WRITTEN = 64
 """Numbers up to which orjson writes Python's faster than numpy's."""
 
 
-def packed(text: Buffer, datatype: Datatype, count: int) -> Buffer | None:
-    """The raw data of the flat JSON list `text`, which begins and ends with its brackets and has `count` numbers: of
-    integers for an integer datatype, of any numbers for a float.
+def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None:
+    """The raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers for an
+    integer datatype, any numbers for a float.
 
     None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads it, or says what is wrong with it. The
     data is that of `array` and `cast`. Memory is allocated only for as many numbers as the text can hold.
     """
     letter = LETTERS.get(datatype)
-    if letter is None or 2 * count >= len(text) or not count:  # each takes a digit, and a comma or the closing bracket
+    if letter is None or not count:
         return None
+    if type(text) is not bytes:
+        text = _list_in(text) if isinstance(text, Text) else bytes(text)
     if len(text) > PIECE:
         return _packed_in_pieces(text, datatype, count)
     if type(text) is not bytes:
         text = bytes(text)
-    if text.find(b"[", 1) >= 0 or text[0] != _OPENING:
+    # a number takes a digit, and a comma or the closing bracket
+    if 2 * count >= len(text) or text.rfind(b"[") != 0:
         return None
-    if letter in _FLOATS and has_fraction(text):
-        return _floats(text, datatype, letter, count)
-    return _integers(text, datatype, letter, count)
-
-
-_OPENING = ord("[")
-_FLOATS = frozenset("fd")
-
-
-def _floats(text: bytes, datatype: Datatype, letter: str, count: int) -> Buffer | None:
-    doubles = parse_raw(text, "d")
-    if doubles is None or len(doubles) != 8 * count:
+    if letter in "fd" and has_fraction(text):
+        code, numbers = "d", parse_raw(text, "d")
+    else:
+        code, numbers = "q", parse_raw(text, "i")
+        if numbers is None:
+            code, numbers = "Q", parse_raw(text, "u")
+    if numbers is None or len(numbers) != 8 * count:
         return None
-    return doubles if letter == "d" else _converted(doubles, "d", datatype, letter, count)
+    return numbers if letter == code else _converted(numbers, code, datatype, letter, count)
 
 
-def _integers(text: bytes, datatype: Datatype, letter: str, count: int) -> Buffer | None:
-    code = "q"
-    integers = parse_raw(text, "i")
-    if integers is None:
-        code, integers = "Q", parse_raw(text, "u")
-    if integers is None or len(integers) != 8 * count:
-        return None
-    return integers if letter == code else _converted(integers, code, datatype, letter, count)
+def _list_in(text: Text) -> Buffer:
+    """The list in `text`, without the blanks behind it; nothing if there is no list."""
+    end = text.body.rfind(b"]", text.start, text.end) + 1
+    return memoryview(text.body)[text.start : end] if end and not text.body[end : text.end].strip(BLANKS) else b""
 
 
 def _converted(numbers: bytes, code: str, datatype: Datatype, letter: str, count: int) -> Buffer | None:
@@ -93,6 +87,8 @@ _DTYPES = {"d": np.dtype("<f8"), "q": np.dtype("<i8"), "Q": np.dtype("<u8")}
 
 
 def _packed_in_pieces(text: Buffer, datatype: Datatype, count: int) -> Buffer | None:
+    if 2 * count >= len(text):
+        return None
     raw, at = np.empty(count, datatype.dtype), 0
     try:
         for numbers in flat_pieces(text, 0, len(text), datatype.dtype.kind):
@@ -106,17 +102,22 @@ def _packed_in_pieces(text: Buffer, datatype: Datatype, count: int) -> Buffer | 
     return raw.view(np.uint8).data if at == count else None
 
 
-def array(text: Buffer, *, values: int, literals: bool) -> Array:
+def array(text: Buffer | Text, *, values: int, literals: bool) -> Array:
     """The array or scalar in `text`: numbers, booleans or strings, nested or flat. `values` and `literals` are those of
     `gateway.json.read`.
 
     Raises:
         DecodeError: not JSON, ragged, mixed, or an object.
     """
-    body = (text if type(text) is bytes else bytes(text)).strip(BLANKS)
+    if isinstance(text, Text):
+        return read_array(text, values, literals)
+    body = bytes(text).strip(BLANKS)
     if body.startswith(b"{"):
         raise DecodeError("an object, expected an array")
     return read_array(Text(body, 0, len(body)), values, literals)
+
+
+_N = ord("n")
 
 
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
@@ -125,6 +126,6 @@ def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[b
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))
-        if b"n" not in text:  # a null: NaN or an infinity
+        if _N not in text:  # of null, which stands for NaN and infinities
             return (text,)
     return number_pieces(np.frombuffer(data, datatype.dtype), nan, what)
