@@ -51,9 +51,13 @@ COMMON = {f"gateway.transports.{path.stem}" for path in (ROOT / "gateway/transpo
 FORMATS = {
     "gateway.http2": {"gateway.core.errors", "gateway.core.types"},
     "gateway.json": {
-        "gateway.core", "gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.frozen",
+        "gateway.core",
+        "gateway.core.casting",
+        "gateway.core.datatypes",
+        "gateway.core.errors",
+        "gateway.core.frozen",
         "gateway.core.types",
-    },  # fmt: skip
+    },
     "gateway.protobuf": {"gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.types"},
 }
 """Formats that others are made of, each a package that knows nothing of the gateway: of core they take the error for

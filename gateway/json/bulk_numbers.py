@@ -82,21 +82,20 @@ def _parse_numbers(text: bytes) -> Numbers | None:
     return _simd.parse(text, *(("d",) if has_fraction(text) else ("i", "u")))
 
 
-def flat_pieces(body: Buffer, start: int, end: int, kind: str) -> Iterator[Numbers]:
-    """The numbers of the JSON list `body[start:end]`, which has no nesting, in pieces of numpy's `kind`: `f` (float64),
-    `i` (int64) or `u` (uint64).
+def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
+    """The numbers of the JSON list `text`, which has no nesting, in pieces of numpy's `kind`: `f` (float64), `i`
+    (int64) or `u` (uint64).
 
     Raises:
         DecodeError: it is no such list, or a number does not fit the kind; for `f` also if no number has a fraction or
             an exponent: integers are rounded once, but would be rounded twice on their way to a smaller float.
     """
-    view, code = memoryview(body)[start:end], _CODES[kind]
-    is_certain = kind != "f"
-    for text in (bytes(view),) if end - start <= PIECE else _flat_texts(view):
-        numbers = _simd.parse(text, code) if text.find(b"[", 1) < 0 else None
+    code, is_certain = _CODES[kind], kind != "f"
+    for piece in _flat_texts(memoryview(text)):
+        numbers = _simd.parse(piece, code) if piece.find(b"[", 1) < 0 else None
         if numbers is None or not len(numbers):
             raise DecodeError("not a list of such numbers")
-        is_certain = is_certain or has_fraction(text)
+        is_certain = is_certain or has_fraction(piece)
         yield numbers
     if not is_certain:
         raise DecodeError("integers, expected floats")

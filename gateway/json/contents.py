@@ -91,7 +91,7 @@ def _packed_in_pieces(text: Buffer, datatype: Datatype, count: int) -> Buffer | 
         return None
     raw, at = np.empty(count, datatype.dtype), 0
     try:
-        for numbers in flat_pieces(text, 0, len(text), datatype.dtype.kind):
+        for numbers in flat_pieces(text, datatype.dtype.kind):
             to = at + len(numbers)
             if to > count:
                 return None

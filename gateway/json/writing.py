@@ -68,7 +68,7 @@ def write_parts(document: Json) -> tuple[bytes, ...]:
     except TypeError:
         found.clear()
         text = orjson.dumps(_with_large_integers(document), place)
-    return _with_pieces(text, found)
+    return _with_pieces(text, found) if found else (text,)
 
 
 def write_message(message: Any) -> tuple[bytes, ...]:
@@ -82,7 +82,8 @@ def write_message(message: Any) -> tuple[bytes, ...]:
         found.append(each)
         return _RAW_PLACE
 
-    return _with_pieces(msgspec.json.encode(message, enc_hook=place), found)
+    text = msgspec.json.encode(message, enc_hook=place)
+    return _with_pieces(text, found) if found else (text,)
 
 
 def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
@@ -95,8 +96,6 @@ def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
 
 def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
     """`text` in parts, with each mark in it replaced by the next of `found`."""
-    if not found:
-        return (text,)
     between = text.split(_MARK)
     parts = [part for gap, pieces in zip(between, found, strict=False) for part in (gap, *pieces.texts)]
     return (*parts, between[-1])

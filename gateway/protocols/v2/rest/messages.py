@@ -39,7 +39,7 @@ class BodyForm(Enum):
 Parameters: TypeAlias = Mapping[str, ParameterValue | None]
 
 if TYPE_CHECKING:
-    Contents: TypeAlias = Raw | Text | Array | Pieces | list[str] | UnsetType | None
+    Contents: TypeAlias = Raw | Text | Array | Pieces | list[str] | UnsetType
     """A tensor's `data`. When read: its text, in large documents a place in the document, from the general reader an
     Array. When written: its text, or what `json.write_message` makes text of."""
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
@@ -143,8 +143,8 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
 def _values(message: InferenceRequest | InferenceResponse, members: int) -> int:
     """The JSON values outside of tensor data."""
-    tensors = message.tensors
-    return 1 + members + len(tensors) + sum(len(each.shape) for each in tensors) + len(message.outputs or ())
+    asked = message.outputs if isinstance(message, InferenceRequest) else None
+    return 1 + members + len(message.tensors) + sum(len(each.shape) for each in message.tensors) + len(asked or ())
 
 
 def _put_back(message: InferenceRequest | InferenceResponse, cuts: list[Text]) -> bool:

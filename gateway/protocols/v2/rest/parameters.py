@@ -24,21 +24,19 @@ def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[st
         return {}
     if type(given) is not dict:
         raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
-    return {
-        key: each if type(each) in _SIMPLE else _read_value(key, each, what)
-        for key, each in given.items()
-        if not (reply and _is_added(key, each))
-    }
+    if reply:
+        given = {
+            key: each
+            for key, each in given.items()
+            if each is not None and not (key == "headers" and type(each) is dict)
+        }
+    return {key: each if type(each) in _SIMPLE else _read_number(key, each, what) for key, each in given.items()}
 
 
 _SIMPLE = frozenset({str, bool})
 
 
-def _is_added(key: str, given: object) -> bool:
-    return given is None or (key == "headers" and type(given) is dict)
-
-
-def _read_value(key: str, given: object, what: str) -> ParameterValue:
+def _read_number(key: str, given: object, what: str) -> ParameterValue:
     if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
         return given
     if isinstance(given, float) and isfinite(given):

@@ -15,6 +15,7 @@ from gateway.core.types import (
     Answer,
     Buffer,
     Message,
+    Parameters,
     Request,
     RequestedOutput,
     Response,
@@ -80,26 +81,27 @@ def _request(
 ) -> Request:
     """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
     inputs, form = read_tensors(infer.inputs, "input", binary, limits)
-    parameters, outputs, origin, deadline = read_parameters(infer.parameters, _WHAT), _NO_OUTPUTS, message, None
-    binary_data_output, binary_data = False, _NO_FLAGS
-    if parameters:
-        refuse_shared_memory(parameters, _WHAT)
-        binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
-        deadline = take_deadline(parameters, message, _WHAT)
+    parameters: Parameters = {}
+    outputs: tuple[RequestedOutput, ...] = ()
+    origin, deadline, binary_data_output, binary_data = message, None, False, _NO_FLAGS
+    if infer.parameters is not UNSET:
+        given = read_parameters(infer.parameters, _WHAT)
+        refuse_shared_memory(given, _WHAT)
+        binary_data_output = take_flag(given, "binary_data_output", _WHAT) or False
+        deadline = take_deadline(given, message, _WHAT)
+        parameters = without_consumed(given)
     if infer.outputs:
         outputs, binary_data = _read_outputs(infer.outputs)
-    if binary_data_output or (binary_data and True in binary_data.values()):
+    if binary_data_output or True in binary_data.values():
         origin = extended(BinaryOutputMessage, message, binary_data_output, binary_data)
-    forwarded = without_consumed(parameters)
-    original = None if whole is None else originals.of_request(infer, whole, form, message, inputs, outputs, forwarded)
+    original = None if whole is None else originals.of_request(infer, whole, form, message, inputs, outputs, parameters)
     captures = message.captures
     return inference(
-        captures["model"], captures.get("version", ""), checked_id(infer.id), inputs, outputs, forwarded, deadline,
+        captures["model"], captures.get("version", ""), checked_id(infer.id), inputs, outputs, parameters, deadline,
         origin, original,
     )  # fmt: skip
 
 
-_NO_OUTPUTS: tuple[RequestedOutput, ...] = ()
 _NO_FLAGS: Mapping[str, bool] = {}
 
 
