@@ -26,7 +26,7 @@ from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection, http1_reply
+from gateway.http2.server import MAX_STREAMS, RequestReceived, RequestStarted, ServerConnection, http1_reply
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.calls import (
     Method,
@@ -190,7 +190,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         while True:
             while events:
                 self._on(events.popleft())
-            if not http2.has_more or http2.is_closed or perf_counter() - begun > TURN:
+            if not http2.has_more or http2.is_closed:
+                break
+            if http2.still_running >= MAX_STREAMS or perf_counter() - begun > TURN:
                 break
             at += http2.receive(data[at:], now)
         self._is_working = False
@@ -199,7 +201,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._advance_phase()
         if http2.queued or http2.waiting or http2.is_closed or self.is_draining or self._counted:
             self.flush()
-        if not http2.is_closed and (http2.has_more or perf_counter() - begun > SHORT_TURN):
+        if http2.is_closed:
+            return
+        if http2.has_more or http2.still_running >= MAX_STREAMS or perf_counter() - begun > SHORT_TURN:
             self._yield()
 
     def _yield(self) -> None:
