@@ -108,6 +108,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """The client's progress in reading what was written, since it was last waited for."""
         self._counted = 0
         """Bytes of unread replies that are counted in `memory`."""
+        self._is_yielding = False
+        """Whether others have their turn before this connection receives more."""
 
     # What a subclass provides.
 
@@ -124,6 +126,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     @abstractmethod
     def _proceed(self) -> None:
         """Go on after the client has read most of its replies."""
+
+    def _take_turn(self) -> None:
+        """Go on receiving after `_yield`."""
+        self._is_yielding = False
 
     def _reject_connection(self, error: GatewayError) -> None:
         """Refuse the whole connection, which is one too many: write an error reply, then linger."""
@@ -191,6 +197,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             return ""
         self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
         return CLIENT_HELLO_TEXT
+
+    def _yield(self) -> None:
+        """Receive nothing more until other connections have had their turn."""
+        if not self._is_yielding:
+            self._is_yielding = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._take_turn)
 
     # Time limits.
 

@@ -26,7 +26,9 @@ from gateway.http2.server import WINDOW, ServerConnection
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies
+from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
 
 _LARGE_WINDOW = 2**23
@@ -63,8 +65,8 @@ class CallConnection(typing.Protocol):
     memory: Memory
     sundries: Sundries
     loop: asyncio.AbstractEventLoop
-    next_due: float
-    """When it rings the calls that are due; infinity while none has a deadline."""
+    deadlines: CallDeadlines
+    large_messages: LargeMessages
     peer: str
     identity: str
     is_stopping: bool
@@ -75,15 +77,6 @@ class CallConnection(typing.Protocol):
 
     def flush_together(self) -> None:
         """Write a reply together with those that are ready before the loop's next turn."""
-
-    def ring_calls_at(self, when: float) -> None:
-        """Call `ring` of the calls that are due at this time, which is before `next_due`."""
-
-    def admits(self, call: "ServerCall", size: int) -> bool:
-        """Whether so many more bytes of a large message may arrive now. If not, `call.grant` is called when so."""
-
-    def release(self, call: "ServerCall") -> None:
-        """The large message has arrived, or is not wanted any more."""
 
     def ended(self, task: object) -> None:
         """A cancelled request, whose stream was closed already, has stopped running."""
@@ -123,8 +116,8 @@ class ServerCall:
         """When its time is over; None if it has no deadline."""
         if head.timeout is not None:
             self._deadline = self.due = due = stream.heard + head.timeout
-            if due < owner.next_due:
-                owner.ring_calls_at(due)
+            if due < owner.deadlines.next_due:
+                owner.deadlines.ring_at(due)
 
     @property
     def _reader(self) -> MessageReader:
@@ -195,7 +188,7 @@ class ServerCall:
         missing = self._reader.missing
         if missing <= WINDOW:
             self._owner.http2.grant(self._stream, self._held())
-        elif self._is_admitted or self._owner.admits(self, missing):
+        elif self._is_admitted or self._owner.large_messages.admits(self, missing):
             if not self._is_admitted:
                 self._begin_arriving()
             self._is_admitted = True
@@ -312,7 +305,7 @@ class ServerCall:
 
     def _let_others(self) -> None:
         self._is_admitted = False
-        self._owner.release(self)
+        self._owner.large_messages.release(self)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         # The stream holds the call, and the call its task, until one of them is over: `_stop` keeps it longer.

@@ -114,8 +114,6 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         """Why bytes that arrived before their turn were not kept."""
         self._head_bytes = 0
         """What the request's head holds, counted in `sundries`; 0 for heads of the cache, which many requests share."""
-        self._is_yielding = False
-        """Whether others have their turn before this connection receives more."""
         self._keep_alive = False
         """Whether the connection is kept after the reply."""
         self._task: asyncio.Task[None] | None = None
@@ -341,15 +339,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             if self._has_ended:
                 self._loop.call_soon(self._close_after_last)
 
-    def _yield(self) -> None:
-        """Receive nothing more until other connections have had their turn."""
-        if not self._is_yielding:
-            self._is_yielding = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._take_turn)
-
     def _take_turn(self) -> None:
-        self._is_yielding = False
+        super()._take_turn()
         if self._phase in _RECEIVING and (self._ahead or self._ahead_error is not None):
             self._receive_ahead()
         elif self._phase in _SERVING and self._ahead_error is None and len(self._ahead) <= _MAX_AHEAD:
