@@ -146,9 +146,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
         """Let the connection of a transport take over, with the bytes that have arrived."""
         transport, served = self._transport, self._context.serve[at]()
-        self._alarm.stop()
-        self._phase = Phase.CLOSED
-        self._context.connections.hand_over(self, served)
+        self._hand_over_to(served)
         protocol = typing.cast(asyncio.BaseProtocol, served)
         # uvloop reads in another way for a BufferedProtocol, and asks which one it is when reading begins.
         transport.pause_reading()

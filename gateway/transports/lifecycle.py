@@ -37,7 +37,7 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
-from gateway.transports.listener_connections import Admission, ListenerConnections
+from gateway.transports.listener_connections import AcceptedConnection, Admission, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY, Memory, Sundries
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.sockets import has_unread
@@ -106,6 +106,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._writable = True
         self._progress: ReplyProgress | None = None
         """The client's progress in reading what was written, since it was last waited for."""
+        self._read: asyncio.Future[None] | None = None
+        """What `_until_read` waits for."""
         self._counted = 0
         """Bytes of unread replies that are counted in `memory`."""
         self._is_yielding = False
@@ -189,6 +191,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """The client has read most of what was written."""
         self._writable = True
         self._count_unread()
+        if self._read is not None and not self._read.done():
+            self._read.set_result(None)
         self._proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
@@ -233,6 +237,15 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._progress = ReplyProgress(self._transport.get_write_buffer_size(), self._loop.time())
         self._alarm.set(self._context.timeouts.write)
 
+    async def _until_read(self) -> None:
+        """Wait until the client has read most of what was written; always let the loop run other tasks once."""
+        await asyncio.sleep(0)
+        if not self._writable:
+            self._read = self._loop.create_future()
+            self._await_progress()
+            await self._read
+            self._alarm.silence()
+
     def _is_read_in_time(self) -> bool:
         if self._progress is None:
             return False
@@ -272,7 +285,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         elif size < before:
             self.memory.free(before - size)
 
-    # Closing.
+    # Ends.
+
+    def _hand_over_to(self, after: AcceptedConnection) -> None:
+        """Let `after` serve the client from now on."""
+        self._alarm.stop()
+        self._phase = Phase.CLOSED
+        self._context.connections.hand_over(self, after)
 
     def _linger(self) -> None:
         """Half-close, and drop what the client still sends until it closes too, for `Timeouts.linger` at most. Closing

@@ -5,7 +5,8 @@ It has a class of its own so that other listeners do not pay for that with each 
 
 from copy import copy
 
-from gateway.transports.http.server.connection import HttpContext, ServerConnection
+from gateway.transports.http.server.connection import ServerConnection
+from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.request_head import RequestHead
 from gateway.transports.lifespan import Lifespan

@@ -12,7 +12,8 @@ from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.http.address import ALPN
 from gateway.transports.http.server.bounded_connection import BoundedConnection
-from gateway.transports.http.server.connection import HttpContext, ServerConnection, refusal_noter
+from gateway.transports.http.server.connection import ServerConnection
+from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.http2_refusal import Http2Refusal
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
@@ -73,7 +74,7 @@ class HttpListener(BaseListener):
         connections = self._connections.renew(settings)
         for each in connections:
             if isinstance(each, Http2Refusal):
-                each.renew(context, refusal_noter(context))
+                each.renew(context)
         tasks = (each.renew(context) for each in connections if isinstance(each, ServerConnection))
         return [task for task in tasks if task is not None]
 
