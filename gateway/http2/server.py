@@ -120,7 +120,7 @@ def http1_reply(text: str) -> bytes:
 _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
-class ServerConnection(Http2Connection, Generic[Head]):
+class Http2Server(Http2Connection, Generic[Head]):
     """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
 
     Its events: RequestReceived or, of a request that does not come at once, RequestStarted and DataReceived;

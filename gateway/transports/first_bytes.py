@@ -72,7 +72,7 @@ class SharedContext(ConnectionContext):
     serve: Sequence[Callable[[], Served]]
     """For each opening what makes the connection that takes over."""
     names: str
-    """What is served, for error texts: `v2-rest, v2-grpc`."""
+    """The protocols that are served, for error texts: `v2-rest, v2-grpc`."""
     scratch: memoryview
 
 
@@ -88,7 +88,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     def __init__(self, context: SharedContext) -> None:
         super().__init__(context)
         self._early = b""
-        """What has arrived: not more than the longest magic."""
+        """Bytes that have arrived: not more than the longest magic."""
         self._head_seconds = context.timeouts.head
         """The time from the first byte until it is recognised."""
 

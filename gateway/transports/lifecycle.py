@@ -78,16 +78,16 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
-    """What error texts call the two parts of a message."""
+    """The two parts of a message in error texts."""
 
     _transport: asyncio.Transport
     _peer: str
     """`host:port`; empty on a unix socket."""
     _identity: str = ""
-    """Of the client's certificate; empty without one."""
+    """The identity in the client's certificate; empty without one."""
 
     memory: Memory
-    """What counts the client's messages, and its unread replies."""
+    """Counts the client's messages, and its unread replies."""
 
     sundries: Sundries
     """Counts the connection's memory beside its bodies."""

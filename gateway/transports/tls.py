@@ -88,14 +88,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
         super().__init__()
         self.identity = ""
-        """Of the client's certificate, if one was asked for and verified."""
+        """The identity in the client's certificate, if one was asked for and verified."""
         self._raw = raw
         self._tls: asyncio.Transport | None = None
         self._protocol: Any = None
         self._takes_bytes = False
         self._scratch = scratch
         self._early = bytearray()
-        """What arrived before the protocol was there, or while it did not want to read."""
+        """Bytes that arrived before the protocol was there, or while it did not want to read."""
         self._early_end = False
         self._is_reading = True
         self._is_closing = False
@@ -449,7 +449,7 @@ class Connecting(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """What the endpoint sent by then; one that speaks TLS sends nothing."""
+        """Bytes that the endpoint sent by then; one that speaks TLS sends none."""
 
     def data_received(self, data: bytes) -> None:
         """The endpoint sent something."""

@@ -36,7 +36,7 @@ class Secured:
     host: str
 
 
-class Pool:
+class GrpcPool:
     """Each call goes to the next connection that takes one. Connections are made when the first call needs them, to
     all addresses at once. They are kept, and made again when they break; meanwhile calls use the others, or wait."""
 

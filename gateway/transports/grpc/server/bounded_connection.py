@@ -12,12 +12,12 @@ from gateway.http2.server import RequestReceived, RequestStarted
 from gateway.transports.grpc.messages import announced_size
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.grpc.server.connection import Event, GrpcServerConnection, Site
-from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.lifecycle import Phase
 from gateway.transports.lifespan import Lifespan
 
 
-class BoundedConnection(GrpcServerConnection):
+class BoundedGrpcConnection(GrpcServerConnection):
     """After its last request, or at its age, the client is asked by GOAWAY to use another connection; this one ends
     with its last call. Calls have `limits.connection_grace` seconds for that. A call that is shed is refused once the
     size of its message is known; the calls of gRPC's own services are not."""
@@ -37,7 +37,7 @@ class BoundedConnection(GrpcServerConnection):
         super().connection_lost(error)
         self._lifespan.stop()
 
-    def _begin(self, stream: Stream, head: RequestHead) -> None:
+    def _begin(self, stream: Stream, head: CallHead) -> None:
         super()._begin(stream, head)
         if not self.is_draining and self._lifespan.is_last(self._loop.time()):
             self._end_of_life()

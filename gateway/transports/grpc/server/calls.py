@@ -22,12 +22,12 @@ from gateway.core.types import Buffer, Headers, Message, bytes_of
 from gateway.http2.bounds import SMALL_DATA
 from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
-from gateway.http2.server import WINDOW, ServerConnection
+from gateway.http2.server import WINDOW, Http2Server
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
-from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
 
@@ -60,7 +60,7 @@ class Method:
 class CallConnection(typing.Protocol):
     """The connection of a call."""
 
-    http2: ServerConnection[RequestHead]
+    http2: Http2Server[CallHead]
     limits: Limits
     memory: Memory
     sundries: Sundries
@@ -90,7 +90,7 @@ class ServerCall:
         "_record", "_stream", "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
     )  # fmt: skip
 
-    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: CallHead) -> None:
         self._owner = owner
         self._stream = stream
         self._method = method
@@ -103,11 +103,11 @@ class ServerCall:
         # The next two are of unary calls: most calls are, and a constructor of their own would take as long as this.
         self._body: Received | None = None
         self._unstarted: Any = None
-        """What the task will wait for, until it has started."""
+        """The reply that the task will wait for, until it has started."""
         self._deadline: float | None = None
         self._is_admitted = False
         self._record: Record | None = None
-        """Of the last message handed on."""
+        """The record of the last message handed on."""
         self.arriving_since = stream.heard
         """When the message that is arriving began, or was last allowed to go on."""
         self.arrived_bytes = 0
@@ -419,7 +419,7 @@ class StreamCall(ServerCall):
         "_trailers", "_writing",
     )  # fmt: skip
 
-    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: CallHead) -> None:
         super().__init__(owner, stream, method, head)
         self._queue: deque[Received] = deque()
         self._held_bytes = 0

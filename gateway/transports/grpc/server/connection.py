@@ -24,10 +24,10 @@ from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import MAX_STREAMS, RequestReceived, RequestStarted, ServerConnection, http1_reply
+from gateway.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, StreamCall, UnaryCall, stopping
-from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.grpc.server.refusals import no_method, refuse, refuse_fault
 from gateway.transports.grpc.server.stalled import end_stalled
@@ -41,7 +41,7 @@ SCRATCH_BYTES = 2**18
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
-Event: TypeAlias = RequestReceived[RequestHead] | RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
+Event: TypeAlias = RequestReceived[CallHead] | RequestStarted[CallHead] | DataReceived | StreamReset | DataSent
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _ANSWERING, _CLOSED, _LINGERING = Phase.IDLE, Phase.HEAD, Phase.ANSWERING, Phase.CLOSED, Phase.LINGERING
@@ -53,17 +53,17 @@ class Site(ConnectionContext):
     """The data that all connections of one listener share."""
 
     methods: Mapping[bytes, Method]
-    heads: RequestHeads[RequestHead]
+    heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Of requests that no method serves; None if nobody observes."""
+    """Starts the records of requests that no method serves; None if nobody observes."""
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for errors."""
     shares_http1: bool = False
     """Whether requests that are no gRPC are served over HTTP/1.1 at the same address."""
 
-    def start_record(self, head: RequestHead, peer: str, now: float) -> Record | None:
+    def start_record(self, head: CallHead, peer: str, now: float) -> Record | None:
         """The record of a request of `peer` that no method serves; None if nobody observes."""
         if self.record is None:
             return None
@@ -84,7 +84,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.is_stopping = False
         self._is_asked_to_stop = False
         """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
-        self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
+        self.http2: Http2Server[CallHead] = Http2Server(site.heads, self._loop.time(), _HTTP1_REPLY)
         self.http2.ping_interval = site.limits.ping_interval
         self.deadlines = CallDeadlines(self._loop, self.http2.streams)
         self.large_messages = LargeMessages(site.limits)
@@ -262,7 +262,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             else:
                 stream.handler.went_on()
 
-    def _begin(self, stream: Stream, head: RequestHead) -> None:
+    def _begin(self, stream: Stream, head: CallHead) -> None:
         site = self._site
         if head.fault is not None:
             record = site.start_record(head, self.peer, self._loop.time())
@@ -284,7 +284,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if not self._is_watching:
             self._watch()
 
-    def _refuse(self, stream: Stream, head: RequestHead, error: GatewayError) -> None:
+    def _refuse(self, stream: Stream, head: CallHead, error: GatewayError) -> None:
         """Refuse a request that no call is made for."""
         refuse(self.http2, stream, error, self._site.start_record(head, self.peer, self._loop.time()))
 

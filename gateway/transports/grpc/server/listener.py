@@ -14,7 +14,7 @@ from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.address import ALPN
-from gateway.transports.grpc.server.bounded_connection import BoundedConnection
+from gateway.transports.grpc.server.bounded_connection import BoundedGrpcConnection
 from gateway.transports.grpc.server.calls import Method, StartRecord
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
@@ -94,7 +94,7 @@ class GrpcListener(BaseListener):
 
     def serve(self) -> GrpcServerConnection:
         """The connection of a new client, after the TLS handshake."""
-        return (BoundedConnection if self._is_bounded else GrpcServerConnection)(self._site)
+        return (BoundedGrpcConnection if self._is_bounded else GrpcServerConnection)(self._site)
 
 
 def _by_name(

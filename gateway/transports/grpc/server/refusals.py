@@ -4,10 +4,10 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.record import Record
 from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
-from gateway.http2.server import ServerConnection
+from gateway.http2.server import Http2Server
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.calls import refused
-from gateway.transports.grpc.server.heads import RequestFault, RequestHead
+from gateway.transports.grpc.server.heads import CallHead, RequestFault
 
 _MAX_METHOD = 200
 """Characters of an unknown method in an error."""
@@ -17,7 +17,7 @@ _HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is to
 over HTTP/1.1, RFC 9113 section 7; curl does."""
 
 
-def refuse(http2: ServerConnection[RequestHead], stream: Stream, error: GatewayError, record: Record | None) -> None:
+def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record | None) -> None:
     """Refuse a request with gRPC's status for `error`."""
     reply = refused(error)
     block = replies.trailers(reply)
@@ -29,7 +29,7 @@ def refuse(http2: ServerConnection[RequestHead], stream: Stream, error: GatewayE
 
 
 def refuse_fault(
-    http2: ServerConnection[RequestHead],
+    http2: Http2Server[CallHead],
     stream: Stream,
     fault: RequestFault,
     record: Record | None,

@@ -12,8 +12,8 @@ from gateway.transports.errors import connector_closed, not_connected, seconds_l
 from gateway.transports.foreign import foreign
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme
-from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConnection
-from gateway.transports.http.client.pool import Pool
+from gateway.transports.http.client.connection import SCRATCH_BYTES, HttpClientConnection
+from gateway.transports.http.client.pool import HttpPool
 from gateway.transports.http.client.reply import ReplyReader, unreadable
 from gateway.transports.http.client.reply_heads import ReplyHeads
 from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
@@ -75,7 +75,7 @@ class HttpConnector:
         self._connect_limit = TimeLimit()
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._pool = Pool(timeouts.idle)
+        self._pool = HttpPool(timeouts.idle)
         self._reply_heads = ReplyHeads()
 
     async def exchange(self, message: Message) -> Message:
@@ -146,14 +146,14 @@ class HttpConnector:
         """Close every connection. Exchanges that are running fail."""
         await self._pool.close()
 
-    async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
+    async def _fresh_connection(self, deadline: float | None) -> HttpClientConnection:
         """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
         now = loop.time()
         seconds = connect_seconds(self._connect_seconds, deadline, now)
-        connection = ClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
+        connection = HttpClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
         opening = self._open(loop, connection)
         try:
             if seconds == self._connect_seconds:  # as for most calls; `TimeLimit` is the cheaper one
@@ -169,14 +169,14 @@ class HttpConnector:
             raise _spoiled(connection)
         return connection
 
-    def _open(self, loop: asyncio.AbstractEventLoop, connection: ClientConnection) -> Awaitable[object]:
+    def _open(self, loop: asyncio.AbstractEventLoop, connection: HttpClientConnection) -> Awaitable[object]:
         if self._tls is not None:
             return self._open_tls(loop, connection, self._tls)
         return loop.create_connection(lambda: connection, self._host, self._address.port)
 
     async def _open_tls(
-        self, loop: asyncio.AbstractEventLoop, connection: ClientConnection, tls: ClientTls
-    ) -> ClientConnection:
+        self, loop: asyncio.AbstractEventLoop, connection: HttpClientConnection, tls: ClientTls
+    ) -> HttpClientConnection:
         connected = await loop.create_connection(Connecting, self._host, self._address.port)
         return await connect(connected, connection, tls, self._address.host)
 
@@ -202,7 +202,7 @@ class HttpConnector:
         return await inflate_anywhere(body, compression.CODINGS[coding], self._limits, "the body")
 
 
-def _spoiled(connection: ClientConnection) -> TransportError:
+def _spoiled(connection: HttpClientConnection) -> TransportError:
     """The error for a new connection that is not quiet; it is closed."""
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"

@@ -62,7 +62,7 @@ _SERVING = frozenset({_IDLE, _HEAD, _BODY, _ANSWERING, _FLUSHING})
 _UNANSWERED = frozenset({_HEAD, _BODY, _ANSWERING, _FLUSHING})
 
 
-class ServerConnection(Lifecycle, asyncio.Protocol):
+class HttpServerConnection(Lifecycle, asyncio.Protocol):
     """Serves one client. `_head` and `_dispatch` belong to the request that is being received or answered; they are
     None until its head is parsed."""
 
@@ -87,7 +87,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._stream: StreamedReplyWriter | None = None
         """Writes the reply, where that is streamed."""
         self._record: Record | None = None
-        """What becomes of the request; None until it is answered or refused, and where nobody observes."""
+        """The record of the request; None until it is answered or refused, and where nobody observes."""
 
     # What the event loop and the listener call; more in Lifecycle.
 

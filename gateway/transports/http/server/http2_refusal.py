@@ -12,7 +12,7 @@ from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import ByName, RequestHeads
 from gateway.http2.hpack import Field, write
-from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection
+from gateway.http2.server import Http2Server, RequestReceived, RequestStarted
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.lifecycle import Lifecycle, Phase
 
@@ -37,7 +37,7 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
 
     def __init__(self, context: HttpContext) -> None:
         super().__init__(context)
-        self._http2: ServerConnection[Message] = ServerConnection(_heads(context.limits.headers), self._loop.time())
+        self._http2: Http2Server[Message] = Http2Server(_heads(context.limits.headers), self._loop.time())
         self._http2.ping_interval = context.limits.ping_interval
         self._rest = b""
         """An incomplete frame."""

@@ -9,8 +9,8 @@ from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.http.address import ALPN
-from gateway.transports.http.server.bounded_connection import BoundedConnection
-from gateway.transports.http.server.connection import ServerConnection
+from gateway.transports.http.server.bounded_connection import BoundedHttpConnection
+from gateway.transports.http.server.connection import HttpServerConnection
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.http2_refusal import Http2Refusal
@@ -53,16 +53,16 @@ class HttpListener(BaseListener):
         for each in connections:
             if isinstance(each, Http2Refusal):
                 each.renew(context)
-        tasks = (each.renew(context) for each in connections if isinstance(each, ServerConnection))
+        tasks = (each.renew(context) for each in connections if isinstance(each, HttpServerConnection))
         return [task for task in tasks if task is not None]
 
     def announce_end(self) -> None:
         """From now on every reply says `Connection: close` and is the last one on its connection."""
         self._connections.ending = True
 
-    def serve(self) -> ServerConnection:
+    def serve(self) -> HttpServerConnection:
         """The connection of a new client, after the TLS handshake."""
-        return (BoundedConnection if self._is_bounded else ServerConnection)(self._context)
+        return (BoundedHttpConnection if self._is_bounded else HttpServerConnection)(self._context)
 
 
 def _context(

@@ -7,10 +7,10 @@ import asyncio
 
 from gateway.core.types import Message
 from gateway.transports.lifespan import Lifespan
-from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
+from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnection
 
 
-class BoundedConnection(ServerConnection):
+class BoundedTcpConnection(TcpServerConnection):
     """After its last reply it closes. Where replies carry a tag (brpc) it is kept: brpc's clients fail all calls for
     3 s after a connection is closed. A request that is shed is refused before it is inflated and decoded."""
 

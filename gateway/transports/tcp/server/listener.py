@@ -12,8 +12,8 @@ from gateway.transports.first_bytes import Opening
 from gateway.transports.listener_connections import ListenerConnections
 from gateway.transports.sockets import BACKLOG
 from gateway.transports.tcp.packets import SCRATCH_BYTES
-from gateway.transports.tcp.server.bounded_connection import BoundedConnection
-from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
+from gateway.transports.tcp.server.bounded_connection import BoundedTcpConnection
+from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnection
 from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
@@ -94,7 +94,7 @@ class TcpListener(BaseListener):
         )
         self._accept_with(settings)
         connections = self._connections.renew(settings)
-        own = [each for each in connections if isinstance(each, ServerConnection) and each.protocol == protocol.name]
+        own = [each for each in connections if isinstance(each, TcpServerConnection) and each.protocol == protocol.name]
         return [task for each in own for task in each.renew(context)]
 
     def announce_end(self) -> None:
@@ -106,6 +106,6 @@ class TcpListener(BaseListener):
             self._unix.remove()
         await super().stop_accepting()
 
-    def serve(self) -> ServerConnection:
+    def serve(self) -> TcpServerConnection:
         """The connection of a new client, after the TLS handshake."""
-        return (BoundedConnection if self._is_bounded else ServerConnection)(self._context)
+        return (BoundedTcpConnection if self._is_bounded else TcpServerConnection)(self._context)
