@@ -18,8 +18,8 @@ class BaseListener:
     address: str
     """`host:port`, once started."""
 
-    def __init__(self, settings: ListenerSettings, connections: ListenerConnections, timeouts: Timeouts) -> None:
-        self._connections = connections
+    def __init__(self, settings: ListenerSettings, connections: ListenerConnections | None, timeouts: Timeouts) -> None:
+        self._connections = ListenerConnections.of(settings) if connections is None else connections
         self._timeouts = timeouts
         self._server: asyncio.Server | None = None
         self._accept_with(settings)

@@ -44,8 +44,7 @@ class GrpcListener(BaseListener):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         connections: ListenerConnections | None = None,
     ) -> None:
-        own = ListenerConnections.of(settings) if connections is None else connections
-        super().__init__(settings, own, timeouts)
+        super().__init__(settings, connections, timeouts)
         self._ending = asyncio.Event()
         self._site = Site(
             settings.limits,

@@ -20,7 +20,7 @@ from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
-from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
+from gateway.transports.tls import ClientTls, Secured, connect, default_tls
 
 
 @frozen
@@ -66,7 +66,7 @@ class HttpConnector:
     ) -> None:
         self._address = parse_address(address if tls is None else with_scheme(address, "https"))
         self._host = ip or self._address.host
-        self._tls = (tls or default_tls(ALPN)) if self._address.tls else None
+        self._secured = Secured(tls or default_tls(ALPN), self._address.host) if self._address.tls else None
         self._closing_heads = HeadWriter(self._address, close=True)
         self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
@@ -163,26 +163,17 @@ class HttpConnector:
         except BaseException as error:
             self._pool.lost(connection)
             if isinstance(error, OSError):
-                raise not_connected(error, self._host, seconds, self._connect_seconds, self._server_name) from error
+                name = self._address.host if self._secured is None else self._secured.server_name
+                raise not_connected(error, self._host, seconds, self._connect_seconds, name) from error
             raise
         if not connection.is_fresh():
             raise _spoiled(connection)
         return connection
 
     def _open(self, loop: asyncio.AbstractEventLoop, connection: HttpClientConnection) -> Awaitable[object]:
-        if self._tls is not None:
-            return self._open_tls(loop, connection, self._tls)
+        if self._secured is not None:
+            return connect(connection, self._host, self._address.port, self._secured)
         return loop.create_connection(lambda: connection, self._host, self._address.port)
-
-    async def _open_tls(
-        self, loop: asyncio.AbstractEventLoop, connection: HttpClientConnection, tls: ClientTls
-    ) -> HttpClientConnection:
-        connected = await loop.create_connection(Connecting, self._host, self._address.port)
-        return await connect(connected, connection, tls, self._address.host)
-
-    @property
-    def _server_name(self) -> str:
-        return self._address.host if self._tls is None else self._tls.server_name or self._address.host
 
     async def _inflated_reply(self, reply: ReplyReader) -> Message:
         assert reply.message is not None

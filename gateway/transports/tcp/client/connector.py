@@ -14,7 +14,7 @@ from gateway.transports.tcp.address import TLS, parse_address
 from gateway.transports.tcp.client.connection import TcpClientConnection, reply_error
 from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
-from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
+from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
 """After the reply to the only call of a connection, the endpoint has so long to close. Whoever closes first keeps the
@@ -48,8 +48,7 @@ class TcpConnector:
         tls: ClientTls | None = None,
     ) -> None:
         parsed = parse_address(address if tls is None or "://" in address else f"{TLS}://{address}")
-        self._name = parsed.host
-        self._tls = (tls or default_tls()) if parsed.scheme == TLS else None
+        self._secured = Secured(tls or default_tls(), parsed.host) if parsed.scheme == TLS else None
         self._address = replace(parsed, host=ip) if ip else parsed
         self._framing = framing
         self._limits = limits
@@ -148,25 +147,11 @@ class TcpConnector:
         if self._connections.is_closed:
             raise connector_closed()
         seconds = connect_seconds(CONNECT_SECONDS, deadline, asyncio.get_running_loop().time())
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._open()
-        except OSError as error:
-            name = self._tls.server_name if self._tls is not None else ""
-            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS, name or self._name) from error
-
-    async def _open(self) -> TcpClientConnection:
-        loop, address = asyncio.get_running_loop(), self._address
         connection = TcpClientConnection(self._framing, self._limits, self._scratch, self)
         try:
-            if address.path:
-                await loop.create_unix_connection(lambda: connection, address.path)
-            elif self._tls is not None:
-                connected = await loop.create_connection(Connecting, address.host, address.port)
-                await connect(connected, connection, self._tls, self._name)
-            else:
-                await loop.create_connection(lambda: connection, address.host, address.port)
-        except BaseException:
-            self.lost(connection)
-            raise
+            async with asyncio.timeout(seconds):
+                await self._connections.open(connection, self._address, self._secured)
+        except OSError as error:
+            name = "" if self._secured is None else self._secured.server_name
+            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS, name) from error
         return connection

@@ -44,8 +44,7 @@ class TcpListener(BaseListener):
         [(protocol, _)] = protocols
         if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
-        own = ListenerConnections.of(settings) if connections is None else connections
-        super().__init__(settings, own, timeouts)
+        super().__init__(settings, connections, timeouts)
         self.opening = Opening(protocol.carrier.framing.magic)
         self._context = TcpContext(
             settings.limits,

@@ -373,8 +373,8 @@ async def test_a_call_that_was_never_written_says_so() -> None:
 class Slow(TcpConnector):
     """Sends its request once it knows that the endpoint has closed the connection."""
 
-    async def _open(self) -> TcpClientConnection:
-        connection = await super()._open()
+    async def _connect(self, deadline: float | None) -> TcpClientConnection:
+        connection = await super()._connect(deadline)
         while not connection._transport.is_closing():  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(0)
         return connection
