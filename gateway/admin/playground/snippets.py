@@ -422,7 +422,7 @@ def _gateway_client(place: _Place) -> str:
     if place.has_key:
         client.append(f"key=os.environ[{_KEY!r}]")
     if place.tls:
-        client.append(f"ca={_CA!r}")
+        client.append(f"tls=Tls(ca={_CA!r})")
     if place.headers:
         client.append(f"headers={_literal(dict(place.headers))}")
     inputs = ", ".join(
@@ -452,7 +452,7 @@ def _gateway_client(place: _Place) -> str:
             *(["import os", ""] if place.has_key else []),
             *(["import ml_dtypes"] if needs_bf16 else []),
             "import numpy as np",
-            "from gateway.client import Client",
+            "from gateway.client import Client, Tls" if place.tls else "from gateway.client import Client",
             "",
             f"with Client({', '.join(client)}) as client:",
             *(f"    {each}" for each in body),
