@@ -17,6 +17,7 @@ import gateway.protocols
 import gateway.transports
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler, StreamHandler
+from gateway.json.openapi import DescribeOperation
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
@@ -68,6 +69,18 @@ def protocols() -> Mapping[str, Protocol]:
 def policies() -> Mapping[str, PolicyModule]:
     """Every policy by the name of its module."""
     return scan_policies(gateway.policies)
+
+
+@cache
+def descriptions() -> Mapping[str, DescribeOperation]:
+    """By wire form what describes its paths for OpenAPI documents: `describe` in the module `openapi` of its protocol.
+    The modules are imported on first use."""
+    found: dict[str, DescribeOperation] = {}
+    for module in _modules(gateway.protocols):
+        if any(each.name == "openapi" for each in iter_modules(module.__path__)):
+            describe = import_module(f"{module.__name__}.openapi").describe
+            found |= {protocol.name: describe for protocol in module.PROTOCOLS}
+    return found
 
 
 def transport(name: str) -> ModuleType:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeAlias
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
-from gateway.core.openapi import DescribeOperation
 from gateway.core.operations import EXTENSION_OPERATIONS, Operation
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
 
@@ -397,8 +396,6 @@ class Protocol:
     parsed_size: Callable[[Message], int] | None = None
     """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
     decoded in a thread only if these are many. None: all bytes are parsed."""
-    describe: DescribeOperation | None = None
-    """Describes its paths for OpenAPI documents, if it is carried by HTTP. None: documents only list them."""
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the wire form that imitates that server towards clients. A
     listener without `flavor` uses this wire form itself."""
