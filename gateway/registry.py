@@ -23,7 +23,7 @@ if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
     from gateway.policies.context import PolicyContext
-    from gateway.policies.places import PolicyState
+    from gateway.policies.places import PolicyState, StateMetric
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
@@ -69,6 +69,12 @@ def protocols() -> Mapping[str, Protocol]:
 def policies() -> Mapping[str, PolicyModule]:
     """Every policy by the name of its module."""
     return scan_policies(gateway.policies)
+
+
+@cache
+def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
+    """By the name of their policy the metrics that policies read from their states."""
+    return {name: module.METRICS for name, module in policies().items() if hasattr(module, "METRICS")}
 
 
 @cache
