@@ -94,7 +94,7 @@ class Settings(BaseModel):
     needs_safe: ClassVar[str] = "answers equal calls with one call"
 
     bytes: Annotated[int, Field(ge=2**16)] = 2**28
-    """The most memory that the answers take. Beyond it those go that were not asked for longest. An answer that takes
+    """The most memory that the answers take. Beyond it the least recently used ones are evicted. An answer that takes
     more than an eighth of it is not kept."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
     """How long an answer is kept."""

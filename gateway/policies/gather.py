@@ -125,9 +125,9 @@ class Settings(BaseModel):
     address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """The models that are gathered: their names in the backend, or globs. To name a model here is to say that the first
-    dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`, those
-    are gathered of which this is known: the protocol is MIP, or the server tells a `max_batch_size` above 0 and, for
-    each tensor, a first dimension of -1."""
+    dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`,
+    only requests whose number of rows is known are gathered: the protocol is MIP, or the server tells a
+    `max_batch_size` above 0 and, for each tensor, a first dimension of -1."""
 
 
 class GatherCounts:
