@@ -4,6 +4,7 @@ AsyncClient, run in a thread."""
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import wraps
+from inspect import signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -40,6 +41,7 @@ def _iterating(
         finally:
             thread.finish(values.aclose())
 
+    run.__signature__ = signature(method).replace(return_annotation=Generator)  # type: ignore[attr-defined]
     return run
 
 

@@ -49,7 +49,7 @@ class Limits:
     """After so many requests a connection ends politely, so that its client connects anew, maybe to another replica.
     Not for brpc, whose clients fail calls for 3 s after a connection is closed."""
     connection_age: PositiveSeconds | None = None
-    """The same, after so many seconds; for each connection up to 10 % more or less, so that not all end at once."""
+    """The same, after so many seconds, with a jitter of 10 % for each connection, so that not all end at once."""
     connection_grace: float | None = None
     """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
     UNAVAILABLE. Without it they may take any time."""
