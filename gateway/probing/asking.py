@@ -49,12 +49,8 @@ class ServerAccess:
     def settings_for(self, address: str, protocol: str, flavor: str = "") -> ClientSettings:
         """The settings of a client of the server at `address`; `protocol` is empty if the address names it. Raises
         ValueError: as `settings`."""
-        return self.arguments(address, protocol, flavor).checked()
-
-    def arguments(self, address: str, protocol: str, flavor: str = "") -> ServerArguments:
-        """The arguments of a client of the server at `address`."""
         kind = ServerKind(flavor)
-        return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind)
+        return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
 class Heard(Enum):
