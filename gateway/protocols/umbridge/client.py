@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input, unsupported
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor, post
@@ -122,7 +122,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     answer = decode_body(body, request)
     if request.operation in PATHS:
         assert isinstance(answer, Response)
-        set_field(answer, "original", verbatim.of_response(request.operation, body, message, answer.outputs))
+        answer = replace(answer, original=verbatim.of_response(request.operation, body, message, answer.outputs))
         if request.operation is INFER:
             remember_response(message, answer)
     return answer

@@ -5,7 +5,7 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
@@ -85,7 +85,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         return Request(operation, model, part=part, flaw=str(error))
     request = Request(operation, model, "", None, inputs, (), parameters, part)
     if not part:
-        set_field(request, "original", verbatim.of_request(operation, body, message, inputs, parameters))
+        request = replace(request, original=verbatim.of_request(operation, body, message, inputs, parameters))
         if operation is INFER:
             remember_request(message, request)
     return request

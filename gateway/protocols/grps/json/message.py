@@ -7,7 +7,7 @@ from typing import Any
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import payload
@@ -59,7 +59,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     [member] = members
     grps = GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
     if text is body:  # which has no numbers in quotes
-        set_field(grps, "original", original_of(text, document, grps))
+        return replace(grps, original=original_of(text, document, grps))
     return grps
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
@@ -133,7 +133,7 @@ def _read_wrapped(reply: Message, target: Target) -> Response:
         raise decode_stream_error(error, wrapped)
     response = _read_response(wrapped, reply, target)
     if response.original is not None:  # that is of the response alone, the body has more around it
-        set_field(response, "original", None)
+        return replace(response, original=None)
     return response
 
 

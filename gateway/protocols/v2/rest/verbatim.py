@@ -11,7 +11,7 @@ from math import isfinite
 from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype, Kind
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.original import Original
 from gateway.core.types import (
     Headers,
@@ -85,8 +85,9 @@ def of_response(
 
 def _forgetting(original: Original, says_no_more: bool) -> Original | None:
     """`original` without its document; None if that says more than the value."""
-    set_field(original, "evidence", (None, b"" if original.form is BodyForm.JSON else original.evidence[1]))
-    return original if says_no_more else None
+    if not says_no_more:
+        return None
+    return replace(original, evidence=(None, b"" if original.form is BodyForm.JSON else original.evidence[1]))
 
 
 # --- sending it on ---

@@ -36,7 +36,6 @@ from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
 from gateway.transports.http.server.half_close import HalfClose, can_wait
-from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.http2_refusal import FIRST_LINE, Http2Refusal, NoteRefusal
 from gateway.transports.http.server.request_body import ChunkedBody, SizedBody
 from gateway.transports.http.server.request_head import (
@@ -46,6 +45,7 @@ from gateway.transports.http.server.request_head import (
     UnknownExpectationError,
 )
 from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
+from gateway.transports.http.server.whole_heads import WholeHeads
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class HttpContext(ConnectionContext):
     """The data that all connections of one HTTP listener share."""
 
     table: PathTable
-    heads: HeadCache
+    heads: WholeHeads
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse
@@ -237,7 +237,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
 
     def _receive_whole(self, data: bytes) -> bool:
         """Receive `data` if that is exactly one request, whose head is known and which is simple
-        (`HeadCache.is_simple`): most requests are. False for all else, which is received by its parts."""
+        (`WholeHeads`): most requests are. False for all else, which is received by its parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False
