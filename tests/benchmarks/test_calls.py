@@ -4,7 +4,6 @@ Time depends on the machine and what else it does; a count does not, and it is w
 """
 
 import json
-import os
 import subprocess
 import sys
 

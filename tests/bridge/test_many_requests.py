@@ -127,6 +127,21 @@ def test_a_request_is_fitted_as_if_it_were_the_first(
     asyncio.run(compare())
 
 
+@pytest.mark.parametrize("route", SETTINGS)
+@pytest.mark.parametrize("server", [POINTS, COUNTERS])
+async def test_inputs_are_fitted_alike_in_any_order_and_by_position(server: Protocol, route: RouteSettings) -> None:
+    names = [each.name for each in MODELS["two"].inputs if each.name not in {one.name for one in route.constants}]
+    inputs = [
+        made(name, FP64, (1, size), 1, untyped=True, marked=False) for name, size in zip(names, (2, 1), strict=False)
+    ]
+    unnamed = [replace(each, name="") for each in inputs]
+    found = []
+    for given_inputs in (inputs, list(reversed(inputs)), unnamed):
+        backend = Backend(MODELS, computed)
+        found.append(await outcome(bridge(TENSORS, server, backend, route), backend, infer(*given_inputs, model="two")))
+    assert found[0] == found[1] == found[2]
+
+
 async def test_values_that_are_checked_are_checked_every_time() -> None:
     """UINT8 stands for BOOL on a wire without BOOL: 0 and 1 alone."""
     given_back = Response((tensor("y", np.array([[1, 2]], np.uint8)),))
