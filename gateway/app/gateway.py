@@ -39,6 +39,7 @@ from gateway.config.models_apart import with_models_apart
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, Protocol
+from gateway.core.surviving import all_surviving
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Listener, Select
 from gateway.observing.counters import Counters
@@ -269,16 +270,15 @@ class Gateway:
         self.announce_end()
         ends_at = self._clock() + seconds
         self._assembly.stop()
-        given_up = await asyncio.gather(
-            *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._replacements.listeners))
-        )
+        listeners = (*self.listeners.values(), *self._replacements.listeners)
+        given_up = await all_surviving("draining a listener", (each.drain(seconds) for each in listeners))
         await self._replacements.give_up()
         await self._assembly.end(max(0.0, ends_at - self._clock()))
         await self._fleets.close()
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
-        given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
+        given_up += await all_surviving("draining a reference server", (each.drain(left) for each in self.references))
         await self._ports.stop()
         await self.observing.stop(max(ends_at - self._clock(), 0.5))
         for background in (self._memory_task, self._certificates_task):

@@ -1,6 +1,5 @@
 """The policies around routes and backends: their contexts, their states, and Handlers within them."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gateway.assembly.environment import Environment
@@ -9,6 +8,7 @@ from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
+from gateway.core.surviving import all_surviving
 from gateway.core.transport import Handler, StreamHandler
 from gateway.policies.cache import Cache
 from gateway.policies.context import MessageReach, PolicyContext
@@ -118,4 +118,4 @@ class Policing:
 
     async def close(self, seconds: float) -> None:
         """End what policies keep open; calls that they make beside requests have `seconds` to end."""
-        await asyncio.gather(*(state.close(seconds) for _, _, state in self.states))
+        await all_surviving("closing a policy", (state.close(seconds) for _, _, state in self.states))

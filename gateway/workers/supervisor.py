@@ -17,7 +17,7 @@ from gateway.assembly.part import GatewayPart
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.surviving import log_survived, surviving
+from gateway.core.surviving import all_surviving, log_survived, surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.workers.addresses import Addresses
@@ -259,13 +259,13 @@ class Supervisor:
         """As Gateway's: all workers are drained at once, then their processes end."""
         self._is_ending = True
         self.gateway.announce_end()
-        given_up = await asyncio.gather(*(_drained(each, seconds) for each in self._running()))
+        given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
         for each in self.workers:
             if each.is_ready:
                 each.channel.tell("exit")
             else:
                 each.kill()
-        await asyncio.gather(*(each.ended() for each in self.workers if each.pid))
+        await all_surviving("waiting for the end of a worker", (each.ended() for each in self.workers if each.pid))
         await self.gateway.drain(0)
         self._addresses.release()
         return sum(given_up)
