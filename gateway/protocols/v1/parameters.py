@@ -15,7 +15,7 @@ from gateway.protocols.v1.json_bodies import Body
 from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
 
 
-class BodyMessage(Message):
+class BodyMessage(Message, frozen=True):
     """A message with tensors, and what the reply or the request to a V1 backend needs of it: the format, whether the
     tensors are named, and the other members by key."""
 

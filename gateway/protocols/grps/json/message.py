@@ -7,7 +7,6 @@ from typing import Any
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.frozen import set_field
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import payload

@@ -187,7 +187,7 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
 
     def _receive_whole(self, data: bytes) -> bool:
         """Receive `data` if that is exactly one request, whose head is known and which is simple
-        (`HeadCache.is_simple`): most requests are. False for all else, which is received by its parts."""
+        (`WholeHeads`): most requests are. False for all else, which is received by its parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False

@@ -6,8 +6,8 @@ from gateway.core.patterns import PathTable
 from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, is_admitted
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
-from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.request_head import RequestHead, UnknownExpectationError
+from gateway.transports.http.server.whole_heads import WholeHeads
 from gateway.transports.lifecycle import ConnectionContext
 
 
@@ -16,7 +16,7 @@ class HttpContext(ConnectionContext):
     """The data that all connections of one HTTP listener share."""
 
     table: PathTable
-    heads: HeadCache
+    heads: WholeHeads
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse

@@ -12,8 +12,8 @@ from gateway.transports.http.address import ALPN
 from gateway.transports.http.server.bounded_connection import BoundedHttpConnection
 from gateway.transports.http.server.connection import HttpServerConnection
 from gateway.transports.http.server.context import HttpContext
-from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.http2_refusal import Http2Refusal
+from gateway.transports.http.server.whole_heads import WholeHeads
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
@@ -78,7 +78,7 @@ def _context(
         timeouts,
         connections,
         table,
-        HeadCache(table, settings.limits),
+        WholeHeads(table, settings.limits),
         exchanges.exchange,
         exchanges.stream,
         exchanges.refuse,

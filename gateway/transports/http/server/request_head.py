@@ -10,7 +10,7 @@ fragments, and targets other than a path or an http URL.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from sys import intern
 from typing import Any
@@ -220,16 +220,6 @@ class RequestHead:
         # A client gets a coding only if it asks for exactly one: many clients list all that they know by default, and
         # would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
-
-    def with_fields(self, fields: Iterable[tuple[bytes, bytes]]) -> "RequestHead":
-        """This head with further fields, which it does not have, and which change none of its other attributes."""
-        new = RequestHead.__new__(RequestHead)
-        new._target, new.method, new.version = self._target, self.method, self.version
-        new.path, new.query, new.fields = self.path, self.query, self.fields
-        new.length, new.expects_continue = self.length, self.expects_continue
-        new.keep_alive, new.keep_line, new.accepted_coding = self.keep_alive, self.keep_line, self.accepted_coding
-        new.headers = Headers((*self.headers.raw, *fields))
-        return new
 
     @property
     def coding(self) -> str:
