@@ -44,7 +44,7 @@ from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Listener, Select
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
-from gateway.policies.mirror import Mirror
+from gateway.policies.places import Numbers, numbers
 from gateway.routing.backend import Backend
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
@@ -354,11 +354,6 @@ class Gateway:
         self.observing.flush()
         return self.observing.counters
 
-    @property
-    def mirrors(self) -> Sequence[Mirror]:
-        """The policies `mirror` of the configuration in use."""
-        return self._assembly.policing.mirrors
-
     async def clear_caches(self, place: str) -> list[str]:
         """Let the policies `cache` at this place forget their answers, in all processes; all of them if it is empty.
         Returns the places."""
@@ -370,11 +365,12 @@ class Gateway:
         return list(dict.fromkeys(at for at, _ in found))
 
     @property
-    def counted_policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of the policies that metrics count by their states, in each process."""
-        if self._part.counted_policies is not None:
-            return self._part.counted_policies()
-        return [(place, name, each.status()) for place, name, each in self._assembly.policing.counted]
+    def policy_numbers(self) -> Numbers:
+        """The numbers of the policies' metrics, of all processes."""
+        if self._part.policy_numbers is not None:
+            return self._part.policy_numbers()
+        metrics, states = registry.policy_metrics(), self._assembly.policing.states
+        return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
 
     @property
     def shedding(self) -> Shedding | None:

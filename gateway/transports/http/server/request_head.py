@@ -20,7 +20,7 @@ import httptools
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 from gateway.core.types import Headers
 from gateway.transports.http.compression import CODINGS
-from gateway.transports.memory import FIELD_BYTES
+from gateway.transports.memory import FIELD_BYTES, Sundries
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -70,10 +70,11 @@ class Http2PrefaceError(GatewayError):
 class HeadReader:
     """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
 
-    __slots__ = ("_parser", "_tail", "complete", "headers", "limit", "size", "target")
+    __slots__ = ("_held", "_parser", "_tail", "complete", "headers", "limit", "size", "target")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._held = 0
         self._parser: Any = None
         self.start()
 
@@ -114,10 +115,17 @@ class HeadReader:
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         return stop
 
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of memory that the part of the head which has arrived takes."""
-        return 2 * self.size + FIELD_BYTES * len(self.headers)
+    def hold(self, sundries: Sundries) -> None:
+        """Count the memory of the part of the head that has arrived. Raises GatewayError as Sundries.add."""
+        held = 2 * self.size + FIELD_BYTES * len(self.headers)
+        sundries.add(held - self._held)
+        self._held = held
+
+    def release(self, sundries: Sundries) -> None:
+        """Count it no longer, and prepare for the next head."""
+        self.start()
+        sundries.free(self._held)
+        self._held = 0
 
     @property
     def method(self) -> str:

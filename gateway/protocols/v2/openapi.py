@@ -8,36 +8,38 @@ from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
-from gateway.core.openapi import (
+from gateway.core.operations import Operation
+from gateway.core.types import TensorSpec, Translate
+from gateway.json.openapi import (
     EVENTS,
     JSON,
     OCTETS,
+    STRING,
     Content,
     DescribedModel,
     HttpOperation,
     Media,
     Parameter,
     Schema,
+    answered,
     dimensions,
     element,
     example_elements,
     example_shape,
     flat,
     has_example,
+    in_json,
     list_of,
     named,
     nested,
     object_of,
 )
-from gateway.core.operations import Operation
-from gateway.core.types import TensorSpec, Translate
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON
 from gateway.protocols.v2.tensors import WIDER
 
-_TEXT: Schema = {"type": "string"}
 _PARAMETERS: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 _DIMENSIONS: Schema = list_of({"type": "integer", "minimum": 0})
-_ERROR: Content = {JSON: Media(object_of({"error": _TEXT}, ["error"]))}
+_ERROR: Content = in_json(object_of({"error": STRING}, ["error"]))
 _BINARY = (
     "With the binary tensor data extension a body is a JSON header as the whole body would be, in which the parameter "
     "`binary_data_size` replaces `data`, and behind it the raw bytes of these tensors in the order of the header: "
@@ -52,7 +54,7 @@ _LENGTH = Parameter(
 )
 
 
-def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None:
+def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
     """The operation of a pattern, for `model` or for any."""
     method, _, path = pattern.partition(" ")
     if "sharedmemory" in path:
@@ -65,52 +67,52 @@ def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None
     if ending in ("setting", "logging"):
         return _settings(method, path)
     if ending == "stats":
-        return HttpOperation("Counters of the model's requests", _ok(_STATISTICS), _ERROR)
+        return HttpOperation("Counters of the model's requests", answered(_STATISTICS), _ERROR)
     if ending == "config":
-        return HttpOperation("The model's configuration, as its server has it", _ok({"type": "object"}), _ERROR)
+        return HttpOperation("The model's configuration, as its server has it", answered({"type": "object"}), _ERROR)
     if ending in ("live", "ready"):
         return _health(path, ending)
     if path == "/v2":
-        return HttpOperation("The server's name, version and extensions", _ok(_SERVER), _ERROR)
-    return HttpOperation("The model's inputs and outputs", _ok(_metadata(model)), _ERROR)
-
-
-def _ok(schema: Schema) -> dict[int, tuple[str, Content]]:
-    return {200: ("", {JSON: Media(schema)})}
+        return HttpOperation("The server's name, version and extensions", answered(_SERVER), _ERROR)
+    return HttpOperation("The model's inputs and outputs", answered(_metadata(model)), _ERROR)
 
 
 # --- about servers and models ---
 
-_STATISTICS = object_of({"model_stats": list_of(object_of({"name": _TEXT, "version": _TEXT}))}, ["model_stats"])
-_SERVER = object_of({"name": _TEXT, "version": _TEXT, "extensions": list_of(_TEXT)}, ["name", "version"])
-_ENTRY = object_of({"name": _TEXT, "version": _TEXT, "state": _TEXT, "reason": _TEXT}, ["name"])
+_STATISTICS = object_of({"model_stats": list_of(object_of({"name": STRING, "version": STRING}))}, ["model_stats"])
+_SERVER = object_of({"name": STRING, "version": STRING, "extensions": list_of(STRING)}, ["name", "version"])
+_ENTRY = object_of({"name": STRING, "version": STRING, "state": STRING, "reason": STRING}, ["name"])
 
 
 def _health(path: str, word: str) -> HttpOperation:
     of_model = "{model}" in path
     who = "the model" if of_model else "the server"
-    name: dict[str, Schema] = {"name": _TEXT} if of_model else {}
+    name: dict[str, Schema] = {"name": STRING} if of_model else {}
     return HttpOperation(
         f"Whether {who} is {word}",
         {
-            200: ("Yes.", {JSON: Media(object_of({**name, word: {"const": True}}, [*name, word]))}),
-            400: ("No.", {JSON: Media(object_of({**name, word: {"const": False}, "error": _TEXT}))}),
+            200: ("Yes.", in_json(object_of({**name, word: {"const": True}}, [*name, word]))),
+            400: ("No.", in_json(object_of({**name, word: {"const": False}, "error": STRING}))),
         },
-        {JSON: Media(object_of({**name, word: {"const": False}, "error": _TEXT}, ["error"]))},
+        in_json(object_of({**name, word: {"const": False}, "error": STRING}, ["error"])),
         operation=Operation.MODEL_READY if of_model else None,
     )
 
 
 def _metadata(model: DescribedModel | None) -> Schema:
     spec = object_of(
-        {"name": _TEXT, "datatype": {"enum": [each.value for each in Datatype]}, "shape": list_of({"type": "integer"})},
+        {
+            "name": STRING,
+            "datatype": {"enum": [each.value for each in Datatype]},
+            "shape": list_of({"type": "integer"}),
+        },
         ["name", "datatype", "shape"],
     )
     return object_of(
         {
             "name": named(model),
-            "versions": list_of(_TEXT),
-            "platform": _TEXT,
+            "versions": list_of(STRING),
+            "platform": STRING,
             "inputs": list_of(spec),
             "outputs": list_of(spec),
             "parameters": _PARAMETERS,
@@ -121,24 +123,29 @@ def _metadata(model: DescribedModel | None) -> Schema:
 
 def _repository(verb: str) -> HttpOperation:
     if verb == "index":
-        body = {JSON: Media(object_of({"ready": {"type": "boolean"}}), {})}
-        return HttpOperation("The models", _ok(list_of(_ENTRY)), _ERROR, body=body, body_is_required=False)
+        body = in_json(object_of({"ready": {"type": "boolean"}}), {})
+        return HttpOperation("The models", answered(list_of(_ENTRY)), _ERROR, body=body, body_is_required=False)
     return HttpOperation(
         f"{verb.capitalize()} the model on its server",
         {200: ("Done.", {})},
         _ERROR,
         "Needs `allow_control` of the listener.",
-        {JSON: Media(object_of({"parameters": {"type": "object"}}))},
+        in_json(object_of({"parameters": {"type": "object"}})),
         body_is_required=False,
     )
 
 
 def _settings(method: str, path: str) -> HttpOperation:
     what = "log settings" if path.endswith("logging") else "trace settings"
-    body = {JSON: Media({"type": "object"})} if method == "POST" else {}
+    body = in_json({"type": "object"}) if method == "POST" else {}
     summary = f"Change {what} of the server" if body else f"The {what} of the server"
     return HttpOperation(
-        summary, _ok({"type": "object"}), _ERROR, "Needs `allow_control` of the listener.", body, body_is_required=False
+        summary,
+        answered({"type": "object"}),
+        _ERROR,
+        "Needs `allow_control` of the listener.",
+        body,
+        body_is_required=False,
     )
 
 
@@ -150,7 +157,7 @@ def _inference(verb: str, model: DescribedModel | None) -> HttpOperation:
     is_generate = verb.startswith("generate")
     if is_generate:
         body = _generate_body(model)
-        reply: Content = {JSON: Media(_generate_reply(model))}
+        reply: Content = in_json(_generate_reply(model))
     else:
         body = _infer_body(model)
         reply = {JSON: Media(_infer_reply(model)), OCTETS: Media()}
@@ -170,7 +177,7 @@ def _infer_body(model: DescribedModel | None) -> Content:
     json_specs = [each for each in specs if each.datatype not in WITHOUT_JSON]
     schema = object_of(
         {
-            "id": _TEXT,
+            "id": STRING,
             "parameters": _PARAMETERS,
             "inputs": _tensors([_input(each) for each in json_specs], _ANY_INPUT, exactly=True),
             "outputs": list_of(_requested(model)),
@@ -198,7 +205,7 @@ def _tensor(name: Schema, datatype: Schema, shape: Schema, data: Schema) -> Sche
 
 
 _ANY_INPUT = _tensor(
-    _TEXT, {"enum": [each.value for each in Datatype if each not in WITHOUT_JSON]}, _DIMENSIONS, {"type": "array"}
+    STRING, {"enum": [each.value for each in Datatype if each not in WITHOUT_JSON]}, _DIMENSIONS, {"type": "array"}
 )
 _ANY_OUTPUT = _ANY_INPUT
 
@@ -220,16 +227,16 @@ def _output(spec: TensorSpec, translate: Translate) -> Schema:
 
 def _requested(model: DescribedModel | None) -> Schema:
     names = [] if model is None else [each.name for each in model.signature.outputs]
-    return object_of({"name": {"enum": names} if names else _TEXT, "parameters": _PARAMETERS}, ["name"])
+    return object_of({"name": {"enum": names} if names else STRING, "parameters": _PARAMETERS}, ["name"])
 
 
 def _infer_reply(model: DescribedModel | None) -> Schema:
     outputs = [] if model is None else [_output(each, model.translate) for each in model.signature.outputs]
     return object_of(
         {
-            "id": _TEXT,
+            "id": STRING,
             "model_name": named(model),
-            "model_version": _TEXT,
+            "model_version": STRING,
             "parameters": _PARAMETERS,
             "outputs": _tensors(outputs, _ANY_OUTPUT, exactly=False),
         },
@@ -271,9 +278,9 @@ def _raw(spec: TensorSpec) -> bytes:
 def _generate_body(model: DescribedModel | None) -> Content:
     specs = () if model is None else model.signature.inputs
     properties = {spec.name: _member(spec, "error") for spec in specs}
-    schema = object_of({**properties, "id": _TEXT, "parameters": _PARAMETERS}, list(properties))
+    schema = object_of({**properties, "id": STRING, "parameters": _PARAMETERS}, list(properties))
     example = {spec.name: example_elements(spec) for spec in specs} if specs and has_example(specs) else None
-    return {JSON: Media(schema, example)}
+    return in_json(schema, example)
 
 
 def _member(spec: TensorSpec, nan: Any) -> Schema:
@@ -286,4 +293,4 @@ def _generate_reply(model: DescribedModel | None) -> Schema:
     wide = [replace(each, datatype=WIDER.get(each.datatype, each.datatype)) for each in outputs]
     nan = "error" if model is None else model.translate.nan or "error"
     properties = {spec.name: _member(spec, nan) for spec in wide}
-    return object_of({**properties, "id": _TEXT, "model_name": named(model), "model_version": _TEXT}, ["model_name"])
+    return object_of({**properties, "id": STRING, "model_name": named(model), "model_version": STRING}, ["model_name"])

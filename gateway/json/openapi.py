@@ -84,12 +84,24 @@ class DescribedModel:
     translate: Translate = DEFAULT_TRANSLATE
 
 
-DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None], HttpOperation | None]
-"""Describes the pattern of a wire form (`POST /v2/models/{model}/infer`), for any model or for one. None: no more is
-known than that the path is served."""
+DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
+"""Describes the pattern of a wire form (`POST /v2/models/{model}/infer`), for any model or for one, on a listener with
+this flavor. None: no more is known than that the path is served."""
 
 
 # --- Schemas ---
+
+STRING: Schema = {"type": "string"}
+
+
+def in_json(schema: Schema, example: Any = None) -> Content:
+    """A body in JSON."""
+    return {JSON: Media(schema, example)}
+
+
+def answered(schema: Schema) -> dict[int, tuple[str, Content]]:
+    """The reply 200 with a body in JSON."""
+    return {200: ("", in_json(schema))}
 
 
 def object_of(properties: Mapping[str, Any], required: Sequence[str] = (), **more: Any) -> Schema:
