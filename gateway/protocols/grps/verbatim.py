@@ -4,9 +4,9 @@ A message is turned into a Request or an answer, and that into the message for t
 is the message that was read with the one to be written: the same model, status and payload, and tensors with the same
 names, datatypes and shapes and the same data, by identity. Writing it as JSON or protobuf is what is saved.
 
-Whether the bytes of a message say nothing else than the message is found out by the codec that read them: for JSON in
-`json/verbatim.py`, for protobuf in `protobuf/recalled.py`. Only gtensors are looked at: str_data, bin_data and gmap are
-written as fast, and servers get an ndarray as gtensors.
+That keeps the digits of JSON. Protobuf loses none when it is written anew. Whether the bytes of a message say nothing
+else than the message is found out in `json/verbatim.py`. Only gtensors are looked at: servers get an ndarray as
+gtensors.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,6 @@ class MessageForm(Enum):
     """The encoding that a message is written in."""
 
     JSON = auto()
-    PROTOBUF = auto()
 
 
 _NO_PARAMETERS: Parameters = {}

@@ -19,7 +19,7 @@ from gateway.protocols.grps.brpc.frames import (
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import read_operation
 from gateway.protocols.grps.descriptors import RpcMeta
-from gateway.protocols.grps.protobuf.message import write_original
+from gateway.protocols.grps.protobuf.message import write_message
 
 SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
 """The meta of a successful reply, without the correlation id."""
@@ -62,9 +62,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: as `server.encode_response` of the folder above; RESOURCE_EXHAUSTED, the reply is larger than a
             frame can be.
     """
-    grps = server.encode_response(answer, request, translate)
-    original = answer.original if isinstance(answer, Response) else None
-    meta, payload = SUCCESS + correlation_of(request), write_original(grps, original)
+    payload = write_message(server.encode_response(answer, request, translate))
+    meta = SUCCESS + correlation_of(request)
     if isinstance(answer, Response) and answer.parameters:
         meta, payload = with_attachment(meta, payload, answer.parameters)
     return write_frame(meta, payload)

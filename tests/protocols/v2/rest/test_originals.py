@@ -1,4 +1,4 @@
-"""Bodies that go on as they came, and those that must not."""
+"""Bodies that are passed on byte for byte, and those that must not be."""
 
 import json
 import struct
@@ -55,6 +55,8 @@ BY_OUTPUT = b'{"inputs": [%b], "outputs": [{"name": "y", "parameters": {"binary_
         inputs(b"[true,false]", b"BOOL"),
         inputs('["ä","b"]'.encode(), b"BYTES"),
         inputs(b"[]", b"INT64", b"[0,3]"),
+        inputs(b'["http://a/","b:"]', b"BYTES"),
+        inputs(b"[1.50,2]").replace(b'"x"', b'"serving_default_x:0"'),
         inputs(b"[1.5, -2]", more=b',"parameters":{"unit":"K","content_type":"base64"}'),
         b'{"parameters":{"p":1.50,"q":true},"inputs":[{"data":[1],"shape":[1],"name":"x","datatype":"INT32"}],'
         b'"outputs":[{"name":"y","parameters":{"p":1}},{"name":"z"}]}',
@@ -279,6 +281,29 @@ def test_a_reply_in_base64_is_written_where_the_route_says_so() -> None:
     assert b'"YQ=="' in returned(body, translate=Translate(bytes="base64")).body
 
 
+def test_a_reply_with_the_clients_id_comes_back() -> None:
+    body = REPLY[:-1].replace(b"2.50", b"1e1") + b',"id":"2"}'
+    second, asked = decode(reply(body)), replace(ASKED, id="2")
+    assert V2_REST.encode_response(second, asked, AS_IS).body == body
+    other = V2_REST.encode_response(second, replace(asked, id="3"), AS_IS).body
+    assert json.loads(bytes(other))["id"] == "3"
+
+
+MLSERVER_REPLY = (
+    b'{"model_name":"m","model_version":"1","id":"a-b","parameters":{},"outputs":'
+    b'[{"name":"y","shape":[2,1],"datatype":"FP64","parameters":{"content_type":"np"},"data":[3.0,4.5]}]}'
+)
+
+
+def test_a_reply_like_mlservers_is_written_anew_for_its_empty_parameters() -> None:
+    answer, asked = decode(reply(MLSERVER_REPLY)), replace(ASKED, id="a-b")
+    assert (answer.id, answer.model, answer.version, answer.parameters) == ("a-b", "m", "1", {})
+    assert answer.outputs[0].parameters == {"content_type": "np"}
+    written = V2_REST.encode_response(answer, asked, AS_IS).body
+    assert written != MLSERVER_REPLY
+    assert written == V2_REST.encode_response(replace(answer, original=None), asked, AS_IS).body
+
+
 # --- any document ---
 
 NAMES = st.text(max_size=4)
@@ -342,7 +367,7 @@ def said(request: Request) -> tuple[object, ...]:
 
 
 @given(documents())
-def test_a_backend_reads_the_same_from_a_body_as_it_came_and_written_anew(body: bytes) -> None:
+def test_a_backend_reads_the_same_from_a_body_that_is_passed_on_and_one_that_is_written_anew(body: bytes) -> None:
     try:
         request = infer(body)
     except Exception:
