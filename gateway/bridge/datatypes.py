@@ -96,12 +96,13 @@ def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple
     Raises:
         DecodeError: as `carry`.
     """
-    if len(traits.wire.datatypes) == len(Datatype):
+    carried = traits.wire.datatypes
+    for tensor in tensors:
+        if tensor.datatype not in carried:
+            break
+    else:
         return tuple(tensors)
-    return tuple(
-        carry(tensor, traits.wire.datatypes, f"tensor {tensor.name or at!r}", protocol)
-        for at, tensor in enumerate(tensors)
-    )
+    return tuple(carry(tensor, carried, f"tensor {tensor.name or at!r}", protocol) for at, tensor in enumerate(tensors))
 
 
 def restore(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:

@@ -11,13 +11,13 @@ does not say. Where fitting makes new tensors of the same data, the data is comp
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.core.frozen import Value
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from gateway.core.types import Buffer, Parameters, Request, RequestedOutput, Response, Tensor
 
 
-class Original(Value):
+class Original(Struct, frozen=True):
     """A body, and what was read from it.
 
     - `form`: what the body is written in, known to the codec that set it.

@@ -69,7 +69,17 @@ def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
         DecodeError: not JSON, numbers mixed with booleans, a number out of range, or more nested arrays than elements
             and `values` together.
     """
+    if text.end - text.start <= PIECE:  # as most are: of one piece, and of numbers alone
+        whole = text.bytes
+        numbers = _parse_numbers(whole)
+        # an array takes two bytes at least
+        if numbers is not None and (len(whole) <= 2 * values or _occurrences(whole, b"[") <= numbers.size + values):
+            return numbers
     return _ArrayReader(values, literals).read(text)
+
+
+def _parse_numbers(text: bytes) -> Numbers | None:
+    return _simd.parse(text, *(("d",) if has_fraction(text) else ("i", "u")))
 
 
 def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
@@ -209,7 +219,7 @@ class _ArrayReader:
         self._pieces.append(piece)
 
     def _parse(self, text: bytes) -> _Piece:
-        numbers = _simd.parse(text, *(("d",) if has_fraction(text) else ("i", "u")))
+        numbers = _parse_numbers(text)
         if numbers is None:
             numbers = _parse_booleans(text)
         if numbers is None and self._literals:

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
-from gateway.core.frozen import frozen, replace, set_field
+from gateway.core.frozen import frozen, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
@@ -499,8 +499,8 @@ class Gathering:
             return True
         if len(members) == 1:
             return await self._by_itself(kind, members[0])
-        joined = joining.join([each.request for each in members])
-        record = _record(joined, members)
+        record = _record(members)
+        joined = joining.join([each.request for each in members], record)
         rows = [each.rows for each in members]
         counts = self._counts()
         counts.batches += 1
@@ -668,18 +668,16 @@ def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError
     return own
 
 
-def _record(joined: Request, members: Sequence[_Member]) -> Record | None:
+def _record(members: Sequence[_Member]) -> Record | None:
     """The record of a batch, if somebody observes one of its requests. It has the id of the first of these, and no
     trace."""
     for member in members:
         of_one = member.request.record
         if of_one is not None:
             of_listener = replace(of_one.of_listener, observers=())
-            record = Record(
+            return Record(
                 of_one.listener, of_one.in_protocol, received=monotonic(), id=of_one.id, of_listener=of_listener
             )
-            set_field(joined, "record", record)
-            return record
     return None
 
 

@@ -33,7 +33,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import Message, ParameterValue, Request, tensor
 from gateway.http2 import hpack as own_hpack
-from gateway.http2.server import RequestReceived, ServerConnection
+from gateway.http2.server import Http2Server, RequestReceived
 from gateway.json import write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
@@ -242,7 +242,7 @@ WIDE_OPENING = OPENING + http2.window_update(0, 2**30)
 
 def _unary() -> Call:
     """Calls on one connection, without sockets: the request's bytes in, the reply's bytes out."""
-    connection = ServerConnection(request_heads(10_000))
+    connection = Http2Server(request_heads(10_000))
     connection.receive(memoryview(WIDE_OPENING), 0.0)
     connection.data_to_send()
     stream, trailers, now = 1, replies.trailers(Message()), 0.0

@@ -1,7 +1,7 @@
 """grps over brpc, facing clients."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Request, Response, Translate
@@ -41,12 +41,10 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     origin = Message(parts=(correlation_field(frame.meta.correlation_id),))
     grps = read_payload(frame, "input", listener.limits)
     request = server.decode_request(grps, operation, origin, listener.model)
-    set_field(request, "deadline", _deadline(frame.meta, message))
-    if frame.attachment:
-        if operation is not Operation.INFER:
-            raise DecodeError(f"an attachment of {len(frame.attachment)} bytes; only Predict can have one")
-        set_field(request, "parameters", attachment_parameters(frame))
-    return request
+    if frame.attachment and operation is not Operation.INFER:
+        raise DecodeError(f"an attachment of {len(frame.attachment)} bytes; only Predict can have one")
+    parameters = attachment_parameters(frame) if frame.attachment else request.parameters
+    return replace(request, deadline=_deadline(frame.meta, message), parameters=parameters)
 
 
 def _deadline(meta: Protobuf, message: Message) -> float | None:

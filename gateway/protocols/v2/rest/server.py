@@ -48,7 +48,7 @@ _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 # --- inference requests ---
 
 
-class BinaryOutputMessage(Message):
+class BinaryOutputMessage(Message, frozen=True):
     """The message of an inference whose client wants outputs in the binary tensor data extension.
 
     The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of the requested

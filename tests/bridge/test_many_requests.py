@@ -1,4 +1,4 @@
-"""A bridge that has fitted many requests answers as one that has fitted none."""
+"""How a bridge fits a request does not depend on the requests before it."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.bridge import known_fits
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.derived_signatures import MOST_KEPT as MOST_SIGNATURES
 from gateway.bridge.derived_signatures import DerivedSignatures
@@ -17,7 +16,6 @@ from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
-from gateway.core.layouts import LONGEST
 from gateway.core.protocol import Protocol, Traits, Wire
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
 from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
@@ -129,17 +127,19 @@ def test_a_request_is_fitted_as_if_it_were_the_first(
     asyncio.run(compare())
 
 
-async def test_requests_alike_are_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = Backend(MODELS, computed)
-    route = bridge(TENSORS, POINTS, backend)
-    await route(infer(tensor("x", np.array([[1.0, 2.0]])), model="one"))
-    await route(infer(tensor("x", np.array([[5.0, 6.0]])), model="one"))
-    monkeypatch.setattr("gateway.bridge.bridge.fit_request", None)
-    monkeypatch.setattr("gateway.bridge.bridge.fit_response", None)
-    answer = await route(infer(tensor("x", np.array([[3.0, 4.0]])), model="one", id="mine"))
-    assert isinstance(answer, Response)
-    assert [each.array.tolist() for each in answer.outputs] == [[[3.0, 4.0]]]
-    assert (answer.model, answer.id) == ("one", "mine")
+@pytest.mark.parametrize("route", SETTINGS)
+@pytest.mark.parametrize("server", [POINTS, COUNTERS])
+async def test_inputs_are_fitted_alike_in_any_order_and_by_position(server: Protocol, route: RouteSettings) -> None:
+    names = [each.name for each in MODELS["two"].inputs if each.name not in {one.name for one in route.constants}]
+    inputs = [
+        made(name, FP64, (1, size), 1, untyped=True, marked=False) for name, size in zip(names, (2, 1), strict=False)
+    ]
+    unnamed = [replace(each, name="") for each in inputs]
+    found = []
+    for given_inputs in (inputs, list(reversed(inputs)), unnamed):
+        backend = Backend(MODELS, computed)
+        found.append(await outcome(bridge(TENSORS, server, backend, route), backend, infer(*given_inputs, model="two")))
+    assert found[0] == found[1] == found[2]
 
 
 async def test_values_that_are_checked_are_checked_every_time() -> None:
@@ -156,7 +156,7 @@ async def test_values_that_are_checked_are_checked_every_time() -> None:
         await route(infer(wrong, model="flags"))
 
 
-async def test_inputs_that_share_their_data_are_told_apart_later() -> None:
+async def test_inputs_that_share_their_data_are_told_apart() -> None:
     given_back = Response((tensor("y", np.array([1.0])),))
     pair = signature(spec("a", -1, 1, datatype=UINT8), spec("b", -1, 1, datatype=UINT8), gives=(spec("y", -1),))
     backend = Backend({"pair": pair}, lambda _: given_back)
@@ -185,31 +185,6 @@ async def test_parameters_of_an_output_reach_the_backend() -> None:
     for parameters in ({}, {}, {"classification": 2}):
         await route(infer(x, model="one", outputs=(RequestedOutput("y", parameters),)))
     assert [call.outputs[0].parameters for call in backend.calls] == [{}, {}, {"classification": 2}]
-
-
-async def test_long_names_and_configs_are_not_kept() -> None:
-    fits, long = known_fits.KnownFits(), "x" * LONGEST
-    x = tensor("x", np.zeros((1, 2)))
-    for request, key in (
-        (infer(replace(x, name=long), model="one"), ("one", "", "")),
-        (infer(x, model="one"), ("one", "", long)),
-        (infer(x, model="one", outputs=(RequestedOutput(long),)), ("one", "", "")),
-    ):
-        fits.learn(request, key, request, 1, unbatched=False)
-        assert fits.of(request, key) is None
-
-
-async def test_what_is_kept_is_bounded() -> None:
-    """Clients choose shapes."""
-    fits = known_fits.KnownFits()
-    key = ("one", "", "")
-    for size in range(3 * known_fits.MOST_KEPT):
-        request = infer(tensor("x", np.zeros((1, size))), model="one")
-        fits.learn(request, key, request, 1, unbatched=False)
-    newest = infer(tensor("x", np.zeros((1, 3 * known_fits.MOST_KEPT - 1))), model="one")
-    oldest = infer(tensor("x", np.zeros((1, 1))), model="one")
-    assert fits.of(newest, key) is not None
-    assert fits.of(oldest, key) is None
 
 
 async def test_models_in_turns_are_fitted_once_each_where_the_route_has_inputs_of_its_own(

@@ -1,18 +1,16 @@
-"""What the cache says of a head is what the parser says of it, whatever ids it has, and whatever came before."""
+"""What is found of a head is what the parser says of it, whatever came before."""
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
-from gateway.transports.http.server import head_cache
 from gateway.transports.http.server.dispatch import Dispatch
-from gateway.transports.http.server.head_cache import HeadCache
 from gateway.transports.http.server.request_head import HeadReader, RequestHead
+from gateway.transports.http.server.whole_heads import WholeHeads
 from tests.transports.http.server.toy_listener import SMALL, TOY
 
 TABLE = PathTable([(TOY, "")])
@@ -66,13 +64,12 @@ HEADS = st.tuples(st.sampled_from(STARTS), st.lists(st.sampled_from(LINES), max_
 @example([(STARTS[0], [LINES[0], TRACE % (1, 2), b" folded"])])
 @example([(STARTS[0], [TRACE % (1, 2), b" folded", LINES[0]])])
 def test_a_head_that_is_found_says_what_the_parser_says(heads: list[tuple[bytes, list[bytes]]]) -> None:
-    cache = HeadCache(TABLE, SMALL)
-    for start, lines in heads * 2:
+    reading = WholeHeads(TABLE, SMALL)
+    for start, lines in [each for each in heads for _ in range(2)] + heads:
         raw = whole([start, *lines])
-        expected, found = parsed(raw, SMALL), cache.find(raw + b"abc", 0)
+        expected, found = parsed(raw, SMALL), reading.find(raw + b"abc", 0)
         if found is None:
-            # Not those whose ids it cannot leave out, nor those with a fault.
-            assert expected is None or sum(b"raceparent" in each or b"equest-I" in each.title() for each in lines) > 1
+            assert expected is None
             continue
         head, dispatch, size, size_of_all = found
         assert expected is not None
@@ -82,45 +79,17 @@ def test_a_head_that_is_found_says_what_the_parser_says(heads: list[tuple[bytes,
         assert dispatch.message(head, b"abc", "", 0.0).headers is head.headers
 
 
-@pytest.mark.parametrize("line", [b"traceparent: 00-%d", b"X-Request-Id: %d"])
-def test_heads_that_differ_in_their_ids_are_parsed_once(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counted(HeadReader):
-        made = 0
-
-        def __init__(self, limit: int) -> None:
-            super().__init__(limit)
-            Counted.made += 1
-
-    monkeypatch.setattr(head_cache, "HeadReader", Counted)
-    cache = HeadCache(TABLE, SMALL)
-    for number in range(5):
-        found = cache.find(whole([STARTS[0], LINES[0], line % number, LINES[1]]), 0)
-        assert found is not None
-        name, _, _ = line.lower().partition(b":")
-        assert found[0].headers.first[name].endswith(b"%d" % number)
-    assert Counted.made == 1
+def test_a_head_that_comes_again_is_that_of_the_new_request() -> None:
+    heads = WholeHeads(TABLE, SMALL)
+    raw, other = whole([STARTS[0], LINES[0], LINES[1]]), whole([STARTS[0], LINES[0], LINES[4]])
+    for data, at in ((raw + b"abc", 0), (raw + b"abc" + raw + b"abd", len(raw) + 3), (other, 0), (raw, 0)):
+        found = heads.find(data, at)
+        expected = parsed(other if data is other else raw, SMALL)
+        assert (found is None) == (expected is None)
+        if found is not None and expected is not None:
+            assert said(found[0]) == said(expected)
+    assert heads.find(raw[:-1], 0) is None
 
 
-def test_a_head_with_ids_is_as_large_as_it_came() -> None:
-    """The limit counts the lines that are left out."""
-    cache = HeadCache(TABLE, SMALL)
-    assert cache.find(whole([STARTS[0], LINES[0], b"x-request-id: a"]), 0) is not None
-    assert cache.find(whole([STARTS[0], LINES[0], b"x-request-id: " + b"a" * SMALL.headers]), 0) is None
-
-
-def test_the_heads_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_cache, "_MAX_HEADS", 3)
-    cache = HeadCache(TABLE, SMALL)
-    for number in range(10):
-        assert cache.find(whole([STARTS[0], LINES[0], b"x-number: %d" % number]), 0) is not None
-    assert len(cache) == 3
-
-
-def test_heads_of_different_paths_share_equal_headers_alone() -> None:
-    cache = HeadCache(TABLE, SMALL)
-    starts, hosts = (STARTS[0], b"POST /echo?again HTTP/1.1"), (b"Host: one", b"Host: other")
-    found = [cache.find(whole([start, host]), 0) for start in starts for host in hosts]
-    one, other, again, other_again = (each[0].headers for each in found if each is not None)
-    assert again is one
-    assert other_again is other
-    assert one.first != other.first
+def test_a_longer_head_is_received_by_its_parts() -> None:
+    assert WholeHeads(TABLE, SMALL).find(whole([STARTS[0], LINES[0], b"x-request-id: " + b"a" * 2000]), 0) is None

@@ -115,7 +115,7 @@ def test_a_body_in_several_parts_is_written_anew() -> None:
 
 def other_data(tensor: Tensor) -> Tensor:
     """An equal tensor, whose data is not what was read."""
-    return replace(tensor, data=bytes(tensor.data))
+    return replace(tensor, data=bytes(bytearray(tensor.data)))
 
 
 CHANGES = {

@@ -1,32 +1,29 @@
-"""Which examples in JSON go on as they came: those whose text is the tensor that the gateway would write as JSON.
+"""Examples in JSON whose text is passed on: those that say the tensor that the gateway would write, and nothing else.
 
 The head of a packet, its counts and its TLVs are written anew: that takes no time, and a peer's may be wrong. Texts,
-images and .npy files are the tensor's data itself. What takes time is numbers and strings in JSON, which keep their
-text, and with it their digits: `1e3` and `0.10` are not written as `1000.0` and `0.1`. They are written anew if the
-tensor has changed, and if the text has NaN, an infinity, escapes, an encoding other than UTF-8, a byte order mark, or
-blanks around it.
+images and .npy files are the tensor's data itself. Numbers and strings in JSON keep their text, and with it their
+digits: `1e3` and `0.10` are not written as `1000.0` and `0.1`. They are written anew if the tensor has changed, and if
+the text has NaN, an infinity, escapes, an encoding other than UTF-8, a byte order mark, or blanks around it.
 """
 
 from math import isfinite
 
 from gateway.core.datatypes import Datatype
 from gateway.core.original import Original
-from gateway.core.types import Buffer, Parameters, Tensor
+from gateway.core.types import Buffer, Tensor
 from gateway.protocols.mip.json_examples import STRINGS
 from gateway.protocols.mip.payload import Payload
 from gateway.protocols.mip.schema import NAME, TlvType
 
-_NO_PARAMETERS: Parameters = {}
 
-
-def of_payload(payload: Payload, tensors: tuple[Tensor, ...]) -> Original | None:
+def original_of(payload: Payload, tensors: tuple[Tensor, ...]) -> Original | None:
     """The Original of the tensors of `payload`, one for each of its columns, all examples in each."""
     if TlvType.JSON not in payload.types[: len(tensors)]:
         return None
-    return Original(NAME, (), tensors, (), _NO_PARAMETERS, evidence=payload)
+    return Original(NAME, (), tensors, (), {}, evidence=payload)
 
 
-def texts_as_they_came(original: Original, tensor: Tensor, at: int) -> list[Buffer] | None:
+def texts_of(original: Original, tensor: Tensor, at: int) -> list[Buffer] | None:
     """The examples of column `at` in JSON, if they say what the gateway would write for `tensor`, and nothing else."""
     if original.form != NAME or at >= len(original.tensors):
         return None
