@@ -183,7 +183,7 @@ print(*numpy.mean(found, axis=0), *numpy.std(found, axis=0), float(draws.sample_
 
 @pytest.mark.parametrize(
     ("step", "draws"),
-    [("pymc.NUTS(max_treedepth=4)", 300), ("pymc.HamiltonianMC(path_length=1.5, max_steps=15)", 600)],
+    [("pymc.NUTS(max_treedepth=4)", 150), ("pymc.HamiltonianMC(path_length=1.5, max_steps=15)", 300)],
     ids=["NUTS", "HMC"],
 )
 def test_pymc_finds_the_posterior_through_estimated_gradients(

@@ -149,6 +149,7 @@ def module_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 async def cluster(module_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr(log_lines, "_lines", LogLimit(log_lines.log, lines=1000))
+    monkeypatch.setattr(f"gateway.servers.engines.{module_cluster.engine}.POLL_SECONDS", 0.2)
     yield module_cluster
     await module_cluster.check_that_nothing_is_left(tmp_path)
 
