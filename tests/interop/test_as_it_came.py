@@ -24,6 +24,7 @@ from gateway.protocols.v2.grpc import recalled as v2_grpc_recalled
 from gateway.protocols.v2.grpc.tensors import read_inference, write_inference
 from tests.interop.processes import Triton, free_port, run_client
 from tests.interop.real_clients import Step, infer, packed, raw_of, tensor, tritonclient_grpc
+from tests.limits import GENEROUS
 from tests.protocols.graphpipe.wire import recorded
 
 CONFIG = """
@@ -118,7 +119,7 @@ async def test_the_real_graphpipe_clients_bytes_go_on() -> None:
 
 async def test_the_bytes_of_a_real_reply_come_back() -> None:
     def post(address: str) -> bytes:
-        connection = HTTPConnection(address, timeout=10)
+        connection = HTTPConnection(address, timeout=GENEROUS)
         connection.request("POST", "/graphpipe/m", recorded("float64.request"))
         body = connection.getresponse().read()
         connection.close()
