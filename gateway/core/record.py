@@ -14,7 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from gateway.core.errors import GatewayError, Reason, Status
-from gateway.core.frozen import assigned_by_place, frozen, replace
+from gateway.core.frozen import frozen, replace
 from gateway.core.spans import Span, TraceContext, Unsampled
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,6 @@ class ListenerRecords:
 _NO_LISTENER = ListenerRecords()
 
 
-@assigned_by_place
 class Record(Struct, gc=False, eq=False):
     """The record of one request. Texts are empty and numbers 0 where nothing is known.
 
