@@ -25,6 +25,7 @@ from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror, MirrorRecord, Settings, mirror_record, state, wrap, wrap_stream
 from gateway.policies.mirror_counts import DropCause
 from tests import records
+from tests.limits import GENEROUS
 
 ONE = Response((tensor("y", np.array([1.0, 2.0])),))
 NEAR = Response((tensor("y", np.array([1.0, 2.000001])),))
@@ -159,7 +160,7 @@ async def test_a_large_answer_of_the_mirror_counts_as_long_as_it_is_compared(mon
     def slow(*arguments: object) -> None:
         assert threading.current_thread() is not threading.main_thread()
         comparing.set()
-        assert go_on.wait(30)
+        assert go_on.wait(GENEROUS)
 
     monkeypatch.setattr(found, "_difference", slow)
     await handler(REQUEST)
