@@ -211,8 +211,6 @@ class Guard:
             if proof is not None and proof.lasting is authenticator.trust:
                 # As `_identify`, in fewer steps: most requests come here. Credentials that end are looked at again.
                 set_field(message, "principal", proof.principal)
-                if (record := message.record) is not None:
-                    record.principal = proof.principal.name
             else:
                 try:
                     self._identify(message, protocol)
@@ -269,8 +267,6 @@ class Guard:
                 self._log(error, message.peer)
                 raise
         set_field(message, "principal", principal)
-        if (record := message.record) is not None:
-            record.principal = principal.name
 
     def _admit(self, headers: Headers, identity: str, peer: str) -> None:
         try:

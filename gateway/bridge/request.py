@@ -11,7 +11,7 @@ from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Request, RequestedOutput, Shape, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 
@@ -72,7 +72,7 @@ class FittedInputs:
     unbatched: bool
 
 
-def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record | None = None) -> FittedInputs:
+def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRECORDED) -> FittedInputs:
     """Inputs with the names, datatypes, shapes and order of the signature. If nobody knows the signature, inputs keep
     their datatypes and shapes. `record` notes casts that round.
 

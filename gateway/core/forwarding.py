@@ -39,7 +39,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     else:
         headers = message.headers.onward or _of_first_gateway(message.headers)
     set_field(message, "headers", headers)
-    if record is not None and record.of_listener.forwards:
+    if record.of_listener.forwards:
         # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
         set_field(message, "record", record)
         if request.span is not None:
@@ -54,8 +54,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
     raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target)]
     if not forwarded:
         return Headers(raw)
-    if request.record is not None:
-        forwarded = _without_ids(forwarded, request.record)
+    forwarded = _without_ids(forwarded, request.record)
     is_metadata = isinstance(received, Metadata)
     raw += _forwarded(received, forwarded, is_metadata)
     return Metadata(raw) if is_metadata else Headers(raw)

@@ -14,7 +14,7 @@ from gateway.core.frozen import Value, assigned_by_place, field, frozen
 from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.spans import Span
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -97,7 +97,7 @@ class Message(Value):
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
     - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
-    - `record`: where it is noted what becomes of a request; None if nobody observes.
+    - `record`: where it is noted what becomes of a request; UNRECORDED if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
     - `span`: the try that sends it to a backend, if the record notes spans.
     """
@@ -116,7 +116,7 @@ class Message(Value):
     received: float = 0.0
     deadline: float | None = None
     identity: str = ""
-    record: Record | None = None
+    record: Record = UNRECORDED
     principal: Principal | None = None
     span: Span | None = None
 
@@ -446,8 +446,8 @@ class Request(Value):
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
     tries: Tries | None = None
     """None if the call is tried in the ordinary way."""
-    record: Record | None = None
-    """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
+    record: Record = UNRECORDED
+    """Where it is noted what becomes of the request; UNRECORDED if nobody observes. All tries share it."""
     span: Span | None = None
     """The try at an endpoint that the request is part of, if the record notes spans."""
     principal: Principal | None = None
@@ -506,7 +506,7 @@ def inference(
     """The request of an inference, made without keywords, as `reply`."""
     return Request(
         INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin, False, "", "", "", "",
-        NO_HEADERS, "", DEFAULT_TRANSLATE, None, None, None, None, None, original,
+        NO_HEADERS, "", DEFAULT_TRANSLATE, None, None, UNRECORDED, None, None, original,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS, Operation
+from gateway.core.record import UNRECORDED
 from gateway.core.types import ATTACHMENT, Parameters, Request, Response, Tensor, Tries
 
 SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
@@ -103,7 +104,7 @@ def join(requests: Sequence[Request]) -> Request:
         tries=_tries(requests),
         origin=None,
         original=None,
-        record=None,
+        record=UNRECORDED,
         span=None,
         peer=first.peer if of_one else "",
         principal=first.principal if of_one else None,

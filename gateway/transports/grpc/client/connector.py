@@ -121,7 +121,8 @@ class GrpcConnector:
                 raise deadline_passed(sent=False)
             timeout = left + _GRACE
         head = self._heads.write(message.path, message.headers, timeout)
-        if (record := message.record) is not None:
+        record = message.record
+        if record.of_listener.forwards:
             # Most requests of listeners that trace are UNSAMPLED: the same as for the others, in fewer steps.
             if record.context is UNSAMPLED and not record.of_listener.telling.forwards:
                 head += _UP_TO_PARENT + unsampled_parent()

@@ -19,7 +19,7 @@ from gateway.core.alarm import Alarm
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
 from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
@@ -307,17 +307,15 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _send_error(self, stream: Stream, head: RequestHead, error: GatewayError) -> None:
         """Refuse a request that no call is made for."""
-        reply = refused(error)
-        block = replies.trailers(reply)
-        if (record := self._start_record(head)) is not None:
-            record.failed(error)
-            record.end(reply.status, 0)
-            block += replies.more_trailers(record)
-        self.http2.send_end(stream, replies.HEAD + block)
+        reply, record = refused(error), self._begun(head)
+        record.failed(error)
+        record.end(reply.status, 0)
+        self.http2.send_end(stream, replies.HEAD + replies.trailers(reply) + replies.more_trailers(record))
 
-    def _start_record(self, head: RequestHead) -> Record | None:
+    def _begun(self, head: RequestHead) -> Record:
+        """The record of a request that is refused."""
         if self._site.record is None:
-            return None
+            return UNRECORDED
         path = head.path.decode("utf-8", "replace")
         message = Message(path=path, headers=head.metadata, peer=self.peer, received=self._loop.time())
         return self._site.record(message, 0)
@@ -325,9 +323,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _refuse(self, stream: Stream, head: RequestHead, fault: RequestFault) -> None:
         if fault.http_status != 200 and self._site.shares_http1:
             fault = _HTTP1_REQUIRED
-        if (record := self._start_record(head)) is not None:
-            record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
-            record.end(fault.status or fault.http_status, 0)
+        record = self._begun(head)
+        record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
+        record.end(fault.status or fault.http_status, 0)
         if fault is _HTTP1_REQUIRED:
             self.http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
         elif fault.http_status != 200:

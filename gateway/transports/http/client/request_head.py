@@ -52,7 +52,8 @@ class HeadWriter:
         raw = headers.raw if type(headers) is Headers else _as_text(headers)
         first = self._first_lines(method, message.path, message.query, tuple(raw))
         length = _length_line(size) if size or method not in _WITHOUT_BODY else b""
-        if (record := message.record) is not None:
+        record = message.record
+        if record.of_listener.forwards:
             # Most requests of listeners that trace are UNSAMPLED: the same as for the others, in fewer steps.
             if record.context is UNSAMPLED and not record.of_listener.telling.forwards:
                 length += b"traceparent: %b\r\n" % unsampled_parent()

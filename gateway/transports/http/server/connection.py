@@ -27,9 +27,18 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
-from gateway.core.record import GIVEN_UP, Record
+from gateway.core.record import GIVEN_UP, UNRECORDED, Record
 from gateway.core.tasks import keep, spawn
-from gateway.core.transport import Admit, EventualReply, Exchange, ExchangeStream, Refuse, StartRecord, is_admitted
+from gateway.core.transport import (
+    Admit,
+    EventualReply,
+    Exchange,
+    ExchangeStream,
+    Refuse,
+    StartRecord,
+    begun,
+    is_admitted,
+)
 from gateway.core.types import Buffer, Headers, Message
 from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.transports.http.server import reply_bytes
@@ -83,10 +92,9 @@ def refusal_noter(context: HttpContext) -> NoteRefusal:
     """Writes down the requests that a listener refuses since they come over HTTP/2."""
 
     def note(message: Message, error: GatewayError, status: int) -> str:
-        if context.record is not None:
-            record = context.record(message, context.table.protocol_for_error(message.path), 0)
-            record.failed(error)
-            record.end(status, 0)
+        record = begun(context.record, message, context.table.protocol_for_error(message.path), 0)
+        record.failed(error)
+        record.end(status, 0)
         is_told = is_admitted(context.admit, message.headers, message.identity, message.peer)
         return context.table.spoken if is_told else ""
 
@@ -128,8 +136,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         """Finds out whether such a client waits for its reply; None before."""
         self._is_streaming = False
         """Whether some of a streamed reply is written."""
-        self._record: Record | None = None
-        """What becomes of the request; None until it is answered or refused, and where nobody observes."""
+        self._record: Record = UNRECORDED
+        """What becomes of the request, from the moment when it is answered or refused."""
 
     # What the event loop and the listener call; more in Lifecycle.
 
@@ -162,9 +170,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if self._half_close is not None:
             self._half_close.stop()
         self._head_reader.stop()
-        if self._record is not None:
-            self._record.give_up(GIVEN_UP["http"])
-            self._record = None
+        self._record.give_up(GIVEN_UP["http"])
+        self._record = UNRECORDED
         self._body = None
         self._ahead.clear()
         if self._task is not None:
@@ -472,7 +479,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             buffers = (self._half_close.rest_of(buffers[0]), *buffers[1:])
         for each in buffers:
             self._transport.write(each)
-        if self._record is not None:
+        if self._record is not UNRECORDED:
             self._record.end(reply.status, size)
 
     def _connection_line(self) -> bytes:
@@ -481,10 +488,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         9.6), which must be answered."""
         if self._context.connections.ending:
             self._keep_alive = False
-        head, record = self._head, self._record
+        head = self._head
         line = head.keep_line if self._keep_alive and head is not None else reply_bytes.CLOSE
-        if record is not None and record.tells:
-            line += reply_bytes.lines(record.reply_fields())
+        if self._record.tells:
+            line += reply_bytes.lines(self._record.reply_fields())
         return line
 
     def _reply_written(self) -> None:
@@ -496,7 +503,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def _await_request(self) -> None:
         self._phase = _IDLE
         self._keep_alive = False
-        self._head = self._dispatch = self._record = None
+        self._head = self._dispatch = None
+        self._record = UNRECORDED
         if self._head_reader.size:
             self._head_reader.start()
         if self._head_bytes:
@@ -534,8 +542,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         if head is not None:
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
-        if self._record is None and context.record is not None:
-            self._record = context.record(message, protocol, 0)
+        if self._record is UNRECORDED:
+            self._record = begun(context.record, message, protocol, 0)
         is_unknown = error.reason is Reason.PATH_NOT_FOUND
         if is_unknown and is_admitted(context.admit, message.headers, self._identity, self._peer):
             error = refusal(error.reason, f"{error.message}; this listener speaks {context.table.spoken}")

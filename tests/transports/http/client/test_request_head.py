@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from gateway.core.record import Record
+from gateway.core.record import ListenerRecords, Record
 from gateway.core.spans import UNSAMPLED
 from gateway.core.types import Headers, Message
 from gateway.transports.http.address import parse_address
@@ -80,7 +80,8 @@ def test_a_head_that_was_written_before_has_the_length_of_this_body() -> None:
 
 
 def test_a_request_that_is_not_sampled_says_so_in_a_trace_of_its_own() -> None:
-    heads = [WRITER.write(Message("GET", "/v2", record=Record("in", context=UNSAMPLED)), 0, None) for _ in range(2)]
+    record = Record("in", context=UNSAMPLED, of_listener=ListenerRecords(forwards=True))
+    heads = [WRITER.write(Message("GET", "/v2", record=record), 0, None) for _ in range(2)]
     form = re.compile(re.escape(GET_V2) + rb"traceparent: 00-([0-9a-f]{32})-[0-9a-f]{16}-00\r\n\r\n")
     traces = {found[1] for found in map(form.fullmatch, heads) if found is not None}
     assert len(traces) == 2
