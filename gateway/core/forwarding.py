@@ -40,10 +40,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
         headers = message.headers.onward or _of_first_gateway(message.headers)
     set_field(message, "headers", headers)
     if record.of_listener.forwards:
-        # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
-        set_field(message, "record", record)
-        if request.span is not None:
-            set_field(message, "span", request.span)
+        set_field(message, "further", record.forwarded_fields(request.span))
 
 
 def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:

@@ -291,8 +291,8 @@ class Record(Struct, gc=False, eq=False):
             if principal is not None:
                 self.principal = principal.name
 
-    def not_well(self, reason: Reason | None) -> None:
-        """The reply is no error and yet no good news, such as that of a server that is not ready. None: it is."""
+    def because(self, reason: Reason | None) -> None:
+        """Why a reply without an error says no, such as that of a server that is not ready; None if it says yes."""
         self.reason = "" if reason is None else reason.value
 
     def lost(self, what: str) -> None:
@@ -320,14 +320,14 @@ class Record(Struct, gc=False, eq=False):
         self.end(code, bytes_out)
 
 
-class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc]  # to msgspec it is no matter
-    """The record of requests that nobody observes: it is nobody's, and nothing is noted in it."""
+class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc]  # msgspec allows it
+    """The record of requests that nobody observes. Its methods do nothing, and its fields cannot be set."""
 
     def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
     decoded = routed = sent = answered = retried = waited = cached = gathered = _nothing
-    failed = not_well = lost = tell = end = give_up = _nothing
+    failed = because = lost = tell = end = give_up = _nothing
 
     def of_batch(self) -> Record:
         return self

@@ -99,10 +99,11 @@ class Message(Value):
     - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
     - `record`: where it is noted what becomes of a request; UNRECORDED if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
-    - `span`: the try that sends it to a backend, if the record notes spans.
+    - `further`: headers of a request to a backend, beside `headers`, that differ from request to request: its id and
+      its place in a trace. Connectors keep the bytes of `headers`, which many requests share.
     """
 
-    uncompared: ClassVar[frozenset[str]] = frozenset({"record", "span"})
+    uncompared: ClassVar[frozenset[str]] = frozenset({"record", "further"})
 
     method: str = ""
     path: str = ""
@@ -118,7 +119,7 @@ class Message(Value):
     identity: str = ""
     record: Record = UNRECORDED
     principal: Principal | None = None
-    span: Span | None = None
+    further: Sequence[tuple[bytes, bytes]] = ()
 
     @property
     def body(self) -> Buffer:

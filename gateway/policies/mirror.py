@@ -240,7 +240,7 @@ class Mirror:
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
-            origin=None if origin is None else replace(origin, parts=(), record=UNRECORDED, span=None),
+            origin=None if origin is None else replace(origin, parts=(), record=UNRECORDED),
             original=None,
             deadline=asyncio.get_running_loop().time() + seconds,
             time_limit=seconds,

@@ -340,7 +340,7 @@ def test_without_an_id_of_the_gateway_s_own_the_client_s_is_forwarded() -> None:
     message = Message()
     add_forwarded_headers(request, message, Target("next", "host:1", forward_headers=("x-request-id",)))
     assert message.headers.get("x-request-id") == "the client's"
-    assert message.record is request.record
+    assert message.further == [(b"gateway-mirror", b"1")]
 
 
 async def test_nobody_observes_the_mirrored_call() -> None:

@@ -97,5 +97,5 @@ _REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUN
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:
     """The reply to `request`, whose record notes why `status` is not SERVING."""
-    request.record.not_well(_REASONS.get(status))
+    request.record.because(_REASONS.get(status))
     return Message(parts=(response.SerializeToString(),))

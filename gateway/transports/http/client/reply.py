@@ -248,7 +248,7 @@ class ReplyReader:
             body = PROCESS_MEMORY.track(body)
         # Without keywords, which would double the cost.
         self.message = message = ReplyMessage(
-            "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", UNRECORDED, None, None, self._close
+            "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", UNRECORDED, None, (), self._close
         )
         self.keep_alive = keep_alive
         return message
