@@ -17,12 +17,13 @@ import gateway.protocols
 import gateway.transports
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Handler, StreamHandler
+from gateway.json.openapi import DescribeOperation
 
 if typing.TYPE_CHECKING:
     from pydantic import BaseModel
 
     from gateway.policies.context import PolicyContext
-    from gateway.policies.places import PolicyState
+    from gateway.policies.places import PolicyState, StateMetric
 
 POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
@@ -68,6 +69,24 @@ def protocols() -> Mapping[str, Protocol]:
 def policies() -> Mapping[str, PolicyModule]:
     """Every policy by the name of its module."""
     return scan_policies(gateway.policies)
+
+
+@cache
+def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
+    """By the name of their policy the metrics that policies read from their states."""
+    return {name: module.METRICS for name, module in policies().items() if hasattr(module, "METRICS")}
+
+
+@cache
+def descriptions() -> Mapping[str, DescribeOperation]:
+    """By wire form what describes its paths for OpenAPI documents: `describe` in the module `openapi` of its protocol.
+    The modules are imported on first use."""
+    found: dict[str, DescribeOperation] = {}
+    for module in _modules(gateway.protocols):
+        if any(each.name == "openapi" for each in iter_modules(module.__path__)):
+            describe = import_module(f"{module.__name__}.openapi").describe
+            found |= {protocol.name: describe for protocol in module.PROTOCOLS}
+    return found
 
 
 def transport(name: str) -> ModuleType:

@@ -1,12 +1,8 @@
 """Settings of the whole suite, and the tables that stand at the end of a run."""
 
 import gc
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
-
-# Before anything imports the gateway: a test fails where a value is changed in place.
-os.environ.setdefault("GATEWAY_FROZEN_VALUES", "1")
 
 import pytest
 from hypothesis import HealthCheck, settings

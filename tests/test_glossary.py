@@ -20,16 +20,10 @@ VOCABULARY = ("core", "bridge", "routing")
 """The folders whose classes are the glossary's words."""
 
 REPEATED = {
-    "BoundedConnection": "one per transport",
-    "ClientConnection": "one per transport, and HTTP/2's without a socket",
-    "ConnectionObserver": "one per transport: what a ClientConnection tells its owner",
     "ErrorCode": "the word of the specifications of HTTP/2 and of MIP",
     "HeadReader": "one per version of HTTP",
     "Payload": "each protocol's own word for the form of the tensors in a message",
-    "Pool": "one per transport: the connections to one endpoint",
     "Request": "GraphPipe's schema has a table of this name",
-    "RequestHead": "one for HTTP/1.1 and one for gRPC",
-    "ServerConnection": "one per transport, and HTTP/2's without a socket",
     "Settings": "one per policy: its keys in YAML",
     "Tensor": "GraphPipe's schema has a table of this name",
 }

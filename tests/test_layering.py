@@ -50,7 +50,10 @@ COMMON = {f"gateway.transports.{path.stem}" for path in (ROOT / "gateway/transpo
 """What those that open sockets themselves share: core has no sockets."""
 FORMATS = {
     "gateway.http2": {"gateway.core.errors", "gateway.core.types"},
-    "gateway.json": {"gateway.core", "gateway.core.errors", "gateway.core.frozen", "gateway.core.types"},
+    "gateway.json": {
+        *("gateway.core", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.frozen"),
+        *("gateway.core.operations", "gateway.core.types"),
+    },
     "gateway.protobuf": {"gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.types"},
 }
 """Formats that others are made of, each a package that knows nothing of the gateway: of core they take the error for

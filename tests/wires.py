@@ -64,14 +64,15 @@ class Wires:
 
 
 def reference(protocol: str, *models: Model, heard: Callable[[Request], Request] = lambda request: request) -> Server:
-    """A reference server. `heard` makes of a request the one that is answered."""
-    spoken = protocols()[protocol]
+    """A reference server. `heard` makes of a request, as it was decoded, the one that is answered."""
+    own = protocols()[protocol]
+    spoken = replace(own, decode_request=lambda message, listener: heard(own.decode_request(message, listener)))
     router = reference_router(models, spoken, lambda: 0.0)
     settings = ListenerSettings(REFERENCE, model=models[0].name if len(models) == 1 else "")
     table = PathTable(patterns.rows([(spoken, "")], settings.model, ()))
 
     async def serve(message: Message) -> Message:
-        return await _answered(message, spoken, table, settings, lambda request: router.select(heard(request)))
+        return await _answered(message, spoken, table, settings, router.select)
 
     return serve
 

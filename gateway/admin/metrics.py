@@ -9,7 +9,7 @@ import platform
 import re
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -17,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway import registry
 from gateway.admin.loop_lag import LoopLag
 from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
 from gateway.config.keys import Config
@@ -29,9 +30,7 @@ from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
 from gateway.observing.request_metrics import RequestMetrics
 from gateway.observing.tracing import TraceCounts
-from gateway.policies.gather import COUNTS as GATHER_COUNTS
-from gateway.policies.mirror import Mirror
-from gateway.policies.mirror_counts import MirrorOutcome
+from gateway.policies.places import Numbers
 from gateway.routing.backend import Backend
 from gateway.routing.health import State
 from gateway.routing.on_demand import OnDemandBackend
@@ -136,70 +135,12 @@ SHED = Family(
     "Connections and requests that were refused because the gateway was overloaded.",
 )
 
-MIRRORED = Family(
-    "gateway_mirror_requests_total",
-    "counter",
-    ("route", "backend", "outcome"),
-    "Requests that a policy `mirror` chose, by what became of them: equal, different, failed or dropped.",
+OF_POLICIES = tuple(
+    Family(each.name, each.kind, each.labels, each.text)
+    for metrics in registry.policy_metrics().values()
+    for each in metrics
 )
-MIRROR_DIFFERENCES = Family(
-    "gateway_mirror_differences_total",
-    "counter",
-    ("route", "backend", "kind"),
-    "Mirrored requests whose answers differ, by what differs: status, missing output, extra output, datatype, shape or "
-    "values. One request can count several times.",
-)
-MIRROR_FAILURES = Family(
-    "gateway_mirror_failures_total",
-    "counter",
-    ("route", "backend", "reason"),
-    "Mirrored requests that the backend of the mirror did not answer, by reason.",
-)
-MIRROR_DROPS = Family(
-    "gateway_mirror_drops_total",
-    "counter",
-    ("route", "backend", "cause"),
-    "Requests that were not mirrored, by cause: the limit of calls or memory, or because the gateway was stopping.",
-)
-MIRROR_IN_FLIGHT = Family(
-    "gateway_mirror_calls_in_flight",
-    "gauge",
-    ("route", "backend"),
-    "Mirrored calls that are not answered and compared.",
-)
-CACHE_CALLS = Family(
-    "gateway_cache_calls_total",
-    "counter",
-    ("place", "outcome"),
-    "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
-)
-CACHE_EVICTIONS = Family(
-    "gateway_cache_evictions_total", "counter", ("place",), "Answers that a cache dropped to make room for others."
-)
-CACHE_ANSWERS = Family("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.")
-CACHE_BYTES = Family("gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.")
-GATHERED = Family(
-    "gateway_gather_requests_total",
-    "counter",
-    ("backend", "outcome"),
-    "Requests that a policy `gather` saw: `joined` with others, or sent `alone`.",
-)
-GATHER_BATCHES = Family("gateway_gather_batches_total", "counter", ("backend",), "Batches of several requests.")
-GATHER_ROWS = Family(
-    "gateway_gather_rows_total", "counter", ("backend",), "Rows of these batches; by batches, their mean size."
-)
-GATHER_WAIT = Family(
-    "gateway_gather_wait_seconds_total", "counter", ("backend",), "Seconds that joined requests waited for others."
-)
-GATHER_FAILED = Family(
-    "gateway_gather_failed_batches_total",
-    "counter",
-    ("backend", "cause"),
-    "Batches that failed, by cause: `error` of the backend, or `shape` of a response that could not be split.",
-)
-GATHER_FURTHER = Family(
-    "gateway_gather_further_calls_total", "counter", ("backend",), "Calls for parts of batches that failed."
-)
+"""The metrics that policies declare."""
 TRACES_SENT = Family(
     "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector took (`tracing`)."
 )
@@ -222,9 +163,7 @@ FAMILIES = (
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     SERVERS, SERVER_STARTS, SERVER_FAILURES,
-    MIRRORED, MIRROR_DIFFERENCES, MIRROR_FAILURES, MIRROR_DROPS, MIRROR_IN_FLIGHT,
-    CACHE_CALLS, CACHE_EVICTIONS, CACHE_ANSWERS, CACHE_BYTES,
-    GATHERED, GATHER_BATCHES, GATHER_ROWS, GATHER_WAIT, GATHER_FAILED, GATHER_FURTHER,
+    *OF_POLICIES,
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
     WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
@@ -248,12 +187,8 @@ class Running(typing.Protocol):
         """The backends of the configuration in use."""
 
     @property
-    def mirrors(self) -> Sequence[Mirror]:
-        """The states of its policies `mirror`."""
-
-    @property
-    def counted_policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of its policies `cache` and `gather`, in each process."""
+    def policy_numbers(self) -> Numbers:
+        """The numbers of the policies' metrics."""
 
     @property
     def shedding(self) -> Shedding | None:
@@ -287,10 +222,8 @@ class StateMetrics(Collector):
         """The metrics with their values now."""
         yield from _listeners(list(self._running.listeners.items()))
         yield from _backends(list(self._running.backends.items()))
-        yield from _mirrors(self._running.mirrors)
-        counted = self._running.counted_policies
-        yield from _caches([(place, state) for place, name, state in counted if name == "cache"])
-        yield from _gathers([(place, state) for place, name, state in counted if name == "gather"])
+        of_policies = self._running.policy_numbers
+        yield from (_values(each, of_policies[each.name].items()) for each in OF_POLICIES)
         yield from self._process()
         yield from self._configuration()
 
@@ -341,70 +274,6 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     yield _values(SERVERS, [((name, phase), count[phase]) for name, count in phases for phase in SERVER_STATES])
     yield _values(SERVER_STARTS, [((name,), each.starts) for name, each in started])
     yield _values(SERVER_FAILURES, [((name,), each.failures) for name, each in started])
-
-
-def _mirrors(mirrors: Sequence[Mirror]) -> Iterator[Metric]:
-    """A route can have several mirrors to one backend, which have one label value."""
-    outcomes: Counter[tuple[str, ...]] = Counter()
-    differences, failures, drops, in_flight = outcomes.copy(), outcomes.copy(), outcomes.copy(), outcomes.copy()
-    for each in mirrors:
-        labels, counts = (each.route, each.settings.backend), each.counts
-        outcomes.update({(*labels, outcome.value): counts.outcomes[outcome] for outcome in MirrorOutcome})
-        differences.update({(*labels, kind): count for kind, count in list(counts.differences.items())})
-        failures.update({(*labels, reason): count for reason, count in list(counts.failures.items())})
-        drops.update({(*labels, cause.value): count for cause, count in list(counts.drops.items())})
-        in_flight[labels] += counts.in_flight
-    yield _values(MIRRORED, outcomes.items())
-    yield _values(MIRROR_DIFFERENCES, differences.items())
-    yield _values(MIRROR_FAILURES, failures.items())
-    yield _values(MIRROR_DROPS, drops.items())
-    yield _values(MIRROR_IN_FLIGHT, in_flight.items())
-
-
-def _caches(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metric]:
-    """Each of several workers has a cache at every place: their counts are added. States of workers that have ended
-    have no answers."""
-    calls: Counter[tuple[str, ...]] = Counter()
-    evictions, answers, kept = calls.copy(), calls.copy(), calls.copy()
-    for place, state in states:
-        for outcome, key in (("hit", "hits"), ("shared", "shared"), ("miss", "misses")):
-            calls[place, outcome] += _count(state, key)
-        evictions[place,] += _count(state, "evicted")
-        answers[place,] += _count(state, "answers")
-        kept[place,] += _count(state, "bytes")
-    yield _values(CACHE_CALLS, calls.items())
-    yield _values(CACHE_EVICTIONS, evictions.items())
-    yield _values(CACHE_ANSWERS, answers.items())
-    yield _values(CACHE_BYTES, kept.items())
-
-
-def _count(state: Mapping[str, object], key: str) -> int:
-    found = state.get(key, 0)
-    assert isinstance(found, int)
-    return found
-
-
-def _gathers(states: Sequence[tuple[str, Mapping[str, object]]]) -> Iterator[Metric]:
-    """As `_caches`."""
-    found: dict[str, Counter[str]] = {}
-    for place, state in states:
-        counts = {key: state[key] for key in GATHER_COUNTS}
-        found.setdefault(place.removeprefix("backends."), Counter()).update(counts)
-    outcomes = [((name, what), each[what]) for name, each in found.items() for what in ("joined", "alone")]
-    causes = [
-        ((name, cause), each[key])
-        for name, each in found.items()
-        for cause, key in (("error", "failed"), ("shape", "unsplittable"))
-    ]
-    for family, values in ((GATHERED, outcomes), (GATHER_FAILED, causes)):
-        yield _values(family, values)
-    for family, key in (
-        (GATHER_BATCHES, "batches"),
-        (GATHER_ROWS, "rows"),
-        (GATHER_WAIT, "wait_seconds"),
-        (GATHER_FURTHER, "further_calls"),
-    ):
-        yield _values(family, [((name,), each[key]) for name, each in found.items()])
 
 
 def _value(family: Family, value: float) -> Metric:

@@ -39,11 +39,12 @@ from gateway.config.models_apart import with_models_apart
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, Protocol
+from gateway.core.surviving import all_surviving
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Listener, Select
 from gateway.observing.counters import Counters
 from gateway.observing.tracing import TraceCounts
-from gateway.policies.mirror import Mirror
+from gateway.policies.places import Numbers, numbers
 from gateway.routing.backend import Backend
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
@@ -269,16 +270,15 @@ class Gateway:
         self.announce_end()
         ends_at = self._clock() + seconds
         self._assembly.stop()
-        given_up = await asyncio.gather(
-            *(listener.drain(seconds) for listener in (*self.listeners.values(), *self._replacements.listeners))
-        )
+        listeners = (*self.listeners.values(), *self._replacements.listeners)
+        given_up = await all_surviving("draining a listener", (each.drain(seconds) for each in listeners))
         await self._replacements.give_up()
         await self._assembly.end(max(0.0, ends_at - self._clock()))
         await self._fleets.close()
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.
         left = max(0.0, ends_at - self._clock())
-        given_up += await asyncio.gather(*(reference.drain(left) for reference in self.references))
+        given_up += await all_surviving("draining a reference server", (each.drain(left) for each in self.references))
         await self._ports.stop()
         await self.observing.stop(max(ends_at - self._clock(), 0.5))
         for background in (self._memory_task, self._certificates_task):
@@ -354,11 +354,6 @@ class Gateway:
         self.observing.flush()
         return self.observing.counters
 
-    @property
-    def mirrors(self) -> Sequence[Mirror]:
-        """The policies `mirror` of the configuration in use."""
-        return self._assembly.policing.mirrors
-
     async def clear_caches(self, place: str) -> list[str]:
         """Let the policies `cache` at this place forget their answers, in all processes; all of them if it is empty.
         Returns the places."""
@@ -370,11 +365,12 @@ class Gateway:
         return list(dict.fromkeys(at for at, _ in found))
 
     @property
-    def counted_policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of the policies that metrics count by their states, in each process."""
-        if self._part.counted_policies is not None:
-            return self._part.counted_policies()
-        return [(place, name, each.status()) for place, name, each in self._assembly.policing.counted]
+    def policy_numbers(self) -> Numbers:
+        """The numbers of the policies' metrics, of all processes."""
+        if self._part.policy_numbers is not None:
+            return self._part.policy_numbers()
+        metrics, states = registry.policy_metrics(), self._assembly.policing.states
+        return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
 
     @property
     def shedding(self) -> Shedding | None:

@@ -13,6 +13,7 @@ from gateway.assembly.assembly import Assembly
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
+from gateway.core.surviving import all_surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 
@@ -70,10 +71,8 @@ class OpenedAddresses:
 
     async def give_up(self) -> None:
         """Close all, since the reload has failed."""
-        await asyncio.gather(
-            *(listener.drain(0) for listener, _ in self.listeners.values()),
-            *(port.stop() for port in self.ports.values()),
-        )
+        await all_surviving("closing a listener", (listener.drain(0) for listener, _ in self.listeners.values()))
+        await all_surviving("closing a port", (port.stop() for port in self.ports.values()))
 
 
 @frozen
@@ -115,7 +114,8 @@ class Replacements:
         try:
             for port in replaced.ports:
                 await port.stop()
-            given_up = sum(await asyncio.gather(*(each.drain(seconds) for each in replaced.listeners)))
+            drained = (each.drain(seconds) for each in replaced.listeners)
+            given_up = sum(await all_surviving("draining a removed listener", drained))
             self.listeners.difference_update(replaced.listeners)
             if given_up:
                 log.warning("removed listeners are closed; requests given up: %d", given_up)

@@ -1,11 +1,11 @@
 """The endpoints that several Assemblies share: at a reload the new one takes over those that stay, with their health,
 their calls in flight and their connections."""
 
-import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
 from gateway.core.protocol import Limits
+from gateway.core.surviving import all_surviving
 from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 
@@ -43,7 +43,7 @@ class SharedEndpoints:
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1
-        await asyncio.gather(*(self._close_unused(key) for key in keys))
+        await all_surviving("closing an endpoint", (self._close_unused(key) for key in keys))
 
     async def _close_unused(self, key: EndpointKey) -> None:
         shared = self._shared[key]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.auth.authenticator import Authenticator, Credentials, Proof, VerifiedToken
+from gateway.auth.authenticator import Authenticator, Credentials, VerifiedToken
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.auth.keys import KeyFile, KeyFileError, read_keys
 from gateway.auth.permissions import Principals
@@ -204,21 +204,15 @@ class Guard:
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
         """`inner`, for clients that it knows; but for streams, of which `refused` looks at each message."""
-        exchange, authenticator = inner.exchange, self._authenticator
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
-            proof: Proof | None = message.headers.proof
-            if proof is not None and proof.lasting is authenticator.trust:
-                # As `_identify`, in fewer steps: most requests come here. Credentials that end are looked at again.
-                set_field(message, "principal", proof.principal)
-            else:
-                try:
-                    self._identify(message, protocol)
-                except GatewayError as error:
-                    return refuse(error, protocol, message)
-                except UnknownKeyError:
-                    return answered_later(message, protocol)
-            return exchange(message, protocol)
+            try:
+                self._identify(message, protocol)
+            except GatewayError as error:
+                return refuse(error, protocol, message)
+            except UnknownKeyError:
+                return answered_later(message, protocol)
+            return inner.exchange(message, protocol)
 
         async def answered_later(message: Message, protocol: Protocol) -> Message:
             reply = await self.refused(message, protocol)
@@ -259,13 +253,11 @@ class Guard:
         carrier, headers = protocol.carrier, message.headers
         if isinstance(carrier, StreamForm):  # the credential is not in the headers of the message
             headers = NO_HEADERS if carrier.credential is None else carrier.credential(message)
-        principal = self._authenticator.known(headers)
-        if principal is None:
-            try:
-                principal = self._authenticator(headers, message.identity)
-            except GatewayError as error:
-                self._log(error, message.peer)
-                raise
+        try:
+            principal = self._authenticator(headers, message.identity)
+        except GatewayError as error:
+            self._log(error, message.peer)
+            raise
         set_field(message, "principal", principal)
 
     def _admit(self, headers: Headers, identity: str, peer: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.core.frozen import frozen
+from gateway.policies.places import Numbers
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 
@@ -50,8 +51,8 @@ class GatewayPart:
     """A Collector of Prometheus in place of that for this process."""
     policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
     """Place, name and state of the policies of the other parts."""
-    counted_policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
-    """The same of those that metrics count by their states, with the counts of processes that have ended."""
+    policy_numbers: Callable[[], Numbers] | None = None
+    """The numbers of the policies' metrics, with the counts of processes that have ended."""
     clear_caches: Callable[[str], Awaitable[None]] | None = None
     """Lets the caches of the other parts forget their answers: those at this place, or all if it is empty."""
     shedding: Callable[[], Any] | None = None

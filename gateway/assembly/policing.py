@@ -1,6 +1,5 @@
 """The policies around routes and backends: their contexts, their states, and Handlers within them."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gateway.assembly.environment import Environment
@@ -9,11 +8,9 @@ from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
+from gateway.core.surviving import all_surviving
 from gateway.core.transport import Handler, StreamHandler
-from gateway.policies.cache import Cache
 from gateway.policies.context import MessageReach, PolicyContext
-from gateway.policies.gather import Gather
-from gateway.policies.mirror import Mirror
 from gateway.policies.places import PolicyState
 from gateway.routing.backend import Backend
 
@@ -77,20 +74,12 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """Let policies that count go on with the counts of those that stood at their places, and caches with their
-        answers where nothing has changed that these depend on."""
+        """Let policies take over what those had counted and kept that stood at their places."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
-                if place_before != place:
-                    continue
-                if isinstance(state, Mirror) and isinstance(before, Mirror):
-                    state.take_over(before)
-                if isinstance(state, Gather) and isinstance(before, Gather):
-                    state.take_over(before)
-                if isinstance(state, Cache) and isinstance(before, Cache):
+                if place_before == place and type(before) is type(state):
                     is_unchanged = self._place_config(place) == previous._place_config(place)
-                    if is_unchanged:
-                        state.take_over(before)
+                    state.take_over(before, is_unchanged=is_unchanged)
 
     def _place_config(self, place: str) -> object:
         """The configuration that answers at the place of a list of policies depend on: the backend's configuration, or
@@ -102,20 +91,10 @@ class Policing:
         return route, [self._config.backends[each] for each in route.backends]
 
     @property
-    def caches(self) -> list[tuple[str, Cache]]:
-        """The places and states of all policies `cache`."""
-        return [(place, state) for place, _, state in self.states if isinstance(state, Cache)]
-
-    @property
-    def mirrors(self) -> list[Mirror]:
-        """The states of all policies `mirror`."""
-        return [state for _, _, state in self.states if isinstance(state, Mirror)]
-
-    @property
-    def counted(self) -> list[tuple[str, str, PolicyState]]:
-        """Place, name and state of the policies that metrics count by their states."""
-        return [each for each in self.states if isinstance(each[2], Cache | Gather)]
+    def caches(self) -> list[tuple[str, PolicyState]]:
+        """The places and states of all policies that keep answers."""
+        return [(place, state) for place, _, state in self.states if state.keeps_answers]
 
     async def close(self, seconds: float) -> None:
         """End what policies keep open; calls that they make beside requests have `seconds` to end."""
-        await asyncio.gather(*(state.close(seconds) for _, _, state in self.states))
+        await all_surviving("closing a policy", (state.close(seconds) for _, _, state in self.states))

@@ -9,6 +9,7 @@ from gateway.config.keys import BackendConfig
 from gateway.config.servers import ServersConfig, state_folder
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Target
+from gateway.core.surviving import all_surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint
@@ -224,8 +225,9 @@ class Fleets:
         fleets = [*(fleet for _, fleet, _ in self._current.values()), *self._retired]
         self._current.clear()
         self._retired.clear()
-        await asyncio.gather(*(each.close() for each in fleets))
-        await asyncio.gather(*(asyncio.to_thread(each.close) for each in self._states.values()))
+        await all_surviving("ending the servers of a backend", (each.close() for each in fleets))
+        states = list(self._states.values())
+        await all_surviving("closing the state of servers", (asyncio.to_thread(each.close) for each in states))
         self._states.clear()
 
 

@@ -27,17 +27,6 @@ Found: TypeAlias = tuple[Principal, float]
 """Who a credential belongs to, and until when it is valid, in seconds since 1970."""
 
 
-class Proof:
-    """Who the credential in some headers belongs to (`Headers.proof`). It holds as long as `trust` is that of the
-    Authenticator, and until `ends` (None: for ever). `lasting`: `trust` if it has no end, else None."""
-
-    __slots__ = ("ends", "lasting", "principal", "trust")
-
-    def __init__(self, principal: Principal, trust: object, ends: float | None) -> None:
-        self.principal, self.trust, self.ends = principal, trust, ends
-        self.lasting = trust if ends is None else None
-
-
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
 """Of a token: the principal's name, the names of permission sets, and when it ends, in seconds since 1970."""
 
@@ -124,8 +113,6 @@ class Authenticator:
         self._keys = keys
         self._tokens = tokens and credentials.verify is not None
         self._certificates = certificates
-        self.trust = object()
-        """Stands for what counts as valid now; another one when that changes."""
         self._by_header: dict[bytes, Found] = {}
         self._by_authorization: dict[bytes, Found] = {}
         """Who sent a header that was found valid, and until when it is."""
@@ -134,14 +121,6 @@ class Authenticator:
     def __len__(self) -> int:
         """How many credentials are remembered."""
         return len(self._by_header) + len(self._by_authorization)
-
-    def known(self, headers: Headers) -> Principal | None:
-        """Who the client is, if these headers were found valid before: clients that send the same head again share its
-        Headers. None if they have to be checked."""
-        proof: Proof | None = headers.proof
-        if proof is None or proof.trust is not self.trust or (proof.ends is not None and self._clock() >= proof.ends):
-            return None
-        return proof.principal
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
         """Who the client is, by its headers or metadata, and by the identity in its verified certificate (empty without
@@ -152,7 +131,7 @@ class Authenticator:
             GatewayError: UNAUTHENTICATED.
             UnknownKeyError: a token is signed by a key that is not known yet.
         """
-        first, trust = headers.first, self.trust
+        first = headers.first
         known, field = self._by_header, first.get(self._header)
         if field is None:
             known, field = self._by_authorization, first.get(AUTHORIZATION)
@@ -166,7 +145,6 @@ class Authenticator:
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found
-        headers.proof = Proof(found[0], trust, None if found[1] == _NEVER else found[1])
         return found[0]
 
     def _checked(self, credential: bytes) -> Found:
@@ -199,6 +177,5 @@ class Authenticator:
         return ", or ".join(wanted)
 
     def _forget(self) -> None:
-        self.trust = object()
         self._by_header.clear()
         self._by_authorization.clear()

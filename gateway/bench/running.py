@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from gateway.bench.clock import real_clock
 from gateway.bench.load import Load, Plan
 from gateway.bench.measured import Measured
 from gateway.bench.target import Question, Sender, prepared
-from gateway.client.settings import checked
+from gateway.client.settings import ServerArguments
 from gateway.core.frozen import frozen, replace
 from gateway.core.tasks import spawn
 
@@ -24,10 +24,9 @@ REPORTS = 0.2
 
 @frozen
 class LoadJob:
-    """A load to run. `server` has the arguments of `gateway.client.settings.checked`; `timeout` is in seconds,
-    None: none."""
+    """A load to run. `timeout` is in seconds, None: none."""
 
-    server: Mapping[str, Any]
+    server: ServerArguments
     question: Question
     plan: Plan
     timeout: float | None
@@ -79,7 +78,7 @@ class LocalRun:
     async def prepare(self) -> None:
         """As in Run."""
         job = self._job
-        settings = checked(**job.server)
+        settings = job.server.checked()
         encoded = await prepared(settings, job.question, job.timeout)
         self._sender = sender = Sender(settings, encoded, job.timeout, job.connections)
         self._load = Load(job.plan, sender, real_clock(), sender.request_bytes)
@@ -114,7 +113,7 @@ class ProcessesRun:
 
     async def prepare(self) -> None:
         """As in Run. This process asks first: errors of the server are then found here."""
-        await prepared(checked(**self._job.server), self._job.question, self._job.timeout)
+        await prepared(self._job.server.checked(), self._job.question, self._job.timeout)
         # A fork would have this process's event loop and threads.
         context = multiprocessing.get_context("spawn")
         for share in range(self._number):

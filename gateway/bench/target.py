@@ -9,13 +9,11 @@ import asyncio
 from collections.abc import Callable
 from itertools import cycle
 
-from gateway.assembly.connecting import connect
 from gateway.bench.inputs import random_inputs
 from gateway.bench.load import CallFailed
 from gateway.bridge.settings import Cast
-from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import as_client_error, timed_out
-from gateway.client.model_server import ModelServer
+from gateway.client.model_server import ModelServer, connected
 from gateway.client.settings import ClientSettings
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import DecodeError, GatewayError
@@ -55,7 +53,7 @@ async def prepared(settings: ClientSettings, question: Question, timeout: float 
     """
     address = settings.place.address
     found: list[Encoded] = []
-    server = replace(settings, protocol=_recording(settings.protocol, found)).connected()
+    server = ModelServer(replace(settings, protocol=_recording(settings.protocol, found)))
     try:
         async with asyncio.timeout(timeout):
             request = await _with_inputs(question, server)
@@ -105,7 +103,7 @@ class Sender:
         self._protocol = settings.protocol
         self._address = settings.place.address
         self._timeout = timeout
-        self._connectors = [_connector(settings) for _ in range(connections)]
+        self._connectors = [connected(settings) for _ in range(connections)]
         self._next: Callable[[], Connector] = cycle(self._connectors).__next__
         self._time = asyncio.get_running_loop().time
         self._status = 0
@@ -143,8 +141,3 @@ class Sender:
             self._protocol.decode_response(reply, self._encoded.request, self._encoded.target)
         except DecodeError as error:
             raise CallFailed("BAD_REPLY", f"{self._address}: {error}") from None
-
-
-def _connector(settings: ClientSettings) -> Connector:
-    connector = connect(settings.place.address, settings.protocol, settings.limits, tls=settings.tls)
-    return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector

@@ -23,13 +23,12 @@ from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
-from gateway.bridge.known_fits import KnownFit
 from gateway.bridge.metadata import ModelMetadata
 from gateway.bridge.own_parameters import refusing_own_parameters
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.rows import infer_row_by_row, is_one_call, only_answer, only_call
+from gateway.bridge.rows import as_point, infer_row_by_row
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
@@ -325,31 +324,8 @@ class Bridge:
             fitted = await to_thread(fit_request, request, key, fitting)
             response = await self._answered(fitted, fitting)
             return await to_thread(fit_response, response, request, fitted, fitting)
-        known = None if fitting.known is None else fitting.known.of(request, key)
-        if known is not None:
-            return await self._fitted_as_before(request, known, fitting)
         fitted = fit_request(request, key, fitting)
-        answer = fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
-        if fitting.known is not None and (not fitting.row_by_row or is_one_call(fitted)):
-            call = only_call(fitted, fitting) if fitting.row_by_row else fitted.request
-            fitting.known.learn(request, key, call, fitted.rows, unbatched=fitted.unbatched)
-        return answer
-
-    async def _fitted_as_before(self, request: Request, known: KnownFit, fitting: Fitting) -> Response:
-        """As `_fitted`, for a request whose fit is `known`."""
-        outgoing = known.outgoing(request)
-        response = await self._infer_by_backend(outgoing)
-        outputs = known.outputs(response)
-        if outputs is not None:
-            return reply(response, request, outputs)
-        fitted = FittedRequest(outgoing, known.rows, known.unbatched)
-        try:
-            answered = only_answer(response, fitted, fitting) if fitting.row_by_row else response
-        except DecodeError as error:
-            raise self._invalid_output(error) from error
-        answer = fit_response(answered, request, fitted, fitting)
-        known.learn(response, answer.outputs)
-        return answer
+        return fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
 
     async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         """As `fit_request`, with a span where spans are noted and, for an explanation, what it changes."""
@@ -385,6 +361,8 @@ class Bridge:
 
     async def _answered(self, fitted: FittedRequest, fitting: Fitting) -> Response:
         try:
+            if fitted.is_point:
+                return await self._infer_by_backend(as_point(fitted.request))
             if fitting.row_by_row:
                 return await infer_row_by_row(fitted, fitting, self._infer_by_backend)
             return await self._infer_by_backend(fitted.request)

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from gateway.core.casting import cast as cast_untyped
-from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind
+from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatype, Kind, sent_as
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Traits
@@ -80,12 +80,9 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
     Raises:
         DecodeError: the protocol carries no datatype that holds all its values.
     """
-    if tensor.datatype in carried:
+    wanted = sent_as(tensor.datatype, carried)
+    if wanted is tensor.datatype:
         return tensor
-    wider = [Datatype.UINT8] if tensor.datatype is Datatype.BOOL else WIDENINGS[tensor.datatype]
-    # Of two datatypes of the same size the integer is taken: INT32 and not FP32 for UINT16.
-    fitting = [datatype for datatype in DATATYPES.values() if datatype in wider and datatype in carried]
-    wanted = min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)
     if wanted is None:
         raise DecodeError(f"{what} is {tensor.datatype}, which {protocol} cannot carry")
     parameters = {**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value}
@@ -99,12 +96,13 @@ def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple
     Raises:
         DecodeError: as `carry`.
     """
-    if len(traits.wire.datatypes) == len(Datatype):
+    carried = traits.wire.datatypes
+    for tensor in tensors:
+        if tensor.datatype not in carried:
+            break
+    else:
         return tuple(tensors)
-    return tuple(
-        carry(tensor, traits.wire.datatypes, f"tensor {tensor.name or at!r}", protocol)
-        for at, tensor in enumerate(tensors)
-    )
+    return tuple(carry(tensor, carried, f"tensor {tensor.name or at!r}", protocol) for at, tensor in enumerate(tensors))
 
 
 def restore(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:

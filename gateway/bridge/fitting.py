@@ -20,22 +20,45 @@ dimension have the same number of rows, and so have the outputs. The client gets
 order, in datatypes that its protocol has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from gateway.bridge import names, shapes
 from gateway.bridge.backend import BackendSide
-from gateway.bridge.known_fits import KnownFits
 from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Protocol, Rows
-from gateway.core.types import Request, Signature
+from gateway.core.types import Request, Shape, Signature, TensorSpec
 
 if TYPE_CHECKING:
     from gateway.bridge.images import ImageDecoder, ImageEncoder
+
+
+@frozen
+class Expected:
+    """An input or output of the signature, with what is asked of it for each tensor."""
+
+    name: str
+    """Its name for clients; that of `spec` is the backend's."""
+    spec: TensorSpec
+    what: str
+    """What errors call it."""
+    is_batch: bool
+    """Whether its first dimension is the batch."""
+    row: Shape
+    """Its shape without that."""
+
+    @classmethod
+    def of(cls, role: str, name: str, spec: TensorSpec) -> "Expected":
+        """The `role`, input or output, of this specification."""
+        called = name if role == "input" else spec.name
+        return cls(name, spec, f"{role} {called!r}", shapes.is_batch(spec.shape), shapes.of_row(spec.shape))
 
 
 @frozen
@@ -55,14 +78,23 @@ class Fitting:
     """The model's tensors under the backend's names, with the batch dimension that they are fitted to."""
     inputs: names.NamedSpecs = ()
     """The inputs that clients send, with their names for them."""
-    has_bytes: bool = False
-    """Whether the signature has BYTES."""
+    expected: tuple[Expected, ...] = ()
+    """The same, without index tensors."""
+    orders: tuple[list[str], ...] = ()
+    """The names of inputs that are in the order of `expected`: the clients' names for them, or none at all. Inputs with
+    other names are looked for one by one."""
+    outputs: Mapping[str, Expected] = field(default_factory=dict)
+    """The outputs, by the backend's names."""
+    output_names: list[str] = field(default_factory=list)
+    """The backend's names for them."""
+    is_unknown: bool = True
+    """Whether nobody knows the signature."""
+    lacks_bytes: bool = False
+    """Whether the signature has BYTES, and the client's protocol has not."""
     row_by_row: bool = False
     """The backend is called once for each row of a batch."""
     has_images: bool = False
     """Whether images are decoded or encoded. That is done in a thread: a few bytes may be millions of pixels."""
-    known: KnownFits | None = field(default=None, compare=False)
-    """How requests for the model were fitted before; None if each is fitted anew."""
 
     def to(self, signature: Signature) -> "Fitting":
         """The Fitting for a model of this signature."""
@@ -73,13 +105,28 @@ class Fitting:
         if Rows.FIRST in (client, backend) and is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
+        expected = [Expected.of("input", *each) for each in inputs if each[1].name not in INDEX_TENSORS]
+        outputs = names.all_outputs(signature, self.settings)
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
-        has_indices = any(spec.name in INDEX_TENSORS for spec in signature.inputs)
-        is_plain = not (self.settings.constants or self.has_images or has_indices)
-        known = KnownFits() if is_plain else None
         return replace(
-            self, of=of, signature=signature, inputs=inputs, has_bytes=has_bytes, row_by_row=single, known=known
+            self,
+            of=of,
+            signature=signature,
+            inputs=inputs,
+            expected=tuple(expected),
+            orders=self._orders([name for name, _ in inputs], [each.name for each in expected]),
+            outputs={spec.name: Expected.of("output", name, spec) for name, spec in outputs},
+            output_names=[spec.name for _, spec in outputs],
+            is_unknown=is_unknown(signature),
+            lacks_bytes=has_bytes and Datatype.BYTES not in self.client.traits.wire.datatypes,
+            row_by_row=single,
         )
+
+    def _orders(self, every: Sequence[str], expected: list[str]) -> tuple[list[str], ...]:
+        if len(set(every)) < len(every) or not set(expected).isdisjoint(self.settings.drop):
+            return ()
+        takes_unnamed = not self.settings.order and len(expected) == len(every)
+        return (expected, [""] * len(expected)) if takes_unnamed else (expected,)
 
 
 MOST_KEPT = 256
@@ -111,8 +158,7 @@ class Fittings:
         return kept
 
 
-@frozen
-class FittedRequest:
+class FittedRequest(Struct, frozen=True):
     """A request as the backend gets it."""
 
     request: Request
@@ -120,6 +166,8 @@ class FittedRequest:
     """The size of its batch; None without a batch dimension."""
     unbatched: bool
     """The client sent one row without a batch dimension and gets its outputs without it."""
+    is_point: bool = False
+    """It is one row for a backend of vectors: one call without a batch dimension, whose outputs have none."""
 
 
 def is_one_row(signature: Signature) -> bool:

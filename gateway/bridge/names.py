@@ -34,9 +34,14 @@ def inputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
     return [(name, spec) for name, spec in specs if spec.name not in constants] if constants else specs
 
 
+def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
+    """The outputs of the model."""
+    return _with_names(signature.outputs, settings.rename.outputs)
+
+
 def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
     """The outputs that a client can get: those in `select`, in its order, else all."""
-    specs = _with_names(signature.outputs, settings.rename.outputs)
+    specs = all_outputs(signature, settings)
     if not settings.select:
         return specs
     by_name = dict(specs)
@@ -139,18 +144,10 @@ def requested(
     return tuple(replace(output, name=backend.get(output.name, output.name)) for output in wanted)
 
 
-def for_client(
-    outputs: Sequence[Tensor], asked: Sequence[RequestedOutput], settings: RouteSettings
-) -> Sequence[Tensor]:
-    """The backend's outputs under the client's names: those that it asked for, else those in `select`, in that order.
-
-    Raises:
-        DecodeError: one of them is missing.
-    """
-    if settings.rename.outputs:
-        client = _client_names(settings.rename.outputs)
-        outputs = [_renamed(tensor, client) for tensor in outputs]
-    return picked(outputs, [output.name for output in asked] or settings.select)
+def for_client(outputs: Sequence[Tensor], settings: RouteSettings) -> Sequence[Tensor]:
+    """Outputs with the backend's names under the client's."""
+    client = _client_names(settings.rename.outputs)
+    return [_renamed(tensor, client) for tensor in outputs]
 
 
 def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from gateway.bridge import datatypes, derivatives, json_members, names, shapes
-from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.bridge.signature_cache import Key
-from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input, unsupported
-from gateway.core.frozen import frozen, replace
+from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows
 from gateway.core.record import UNRECORDED, Record
@@ -26,7 +27,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
             a requested output has a parameter that the backend's protocol cannot carry.
     """
     backend, settings, signature = fitting.backend, fitting.settings, fitting.signature
-    if fitting.has_bytes and Datatype.BYTES not in fitting.client.traits.wire.datatypes:
+    if fitting.lacks_bytes:
         _refuse_bytes(request.model, fitting)
     if request.schemaless:
         request = json_members.resolve_inputs(request, signature, settings)
@@ -37,7 +38,7 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         # client's: it would get some output under any name that it asked for.
         _refuse_output_parameters(request.outputs, backend.protocol)
         outputs = () if signature.outputs else names.requested((), signature, settings)
-    outgoing = replace(
+    outgoing = replace_struct(
         request,
         model=key[0],
         version=key[1],
@@ -45,7 +46,8 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         outputs=outputs,
         translate=settings,
     )
-    return FittedRequest(outgoing, inputs.rows, inputs.unbatched)
+    is_point = fitting.row_by_row and inputs.rows in (None, 1) and backend.traits.wire.points and bool(fitting.outputs)
+    return FittedRequest(outgoing, inputs.rows, inputs.unbatched, is_point)
 
 
 def _refuse_bytes(model: str, fitting: Fitting) -> None:
@@ -63,8 +65,7 @@ def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str)
             raise invalid_input(f"parameter {key!r} of output {output.name!r} is not supported by {protocol}")
 
 
-@frozen
-class FittedInputs:
+class FittedInputs(Struct, frozen=True):
     """Inputs as the backend gets them. `rows` and `unbatched` as a FittedRequest's."""
 
     tensors: tuple[Tensor, ...]
@@ -81,83 +82,91 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
         GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
             `limits.message`.
     """
-    client, settings, signature = fitting.client, fitting.settings, fitting.signature
-    if is_unknown(signature):
+    if fitting.is_unknown:
         return _without_signature(inputs, fitting)
-    specs = fitting.inputs
-    given = names.resolve_inputs(derivatives.without_undeclared_indices(inputs, signature), specs, settings)
-    fitted: dict[str, Tensor] = {}
-    batches: list[_Batch] = []
-    for name, spec in specs:
-        if spec.name in INDEX_TENSORS:
-            continue
-        tensor, what = given[name], f"input {name!r}"
-        if spec.name in fitting.decoders:
-            limit = fitting.backend.limits.message
-            tensor = fitting.decoders[spec.name].decode(tensor, len(spec.shape), what, limit)
-        shape = _fit_shape(tensor, spec.shape, what, fitting)
-        if spec.datatype not in client.traits.wire.datatypes:
-            tensor = datatypes.restore(tensor, spec.datatype, what)
-        data = datatypes.fit(tensor, spec.datatype, what, settings.cast)
-        if settings.cast != "refuse":
-            datatypes.note_rounding(tensor, data, spec.datatype, record)
-        content_type = spec.content_type or tensor.content_type
-        fitted[spec.name] = Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
-        if shapes.is_batch(spec.shape):
-            batches.append(_Batch(name, shape[0], shape[1:] == tensor.shape))
-    rows = _common_rows(batches)
-    unbatched = client.traits.wire.points or (
-        client.traits.wire.rows is Rows.FREE and bool(batches) and all(batch.added for batch in batches)
-    )
-    if len(fitted) < len(signature.inputs):
+    given: Mapping[str, Tensor] = {}
+    if [tensor.name for tensor in inputs] not in fitting.orders:
+        declared = derivatives.without_undeclared_indices(inputs, fitting.signature)
+        given = names.resolve_inputs(declared, fitting.inputs, fitting.settings)
+        inputs = [given[each.name] for each in fitting.expected]
+    if fitting.decoders:
+        inputs = [_decoded(*each, fitting) for each in zip(inputs, fitting.expected, strict=True)]
+    fitted: list[Tensor] = []
+    first, rows, added = "", None, True
+    for tensor, expected in zip(inputs, fitting.expected):  # noqa: B905 - `strict` takes as long as the loop
+        found = _fit(tensor, expected, fitting, record)
+        fitted.append(found)
+        if expected.is_batch:
+            if rows is None:
+                first, rows = expected.name, found.shape[0]
+            elif rows != found.shape[0]:
+                raise _different_rows(expected.name, found.shape[0], first, rows)
+            added = added and found.shape[1:] == tensor.shape
+    wire = fitting.client.traits.wire
+    unbatched = wire.points or (wire.rows is Rows.FREE and rows is not None and added)
+    if len(fitted) < len(fitting.signature.inputs):
         return FittedInputs(_completed(fitted, given, rows, fitting), rows, unbatched)
-    return FittedInputs(tuple(fitted.values()), rows, unbatched)
+    return FittedInputs(tuple(fitted), rows, unbatched)
 
 
-@frozen
-class _Batch:
-    """The batch dimension of one input. `added`: the client sent the input without it."""
+def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -> Tensor:
+    spec, what, cast = expected.spec, expected.what, fitting.settings.cast
+    wanted = spec.datatype
+    shape = _fit_shape(tensor, expected, fitting)
+    data = tensor.data
+    if tensor.datatype is not wanted:
+        if wanted not in fitting.client.traits.wire.datatypes:
+            tensor = datatypes.restore(tensor, wanted, what)
+        data = datatypes.fit(tensor, wanted, what, cast)
+        if cast != "refuse":
+            datatypes.note_rounding(tensor, data, wanted, record)
+    return Tensor(spec.name, wanted, shape, data, spec.content_type or tensor.content_type, tensor.parameters)
 
-    input: str
-    rows: int
-    added: bool
 
-
-def _fit_shape(tensor: Tensor, wanted: Shape, what: str, fitting: Fitting) -> Shape:
-    client = fitting.client
-    if client.traits.wire.points:
-        return shapes.fit_point(tensor.shape, wanted, what)
-    if client.traits.wire.rows is Rows.FIRST:
+def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
+    shape, wanted, what, wire = tensor.shape, expected.spec.shape, expected.what, fitting.client.traits.wire
+    if wire.points:
+        if shape == expected.row:
+            return (1, *shape) if expected.is_batch else shape
+        return shapes.fit_point(shape, wanted, what)
+    if shapes.matches(shape, wanted):
+        return shape
+    if wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
     # A list of numbers is rather one row than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
-    if shapes.is_lone_row(tensor.shape, wanted):
-        return shapes.fit_input(tensor.shape, wanted, what)
+    if shapes.is_lone_row(shape, wanted):
+        return (1, *shape)
     return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)
 
 
-def _common_rows(batches: Sequence[_Batch]) -> int | None:
-    """The number of rows that all batches have; None without a batch."""
+def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
+    """The number of rows that all batches have, each with the name of its input; None without a batch."""
     if not batches:
         return None
-    first = batches[0]
-    for batch in batches:
-        if batch.rows != first.rows:
-            text = f"input {batch.input!r} has {batch.rows} rows and input {first.input!r} has {first.rows}"
-            raise DecodeError(f"{text}; all inputs must have the same batch dimension")
-    return first.rows
+    first, expected = batches[0]
+    for name, rows in batches:
+        if rows != expected:
+            raise _different_rows(name, rows, first, expected)
+    return expected
+
+
+def _different_rows(name: str, rows: int, first: str, expected: int) -> DecodeError:
+    text = f"input {name!r} has {rows} rows and input {first!r} has {expected}"
+    return DecodeError(f"{text}; all inputs must have the same batch dimension")
 
 
 def _completed(
-    fitted: Mapping[str, Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
+    fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
     """All inputs in the signature's order: the client's, the route's constants, and the index tensors of derivatives,
     which the client may have left out."""
+    by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message
     return tuple(
         derivatives.fit_index(given.get(spec.name), spec, rows, limit)
         if spec.name in INDEX_TENSORS
-        else fitted.get(spec.name) or _fit_constant(constants[spec.name], spec, rows, fitting)
+        else by_name.get(spec.name) or _fit_constant(constants[spec.name], spec, rows, fitting)
         for spec in fitting.signature.inputs
     )
 
@@ -177,7 +186,7 @@ def _fit_constant(tensor: Tensor, spec: TensorSpec, rows: int | None, fitting: F
 def _without_signature(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInputs:
     client, backend = fitting.client, fitting.backend
     given = names.unresolved_inputs(inputs, fitting.settings, unnamed=backend.traits.wire.unnamed)
-    decoded = [_decoded(tensor, fitting) for tensor in given]
+    decoded = [_decoded_without_signature(tensor, fitting) for tensor in given]
     if client.traits.wire.points:
         points = [_typed(tensor, Datatype.FP64) for tensor in decoded]
         if backend.traits.wire.rows is Rows.FIRST:
@@ -189,18 +198,26 @@ def _without_signature(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInpu
     return FittedInputs(tuple(_typed(tensor, client.traits.wire.numbers) for tensor in decoded), rows, False)
 
 
-def _decoded(tensor: Tensor, fitting: Fitting) -> Tensor:
+def _decoded(tensor: Tensor, expected: Expected, fitting: Fitting) -> Tensor:
+    """An input; pixels if it is an image file."""
+    decoder = fitting.decoders.get(expected.spec.name)
+    if decoder is None:
+        return tensor
+    return decoder.decode(tensor, len(expected.spec.shape), expected.what, fitting.backend.limits.message)
+
+
+def _decoded_without_signature(tensor: Tensor, fitting: Fitting) -> Tensor:
     decoder = fitting.decoders.get(tensor.name)
     if decoder is None:
         return tensor
     return decoder.decode(tensor, 4, f"input {tensor.name!r}", fitting.backend.limits.message)
 
 
-def _first_dimension(tensor: Tensor, at: int) -> _Batch:
+def _first_dimension(tensor: Tensor, at: int) -> tuple[str, int]:
     name = tensor.name or f"input{at}"
     if not tensor.shape:
         raise DecodeError(f"input {name!r} is a scalar, expected a first dimension that counts the rows")
-    return _Batch(name, tensor.shape[0], False)
+    return name, tensor.shape[0]
 
 
 def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:

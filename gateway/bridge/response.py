@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 from gateway.bridge import datatypes, names, shapes
-from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output
 from gateway.core.frozen import replace
-from gateway.core.types import CLASSIFICATION, Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import CLASSIFICATION, Request, RequestedOutput, Response, Tensor
 
 
 def fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:
@@ -21,7 +21,8 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
     client = fitting.client
     try:
         outputs = fit_outputs(response.outputs, fitted, fitting)
-        chosen = names.for_client(outputs, request.outputs, fitting.settings)
+        wanted = [output.name for output in request.outputs] if request.outputs else fitting.settings.select
+        chosen = names.picked(outputs, wanted)
     except DecodeError as error:
         raise invalid_output(f"backend {fitting.backend.name!r}: {error}") from error
     return reply(response, request, datatypes.carry_all(chosen, client.name, client.traits))
@@ -50,28 +51,25 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
     )
 
 
-def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> list[Tensor]:
-    """A backend's outputs with the names and datatypes of the signature, in the shapes that the client expects. If
-    nobody knows the signature they keep their datatypes and shapes.
+def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> Sequence[Tensor]:
+    """A backend's outputs under the client's names, with the datatypes of the signature, in the shapes that the client
+    expects. If nobody knows the signature they keep their datatypes and shapes.
 
     Raises:
         DecodeError: the outputs are not what the signature says.
     """
-    requested, signature = fitted.request.outputs, fitting.signature
-    if not signature.outputs:
+    requested = fitted.request.outputs
+    if not fitting.outputs:
         named = _with_names(outputs, requested, fitting)
-        return _encoded([_without_signature(tensor, fitting) for tensor in named], fitting)
+        found = [_encoded(_without_signature(tensor, fitting), tensor.name, fitting) for tensor in named]
+        return names.for_client(found, fitting.settings) if fitting.settings.rename.outputs else found
     classified = {each.name for each in requested if CLASSIFICATION in each.parameters} if requested else ()
-    pairs = paired(outputs, requested, signature)
-    return _encoded(
-        [
-            _fit_classes(tensor, spec, fitted)
-            if spec.name in classified and tensor.datatype is Datatype.BYTES
-            else _fit(tensor, spec, fitted, fitting)
-            for tensor, spec in pairs
-        ],
-        fitting,
-    )
+    return [
+        _fit_classes(tensor, each, fitted)
+        if each.spec.name in classified and tensor.datatype is Datatype.BYTES
+        else _fit(tensor, each, fitted, fitting)
+        for tensor, each in paired(outputs, requested, fitting)
+    ]
 
 
 def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting) -> Iterable[Tensor]:
@@ -83,20 +81,16 @@ def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput],
     return names.by_position(outputs, [output.name for output in requested], "output")
 
 
-def _encoded(outputs: list[Tensor], fitting: Fitting) -> list[Tensor]:
-    encoders = fitting.encoders
-    if not encoders:
-        return outputs
-    return [
-        encoders[tensor.name].encode(tensor, f"output {tensor.name!r}") if tensor.name in encoders else tensor
-        for tensor in outputs
-    ]
+def _encoded(tensor: Tensor, name: str, fitting: Fitting) -> Tensor:
+    """The output that the backend calls `name`, as an image file where the route has it so."""
+    encoder = fitting.encoders.get(name)
+    return tensor if encoder is None else encoder.encode(tensor, f"output {name!r}")
 
 
 def paired(
-    outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], signature: Signature
-) -> list[tuple[Tensor, TensorSpec]]:
-    """Pairs of output and specification, matched by name, or by position if the output has no name.
+    outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting
+) -> list[tuple[Tensor, Expected]]:
+    """Pairs of an output and what the signature says of it, matched by name, or by position if the output has no name.
 
     Some servers (MLServer, some models of KServe) send all outputs whatever they are asked for: if all outputs have
     names, those that were not requested are left out.
@@ -105,9 +99,11 @@ def paired(
         DecodeError: an output is not in the signature, a requested one is missing, or the number of outputs without
             names is not the requested one.
     """
-    specs = {spec.name: spec for spec in signature.outputs}
-    order = [output.name for output in requested] or list(specs)
+    expected = fitting.outputs
     given = [tensor.name for tensor in outputs]
+    if not requested and given == fitting.output_names:
+        return list(zip(outputs, expected.values()))  # noqa: B905 - `strict` doubles the time
+    order = [output.name for output in requested] or fitting.output_names
     if requested and given != order and all(given):
         outputs = names.picked(outputs, order)
     if len(outputs) != len(order):
@@ -116,36 +112,44 @@ def paired(
     pairs = []
     for tensor, by_position in zip(outputs, order, strict=True):
         name = tensor.name or by_position
-        if name not in specs:
-            raise names.unknown_output(name, list(specs))
-        pairs.append((tensor, specs[name]))
+        if name not in expected:
+            raise names.unknown_output(name, list(expected))
+        pairs.append((tensor, expected[name]))
     return pairs
 
 
-def _fit(tensor: Tensor, spec: TensorSpec, fitted: FittedRequest, fitting: Fitting) -> Tensor:
-    what = f"output {spec.name!r}"
-    shape = shapes.with_last_dimension(tensor, spec.shape)
-    if not shapes.matches(shape, spec.shape):
-        raise DecodeError(f"{what} has shape {list(shape)}, expected {list(spec.shape)}")
-    if shapes.is_batch(spec.shape):
+def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fitting) -> Tensor:
+    spec, what, shape = expected.spec, expected.what, tensor.shape
+    if fitted.is_point:
+        if not shapes.matches(shape, expected.row):
+            shape = shapes.fill(expected.row, tensor.elements, what)
+        if expected.is_batch and not fitted.unbatched:
+            shape = (1, *shape)
+    elif not shapes.matches(shape, spec.shape):
+        shape = shapes.with_last_dimension(tensor, spec.shape)
+        if shape == tensor.shape:
+            raise DecodeError(f"{what} has shape {list(shape)}, expected {list(spec.shape)}")
+    if expected.is_batch and not fitted.is_point:
         if fitted.rows is not None and shape[0] != fitted.rows:
             raise DecodeError(f"{what} has {shape[0]} rows for the {fitted.rows} that were sent")
         shape = shapes.without_batch(shape, what) if fitted.unbatched else shape
     if fitting.client.traits.wire.points and len(shape) != 1:
         shape = (prod(shape),)
-    data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
-    if fitting.settings.cast != "refuse":
-        datatypes.note_rounding(tensor, data, spec.datatype, fitted.request.record)
+    data = tensor.data
+    if tensor.datatype is not spec.datatype:
+        data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
+        if fitting.settings.cast != "refuse":
+            datatypes.note_rounding(tensor, data, spec.datatype, fitted.request.record)
     content_type = spec.content_type or tensor.content_type
-    return Tensor(spec.name, spec.datatype, shape, data, content_type, tensor.parameters)
+    found = Tensor(expected.name, spec.datatype, shape, data, content_type, tensor.parameters)
+    return _encoded(found, spec.name, fitting) if fitting.encoders else found
 
 
-def _fit_classes(tensor: Tensor, spec: TensorSpec, fitted: FittedRequest) -> Tensor:
+def _fit_classes(tensor: Tensor, expected: Expected, fitted: FittedRequest) -> Tensor:
     """The result of V2's classification extension: BYTES in place of the output's numbers."""
-    is_batch = shapes.is_batch(spec.shape) and len(tensor.shape) > 1
-    if fitted.unbatched and is_batch:
-        return replace(tensor, name=spec.name, shape=shapes.without_batch(tensor.shape, f"output {spec.name!r}"))
-    return replace(tensor, name=spec.name)
+    if fitted.unbatched and expected.is_batch and len(tensor.shape) > 1:
+        return replace(tensor, name=expected.name, shape=shapes.without_batch(tensor.shape, expected.what))
+    return replace(tensor, name=expected.name)
 
 
 def _without_signature(tensor: Tensor, fitting: Fitting) -> Tensor:

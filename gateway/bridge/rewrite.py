@@ -4,7 +4,7 @@ from gateway.bridge.backend import BackendSide
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.core.errors import not_found
-from gateway.core.frozen import replace, set_field
+from gateway.core.frozen import replace_struct
 from gateway.core.operations import Operation
 from gateway.core.types import Request
 
@@ -48,8 +48,7 @@ class Rewrite:
     def renamed(self, request: Request) -> Request:
         """As `outgoing` with the `key` of `request`, for a caller that needs no key."""
         if self._leaves_names and not request.version:
-            set_field(request, "translate", self.settings)
-            return request
+            return replace_struct(request, translate=self.settings)
         return self.outgoing(request, self.key(request))
 
     def companion(self, key: Key, operation: Operation) -> Key:
@@ -60,11 +59,7 @@ class Rewrite:
     def outgoing(self, request: Request, key: Key) -> Request:
         """The request to the backend: with the names in `key` and the route's settings for codecs."""
         model, version, _ = key
-        if model == request.model and version == request.version:
-            # The client's request itself: only the codec of a backend reads `translate`.
-            set_field(request, "translate", self.settings)
-            return request
-        return replace(request, model=model, version=version, translate=self.settings)
+        return replace_struct(request, model=model, version=version, translate=self.settings)
 
     def _check_version(self, version: str, request: Request) -> None:
         is_version = self.backend.traits.models.versions

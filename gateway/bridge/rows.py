@@ -13,7 +13,7 @@ from gateway.bridge import datatypes, response, shapes
 from gateway.bridge.fitting import FittedRequest, Fitting
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
-from gateway.core.frozen import replace
+from gateway.core.frozen import replace, replace_struct
 from gateway.core.record import Record
 from gateway.core.tasks import spawn
 from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
@@ -44,31 +44,15 @@ async def infer_row_by_row(
         raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
-    if count == 1:
-        return only_answer(await infer(only_call(fitted, fitting)), fitted, fitting)
-    answers = await each(_rows(fitted, fitting), call, fitting.backend.rows_at_once())
+    rows = _rows(fitted, fitting)
+    answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.rows_at_once())
     return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], signature, fitted))
 
 
-def is_one_call(fitted: FittedRequest) -> bool:
-    """Whether the request has one row, or none."""
-    return fitted.rows is None or fitted.rows == 1
-
-
-def only_call(fitted: FittedRequest, fitting: Fitting) -> Request:
-    """The call for the only row of a request."""
-    (inputs,) = _rows(fitted, fitting)
-    return replace(fitted.request, inputs=inputs)
-
-
-def only_answer(answer: Response, fitted: FittedRequest, fitting: Fitting) -> Response:
-    """The response to a request of one row, of the answer to its only call.
-
-    Raises:
-        DecodeError: it does not fit the signature.
-    """
-    outputs = _typed(answer.outputs, fitting, fitted.request.record)
-    return replace(answer, outputs=_stacked([outputs], fitting.signature, fitted))
+def as_point(request: Request) -> Request:
+    """The request of one row with its inputs as vectors."""
+    inputs = [replace_struct(each, shape=(each.elements,)) for each in request.inputs]
+    return replace_struct(request, inputs=tuple(inputs))
 
 
 async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], window: int) -> list[T]:
@@ -142,8 +126,8 @@ def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record) -> tuple
     """The outputs of one row in the signature's datatypes."""
     if not fitting.signature.outputs:
         return tuple(outputs)
-    pairs = response.paired(outputs, (), fitting.signature)
-    return tuple(_fit_output(row, spec, fitting, record) for row, spec in pairs)
+    pairs = response.paired(outputs, (), fitting)
+    return tuple([_fit_output(row, each.spec, fitting, record) for row, each in pairs])
 
 
 def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: FittedRequest) -> tuple[Tensor, ...]:

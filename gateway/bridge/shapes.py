@@ -45,7 +45,12 @@ def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ..
 
 def matches(shape: Shape, wanted: Shape) -> bool:
     """Whether `shape` has the rank and the fixed dimensions of the specification `wanted`."""
-    return len(shape) == len(wanted) and all(want in (-1, have) for have, want in zip(shape, wanted, strict=True))
+    if len(shape) != len(wanted):
+        return False
+    for have, want in zip(shape, wanted):  # noqa: B905, SIM110 - `strict`, or a generator, takes twice as long
+        if want != have and want != -1:
+            return False
+    return True
 
 
 def is_lone_row(shape: Shape, wanted: Shape) -> bool:
@@ -116,7 +121,7 @@ def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
     """The tensor's shape, with a dimension of 1 appended if only that matches `wanted`. Only for wires that do not
     distinguish a scalar from a vector of one element: untyped JSON, and BYTES elements with a content type."""
     shape = tensor.shape
-    if not (tensor.untyped or tensor.content_type) or matches(shape, wanted):
+    if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape
     return (*shape, 1) if matches((*shape, 1), wanted) else shape
 

@@ -1,4 +1,4 @@
-"""A backend's metadata, remembered for a minute.
+"""The signatures of a backend's models, fetched from it when they are first needed, and kept for a minute.
 
 A request whose tensors must be fitted needs the model's signature. It is fetched by the first such request, while
 others for the same model wait for it. It is forgotten after SECONDS_KEPT, when the backend refuses a request for the
@@ -55,8 +55,8 @@ class SignatureCache:
         count_joined: Callable[[int], None] = _uncounted,
     ) -> None:
         self._handler = handler
-        self._traits = self.traits = traits
-        self._clock = self.clock = clock
+        self.traits = traits
+        self.clock = clock
         self._count_joined = count_joined
         self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
@@ -66,7 +66,7 @@ class SignatureCache:
     def kept(self, key: Key) -> Signature | None:
         """The signature if it is remembered."""
         entry = self._kept.get(_compact(key))
-        return entry[1] if entry is not None and entry[0] > self._clock() else None
+        return entry[1] if entry is not None and entry[0] > self.clock() else None
 
     async def get(self, key: Key) -> Signature:
         """The signature of a model; empty if the backend's metadata cannot be trusted.
@@ -74,7 +74,7 @@ class SignatureCache:
         Raises:
             GatewayError: the backend's error.
         """
-        if not self._traits.models.trusted_metadata:
+        if not self.traits.models.trusted_metadata:
             return UNKNOWN
         known = self.kept(key)
         if known is not None:
@@ -106,7 +106,7 @@ class SignatureCache:
         Raises:
             GatewayError: the backend's error about the signature.
         """
-        if Operation.CONFIG not in self._traits.servers.extensions:
+        if Operation.CONFIG not in self.traits.servers.extensions:
             return False
         signature = await self.get(key)
         if Operation.STREAM not in signature.operations:
@@ -137,10 +137,10 @@ class SignatureCache:
         parameters = {"config": config} if config else {}
         parts = [
             await self._ask(Request(Operation.METADATA, model, version, parameters=parameters, part=part))
-            for part in self._traits.models.metadata_parts
+            for part in self.traits.models.metadata_parts
         ]
         signature = merge(tuple(parts))
-        return shapes.as_batches(signature) if self._traits.wire.points else signature
+        return shapes.as_batches(signature) if self.traits.wire.points else signature
 
     def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
         """Remember the signature, unless `drop` was called while it was fetched."""
@@ -150,7 +150,7 @@ class SignatureCache:
         if fetch.cancelled() or fetch.exception() is not None:
             return
         compact = _compact(key)
-        self._kept[compact] = (self._clock() + SECONDS_KEPT, fetch.result())
+        self._kept[compact] = (self.clock() + SECONDS_KEPT, fetch.result())
         self._kept.move_to_end(compact)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

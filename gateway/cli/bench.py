@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -22,7 +22,7 @@ from gateway.cli import call_inputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.grouped import grouped
 from gateway.client import ClientError, ConnectError, Timeout
-from gateway.client.settings import MAX_MESSAGE, checked
+from gateway.client.settings import ServerArguments, ServerKind
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -159,12 +159,11 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
 
 def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
     """The load on the server at `address`."""
-    server: dict[str, Any] = {
-        "address": address, "protocol": options.protocol or None, **options.server.settings(), "tls": False,
-        "max_message": MAX_MESSAGE, "max_in_flight": None, "flavor": options.flavor, "batch": "",
-        "trust_metadata": False,
-    }  # fmt: skip
-    most = checked(**server).protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
+    server = ServerArguments(
+        address, options.protocol or None, call_inputs.headers(options.server.headers), options.server.key,
+        options.server.tls(), kind=ServerKind(options.flavor),
+    )  # fmt: skip
+    most = server.checked().protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
     seconds = SECONDS if options.seconds is None and options.requests is None else options.seconds
     plan = Plan(
         options.rate, options.arrivals, options.in_flight or max(most, options.processes), seconds, options.requests,
@@ -225,7 +224,7 @@ class Runner:
                     found[at].measured.merge(measured, at_once=False)
                 else:
                     request = job.question.request
-                    found[at] = Result(str(job.server["address"]), request.model, self._plans[at], measured)
+                    found[at] = Result(job.server.address, request.model, self._plans[at], measured)
         return list(found.values())
 
     async def _measured(self, job: LoadJob, turn: str) -> Measured | None:

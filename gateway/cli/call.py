@@ -14,7 +14,7 @@ from gateway.cli import call_inputs, call_outputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.completion import protocols
 from gateway.cli.grouped import grouped
-from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
+from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.client.asynchronous import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
@@ -94,8 +94,10 @@ def call(options: CallOptions) -> None:
             address,
             protocol=options.protocol or None,
             timeout=options.timeout or None,
-            flavor=options.flavor,
-            **options.server.settings(),
+            headers=call_inputs.headers(options.server.headers),
+            key=options.server.key,
+            tls=options.server.tls(),
+            kind=ServerKind(options.flavor),
         )
         given = call_inputs.assigned(options.assigned, operation)
         request = call_inputs.request(file, model)

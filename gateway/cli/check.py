@@ -56,7 +56,7 @@ def check(
     whole, warnings = read_with_warnings(path)
     problems = list(warnings)
     if live:
-        access = server_options.access(headers, key, None, None, None, None, insecure=False)
+        access = server_options.ServerOptions(headers=headers, key=key).access()
         problems += _check_live(whole, path, timeout, access, as_json=as_json or not sys.stdout.isatty())
     if strict:
         problems = [replace(each, is_warning=False) for each in problems]

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from gateway import registry
 from gateway.cli import server_options
+from gateway.cli.grouped import grouped
 from gateway.cli.options import read
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
@@ -25,11 +27,14 @@ EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused it,
 SECONDS = 5.0
 
 
-def models(
+@dataclass(frozen=True, kw_only=True)
+class ModelsOptions:
+    """The options of `gateway models`."""
+
     address: Annotated[
         str,
         typer.Argument(metavar="[ADDRESS]", help="As of `gateway probe`: HOST:PORT, a URL, or PROTOCOL://HOST:PORT."),
-    ] = "",
+    ] = ""
     config: Annotated[
         Path | None,
         typer.Option(
@@ -40,28 +45,24 @@ def models(
             exists=True,
             dir_okay=False,
         ),
-    ] = None,
-    names: server_options.ModelNames = [],  # noqa: B006 - typer copies it
-    timeout: server_options.Seconds = SECONDS,
-    headers: server_options.Headers = [],  # noqa: B006
-    key: server_options.Key = None,
-    ca: server_options.Ca = None,
-    certificate: server_options.Certificate = None,
-    certificate_key: server_options.CertificateKey = None,
-    server_name: server_options.ServerName = None,
-    insecure: server_options.Insecure = False,
-    as_json: server_options.AsJson = False,
-) -> None:
+    ] = None
+    names: server_options.ModelNames = field(default_factory=list)
+    timeout: server_options.Seconds = SECONDS
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    as_json: server_options.AsJson = False
+
+
+@grouped(ModelsOptions)
+def models(options: ModelsOptions) -> None:
     """List the models of a server, or of all backends. These are the backends of a configuration (--config). Models
     have their versions, state and signatures. On a terminal a table is printed, elsewhere JSON."""
-    if bool(address) == bool(config):
+    if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
-    access = server_options.access(headers, key, ca, certificate, certificate_key, server_name, insecure=insecure)
-    is_json = as_json or not sys.stdout.isatty()
-    if config is not None:
-        run(_of_config(read(config), access, timeout, as_json=is_json))
+    access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
+    if options.config is not None:
+        run(_of_config(read(options.config), access, options.timeout, as_json=is_json))
     else:
-        run(_of_address(address, access, timeout, names, as_json=is_json))
+        run(_of_address(options.address, access, options.timeout, options.names, as_json=is_json))
 
 
 async def _of_address(address: str, access: ServerAccess, seconds: float, names: list[str], *, as_json: bool) -> None:

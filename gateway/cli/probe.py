@@ -1,6 +1,7 @@
 """`gateway probe`: what speaks at an address, and the YAML for it."""
 
 import sys
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import orjson
@@ -8,6 +9,7 @@ import typer
 
 from gateway import registry
 from gateway.cli import server_options
+from gateway.cli.grouped import grouped
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.probing.asking import ServerAccess
@@ -28,7 +30,10 @@ _CODES = {
 }
 
 
-def probe(
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """The options of `gateway probe`."""
+
     address: Annotated[
         str,
         typer.Argument(
@@ -36,22 +41,19 @@ def probe(
             help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to ask about "
             "one protocol alone.",
         ),
-    ],
-    models: server_options.ModelNames = [],  # noqa: B006 - typer copies it
-    timeout: server_options.Seconds = SECONDS,
-    headers: server_options.Headers = [],  # noqa: B006
-    key: server_options.Key = None,
-    ca: server_options.Ca = None,
-    certificate: server_options.Certificate = None,
-    certificate_key: server_options.CertificateKey = None,
-    server_name: server_options.ServerName = None,
-    insecure: server_options.Insecure = False,
-    as_json: server_options.AsJson = False,
-) -> None:
+    ]
+    models: server_options.ModelNames = field(default_factory=list)
+    timeout: server_options.Seconds = SECONDS
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    as_json: server_options.AsJson = False
+
+
+@grouped(ProbeOptions)
+def probe(options: ProbeOptions) -> None:
     """Find out which protocols a server speaks. Also its flavor, its models and their signatures, and print the YAML
     for it. A few small questions are asked, no model is run. On a terminal tables are printed, elsewhere JSON."""
-    access = server_options.access(headers, key, ca, certificate, certificate_key, server_name, insecure=insecure)
-    run(_probe(address, access, timeout, models, as_json=as_json or not sys.stdout.isatty()))
+    access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
+    run(_probe(options.address, access, options.timeout, options.models, as_json=is_json))
 
 
 async def _probe(address: str, access: ServerAccess, seconds: float, models: list[str], *, as_json: bool) -> None:

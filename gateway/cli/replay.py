@@ -118,6 +118,7 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
     """Send all requests, and show progress on a terminal."""
     from gateway.cassettes import files
     from gateway.cassettes.replaying import replay as replayed
+    from gateway.client.model_server import ModelServer
 
     count, shows_progress = 0, sys.stderr.isatty()
 
@@ -131,7 +132,7 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
     results: list[Replayed] = []
 
     async def go() -> None:
-        connected = server.connected()
+        connected = ModelServer(server)
         try:
             results[:] = await replayed(files.read(file), connected, settings, done)
         finally:

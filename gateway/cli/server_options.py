@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from gateway.cli import call_inputs
+from gateway.client.settings import Tls
 from gateway.probing.asking import ServerAccess
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
@@ -44,32 +45,17 @@ class ServerOptions:
     server_name: ServerName = None
     insecure: Insecure = False
 
-    def settings(self) -> dict[str, Any]:
-        """The arguments of the client for Python that say the same. Raises BadArgument if a header is wrong."""
-        return {
-            "headers": call_inputs.headers(self.headers), "key": self.key, "ca": self.ca,
-            "certificate": self.certificate, "certificate_key": self.certificate_key,
-            "verify": not self.insecure, "server_name": self.server_name,
-        }  # fmt: skip
+    def tls(self) -> Tls | None:
+        """The options of TLS; None without any."""
+        asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
+        return None if asked == Tls() else asked
 
     def access(self) -> ServerAccess:
         """The options as a ServerAccess; exits with USAGE if a header is wrong."""
-        return access(
-            self.headers, self.key, self.ca, self.certificate, self.certificate_key, self.server_name,
-            insecure=self.insecure,
-        )  # fmt: skip
-
-
-def access(
-    headers: Sequence[str], key: str | None, ca: str | None, certificate: str | None, certificate_key: str | None,
-    server_name: str | None, *, insecure: bool,
-) -> ServerAccess:  # fmt: skip
-    """The options as an ServerAccess; exits with USAGE if a header is wrong."""
-    try:
-        sent = call_inputs.headers(headers)
-    except call_inputs.BadArgument as error:
-        end(USAGE, error)
-    return ServerAccess(sent, key, ca, certificate, certificate_key, server_name, verify=not insecure)
+        try:
+            return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
+        except call_inputs.BadArgument as error:
+            end(USAGE, error)
 
 
 def end(code: int, message: object) -> NoReturn:

@@ -19,12 +19,14 @@ from gateway.client.errors import (
     Unsupported,
 )
 from gateway.client.outputs import Outputs
+from gateway.client.settings import CallLimits, ServerKind, Tls
 from gateway.client.synchronous import Client
 from gateway.core.types import ModelEntry, ServerInfo, Signature, TensorSpec
 
 __all__ = [
     "AsyncClient",
     "BadReply",
+    "CallLimits",
     "Client",
     "ClientError",
     "ConnectError",
@@ -35,9 +37,11 @@ __all__ = [
     "Refused",
     "ServerError",
     "ServerInfo",
+    "ServerKind",
     "Signature",
     "TensorSpec",
     "Timeout",
+    "Tls",
     "Unsupported",
 ]
 

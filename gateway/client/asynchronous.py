@@ -13,7 +13,14 @@ from gateway.client.errors import ConnectError, NotFound, ServerError, Timeout, 
 from gateway.client.model_server import ModelServer
 from gateway.client.outputs import Array, Outputs, as_array, as_outputs
 from gateway.client.requests import Wanted
-from gateway.client.settings import MAX_MESSAGE, checked
+from gateway.client.settings import (
+    DEFAULT_KIND,
+    DEFAULT_LIMITS,
+    CallLimits,
+    ServerArguments,
+    ServerKind,
+    Tls,
+)
 from gateway.core.errors import DecodeError, GatewayError, invalid_output
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -35,10 +42,24 @@ Seconds: TypeAlias = float | Unset | None
 
 
 class AsyncClient:
-    """A client of one model server, for use in one event loop; arguments, methods and errors are those of `Client`.
+    """A client of one model server, for use in one event loop.
 
         async with AsyncClient("v2-grpc://127.0.0.1:8001") as client:
             outputs = await client.infer("double", x=numpy.array([1.0, 2.0]))
+
+    `address` is PROTOCOL://HOST:PORT, over TLS PROTOCOL+tls://HOST:PORT, at a unix socket PROTOCOL:///PATH; or any
+    address that a backend of the gateway may have, such as https://HOST/PREFIX, with `protocol` beside it. PROTOCOL is
+    a wire form: umbridge, v2-rest, v2-grpc, v1-rest, grps-rest, grps-grpc, grps-brpc, graphpipe or mip.
+
+    - `timeout`: seconds that a call may take, waiting for a connection included; of a stream, the wait for each
+      response. None: any time.
+    - `headers`: sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
+      over brpc in the place for credentials. MIP has a place for neither.
+    - `tls`: the CA, certificates and names of TLS; it means TLS, as `+tls` in the address does with all defaults.
+    - `limits`: the longest reply, and the most calls at once.
+    - `kind`: what is known of the server beyond its protocol.
+
+    Nothing is connected before the first call. All calls raise ClientError.
 
     Raises:
         ValueError: an argument is wrong.
@@ -52,35 +73,11 @@ class AsyncClient:
         timeout: float | None = TIMEOUT,
         headers: Mapping[str, str] | None = None,
         key: str | None = None,
-        tls: bool = False,
-        ca: str | None = None,
-        certificate: str | None = None,
-        certificate_key: str | None = None,
-        server_name: str | None = None,
-        verify: bool = True,
-        max_message: int = MAX_MESSAGE,
-        max_in_flight: int | None = None,
-        flavor: str = "",
-        batch: str = "",
-        trust_metadata: bool = False,
+        tls: Tls | None = None,
+        limits: CallLimits = DEFAULT_LIMITS,
+        kind: ServerKind = DEFAULT_KIND,
     ) -> None:
-        self._settings = checked(
-            address,
-            protocol,
-            headers,
-            key,
-            tls=tls,
-            ca=ca,
-            certificate=certificate,
-            certificate_key=certificate_key,
-            verify=verify,
-            server_name=server_name,
-            max_message=max_message,
-            max_in_flight=max_in_flight,
-            flavor=flavor,
-            batch=batch,
-            trust_metadata=trust_metadata,
-        )
+        self._settings = ServerArguments(address, protocol, headers, key, tls, limits, kind).checked()
         self.address = self._settings.place.address
         """As the transport reads it, without the protocol."""
         self.protocol = self._settings.place.protocol
@@ -104,7 +101,23 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Outputs:
-        """As `Client.infer`."""
+        """The outputs of one inference, by name.
+
+        Inputs are given by keyword, in the mapping `inputs` (for names that are no keywords or are those of other
+        arguments), or by position in the order of the signature. Each is an array, a number, text, or a list of these.
+        An input without the batch dimension of the signature (a first -1) is one row, and so are the outputs then.
+
+        An array keeps its datatype, or gets the model's if that holds every value of it; else `cast` says what happens:
+        "refuse", "round" (half to even, an error beyond the range), or "saturate" (also clips). Numbers and lists of
+        Python have no datatype: each number is checked.
+
+        `outputs` are the names of the outputs wanted, all without it. `parameters` are sent as they are, mappings and
+        lists as JSON text: `parameters={"config": {...}}` is the config of UM-Bridge.
+
+        Raises:
+            ClientError: InvalidInput, also for inputs that do not fit; NotFound; Unsupported, the model only streams;
+                ServerError; Refused; ConnectError; Timeout.
+        """
         with self._errors():
             request = requests.inference(
                 Operation.INFER, model, arrays, named, inputs, outputs, parameters, version, id
@@ -127,7 +140,13 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> AsyncGenerator[Outputs, None]:
-        """As `Client.stream`, with an asynchronous generator, to be closed by `contextlib.aclosing`."""
+        """The outputs of each response to one request; arguments as those of `infer`. A model that does not stream
+        gives one response. `timeout` limits the wait for each response. Closing the generator (`contextlib.aclosing`)
+        ends the stream.
+
+        Raises:
+            ClientError: as `infer`, also after some responses.
+        """
         with self._errors():
             request = requests.inference(
                 Operation.STREAM, model, arrays, named, inputs, outputs, parameters, version, id
@@ -151,7 +170,15 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """As `Client.gradient`."""
+        """The gradient of the output at position `out_wrt` with respect to the input at `in_wrt`, in the direction of
+        `sens`, which is as long as that output: `sens` times the Jacobian. It is as long as that input.
+
+        Over UM-Bridge it is an operation; of servers of other protocols the model `MODEL.gradient` is asked. Inputs and
+        the other arguments are as those of `infer`.
+
+        Raises:
+            ClientError: as `infer`; Unsupported, the model has no gradient.
+        """
         tensors = {"sens": sens, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
             request = requests.derivative(
@@ -174,7 +201,12 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """As `Client.apply_jacobian`."""
+        """The Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`, which is as long
+        as that input. It is as long as that output. The rest is as in `gradient`; the model is `MODEL.apply_jacobian`.
+
+        Raises:
+            ClientError: as `gradient`.
+        """
         tensors = {"vec": vec, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
             request = requests.derivative(
@@ -199,7 +231,13 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """As `Client.apply_hessian`."""
+        """The Hessian of `sens` times the output at `out_wrt`, with respect to the inputs at `in_wrt1` and `in_wrt2`,
+        times `vec`, which is as long as the input at `in_wrt2`. It is as long as the input at `in_wrt1`. The rest is as
+        in `gradient`; the model is `MODEL.apply_hessian`.
+
+        Raises:
+            ClientError: as `gradient`.
+        """
         tensors = {"sens": sens, "vec": vec, "out_wrt": out_wrt, "in_wrt1": in_wrt1, "in_wrt2": in_wrt2}
         with self._errors():
             request = requests.derivative(
@@ -208,25 +246,47 @@ class AsyncClient:
         return await self._derivative(request, cast, timeout)
 
     async def signature(self, model: str, /, *, version: str = "", timeout: Seconds = UNSET) -> Signature:
-        """As `Client.signature`."""
+        """The model's `inputs` and `outputs`, each with name, datatype and shape (-1: any size), its `versions`, and
+        the `operations` that it has. Fields that the server does not tell are empty.
+
+        The tensors that grps and GraphPipe servers report are often wrong. They are shown here, but inputs are fitted
+        to them only with `trust_metadata`.
+
+        Raises:
+            ClientError: NotFound; Unsupported, the protocol has no metadata (MIP); as `infer`.
+        """
         signature = await self.ask(Request(Operation.METADATA, model, version), timeout=timeout)
         assert isinstance(signature, Signature)
         return signature
 
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
-        """As `Client.models`."""
+        """The server's models, each with its name and, where the protocol has them, version, state and the reason for
+        the state.
+
+        Raises:
+            ClientError: Unsupported, the protocol or the server has no list of models; as `infer`.
+        """
         models = await self.ask(Request(Operation.MODELS), timeout=timeout)
         assert isinstance(models, tuple)
         return list(models)
 
     async def server(self, *, timeout: Seconds = UNSET) -> ServerInfo:
-        """As `Client.server`."""
+        """The server's name, version and extensions.
+
+        Raises:
+            ClientError: Unsupported, the protocol does not tell them; as `infer`.
+        """
         info = await self.ask(Request(Operation.SERVER_METADATA), timeout=timeout)
         assert isinstance(info, ServerInfo)
         return info
 
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
-        """As `Client.ready`."""
+        """Whether the server is ready, or a model of it if `model` is given. False also if it cannot be reached or does
+        not answer in time: wait for a server by asking again.
+
+        Raises:
+            ClientError: Refused, a key is missing or wrong; Unsupported, the protocol cannot tell of a model.
+        """
         server = self._connected()
         try:
             if not model:
@@ -237,7 +297,11 @@ class AsyncClient:
             return False
 
     async def ask(self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET) -> Answer:
-        """As `Client.ask`."""
+        """The answer to a canonical request (`gateway.core.types`), for programs that have one already.
+
+        Raises:
+            ClientError: as `infer`.
+        """
         server, seconds = self._connected(), self._seconds(timeout)
         with self._errors(seconds):
             if seconds is None:
@@ -249,7 +313,11 @@ class AsyncClient:
     async def ask_stream(
         self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET
     ) -> AsyncGenerator[Response, None]:
-        """As `Client.ask_stream`."""
+        """The responses to a canonical request.
+
+        Raises:
+            ClientError: as `stream`.
+        """
         server, seconds = self._connected(), self._seconds(timeout)
         async with aclosing(server.stream(request, cast)) as responses:
             while True:
@@ -261,7 +329,7 @@ class AsyncClient:
                 yield response
 
     async def close(self) -> None:
-        """As `Client.close`."""
+        """Close every connection. Calls in flight fail; later ones raise RuntimeError."""
         self._is_closed = True
         server, self._server = self._server, None
         if server is not None:
@@ -291,7 +359,7 @@ class AsyncClient:
             raise RuntimeError("the client is closed")
         loop = asyncio.get_running_loop()
         if self._server is None:
-            self._server, self._loop = self._settings.connected(), loop
+            self._server, self._loop = ModelServer(self._settings), loop
         elif loop is not self._loop:
             raise RuntimeError("the client belongs to another event loop: make one for each `asyncio.run`")
         return self._server

@@ -17,11 +17,11 @@ from gateway.bridge.settings import Cast, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import SERVER
+from gateway.client.settings import ClientSettings
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
     NO_HTTP,
-    Limits,
     Models,
     Protocol,
     Target,
@@ -30,12 +30,11 @@ from gateway.core.protocol import (
     resolve_batch,
     traits_at_endpoints,
 )
-from gateway.core.transport import Handler
+from gateway.core.transport import Connector, Handler
 from gateway.core.types import Answer, Message, Request, Response
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.readiness import is_ready
-from gateway.transports.tls import ClientTls
 
 
 def _no_wire(*_: object) -> NoReturn:
@@ -61,41 +60,31 @@ PYTHON = Protocol(
 """The client's side of the bridge."""
 
 
+def connected(settings: ClientSettings) -> Connector:
+    """A connector to the server that sends the client's headers with every message. It connects with the first one."""
+    connector = connect(settings.place.address, settings.protocol, settings.limits, tls=settings.tls)
+    return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector
+
+
 class ModelServer:
     """One server. Must be made, used and closed in one event loop.
-
-    `headers` are sent with every request, also with those for metadata. `max_in_flight` is the most calls at once;
-    further ones wait; None: as many as servers of this protocol take by default, 0: any number.
 
     Raises:
         ValueError: the protocol has no such flavor or batch, or its messages have no place for the headers.
     """
 
-    def __init__(
-        self,
-        protocol: Protocol,
-        address: str,
-        *,
-        limits: Limits,
-        tls: ClientTls | None = None,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
-        max_in_flight: int | None = None,
-        flavor: str = "",
-        batch: str = "",
-        trust_metadata: bool = False,
-    ) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
+        protocol, address, limits = settings.protocol, settings.place.address, settings.limits
         self.protocol = protocol
         self.address = address
-        batch, traits = resolve_batch(protocol, batch)
+        batch, traits = resolve_batch(protocol, settings.kind.batch)
         traits = traits_at_endpoints(traits, [address])
-        if trust_metadata:
+        if settings.kind.trust_metadata:
             traits = replace(traits, models=replace(traits.models, trusted_metadata=True))
-        connector = connect(address, protocol, limits, tls=tls)
-        if headers:
-            connector = FixedHeaders(connector, protocol, headers)
+        connector = connected(settings)
         self._endpoint = Endpoint(address, connector)
-        self._target = Target(SERVER, address=address, flavor=flavor, batch=batch, limits=limits)
-        most = traits.servers.max_in_flight if max_in_flight is None else max_in_flight
+        self._target = Target(SERVER, address=address, flavor=settings.kind.flavor, batch=batch, limits=limits)
+        most = traits.servers.max_in_flight if settings.max_in_flight is None else settings.max_in_flight
         self._backend = Backend(self._target, protocol, [self._endpoint], most)
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)

@@ -1,22 +1,94 @@
 """The arguments of a client, checked before anything is connected."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gateway import registry
 from gateway.client.address import ServerAddress, split_address
 from gateway.client.credentials import RawHeaders, check_headers, raw_headers
-from gateway.client.model_server import ModelServer
 from gateway.core.certificates import CertificateError, TlsFiles
-from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits, Protocol
 from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 
-MAX_MESSAGE = 2**30
-"""The default of `max_message`."""
+
+@dataclass(frozen=True)
+class Tls:
+    """TLS towards a server."""
+
+    ca: str | None = None
+    """The PEM file of the CA that signed the server's certificate; None: the CAs of the system."""
+    certificate: str | None = None
+    """The PEM file of the client's own certificate; it goes with `certificate_key`."""
+    certificate_key: str | None = None
+    server_name: str | None = None
+    """The name in the server's certificate, if it is not the address's host."""
+    verify: bool = True
+    """Whether the server's certificate is checked; False accepts any."""
 
 
-@frozen
+@dataclass(frozen=True)
+class CallLimits:
+    """The limits of a client's calls."""
+
+    max_message: int = 2**30
+    """The longest reply in bytes."""
+    max_in_flight: int | None = None
+    """The most calls at once; further ones wait. 0: any number. None: as many as servers of the protocol take, which is
+    1 for UM-Bridge and MIP and any number for others."""
+
+
+@dataclass(frozen=True)
+class ServerKind:
+    """What is known of a server beyond its protocol; each field is as the key of a backend in the configuration."""
+
+    flavor: str = ""
+    batch: str = ""
+    trust_metadata: bool = False
+
+
+DEFAULT_LIMITS = CallLimits()
+DEFAULT_KIND = ServerKind()
+
+
+@dataclass(frozen=True)
+class ServerArguments:
+    """The arguments of a client that say which server it asks and how, as users give them."""
+
+    address: str
+    protocol: str | None = None
+    headers: Mapping[str, str] | None = None
+    key: str | None = None
+    tls: Tls | None = None
+    limits: CallLimits = DEFAULT_LIMITS
+    kind: ServerKind = DEFAULT_KIND
+
+    def checked(self) -> "ClientSettings":
+        """The settings that the arguments mean.
+
+        Raises:
+            ValueError: an argument is wrong; the text says which and what is expected.
+        """
+        protocols = registry.protocols()
+        transports = {name: each.transport for name, each in protocols.items()}
+        place = split_address(self.address, self.protocol or "", transports, tls=self.tls is not None)
+        protocol = protocols[place.protocol]
+        transport = registry.transport(protocol.transport)
+        transport.parse_address(place.address)
+        if self.tls is not None and not place.tls:
+            raise ValueError(f"the address {self.address!r} cannot be reached over TLS, which other arguments ask for")
+        check_headers(protocol, headers := raw_headers(self.headers, self.key))
+        flavors = protocol.traits.servers.flavors
+        _check_name("flavor", self.kind.flavor, flavors.names if flavors else (), protocol)
+        _check_name("batch", self.kind.batch, tuple(protocol.batches), protocol)
+        longest, most = self.limits.max_message, self.limits.max_in_flight
+        if not 0 < longest < 2**31:
+            raise ValueError(f"max_message is {longest}, expected bytes between 1 and {2**31 - 1}")
+        tls = _client_tls(transport.ALPN, self.tls or Tls()) if place.tls else None
+        return ClientSettings(protocol, place, tls, headers, Limits(message=longest), most, self.kind)
+
+
+@dataclass(frozen=True)
 class ClientSettings:
     """A client's settings for its server."""
 
@@ -24,78 +96,10 @@ class ClientSettings:
     place: ServerAddress
     tls: ClientTls | None
     headers: RawHeaders
+    """Sent with every request, also with those for metadata."""
     limits: Limits
     max_in_flight: int | None
-    flavor: str
-    batch: str
-    trust_metadata: bool
-
-    def connected(self) -> ModelServer:
-        """The server. A connection is opened by its first request."""
-        return ModelServer(
-            self.protocol,
-            self.place.address,
-            limits=self.limits,
-            tls=self.tls,
-            headers=self.headers,
-            max_in_flight=self.max_in_flight,
-            flavor=self.flavor,
-            batch=self.batch,
-            trust_metadata=self.trust_metadata,
-        )
-
-
-def checked(
-    address: str,
-    protocol: str | None,
-    headers: Mapping[str, str] | None,
-    key: str | None,
-    *,
-    tls: bool,
-    ca: str | None,
-    certificate: str | None,
-    certificate_key: str | None,
-    verify: bool,
-    server_name: str | None,
-    max_message: int,
-    max_in_flight: int | None,
-    flavor: str,
-    batch: str,
-    trust_metadata: bool,
-) -> ClientSettings:
-    """The arguments as settings.
-
-    Raises:
-        ValueError: an argument is wrong; the text says which and what is expected.
-    """
-    protocols = registry.protocols()
-    transports = {name: each.transport for name, each in protocols.items()}
-    secured = tls or not verify or any((ca, certificate, certificate_key, server_name))
-    place = split_address(address, protocol or "", transports, tls=secured)
-    spoken = protocols[place.protocol]
-    transport = registry.transport(spoken.transport)
-    transport.parse_address(place.address)
-    if secured and not place.tls:
-        raise ValueError(f"the address {address!r} cannot be reached over TLS, which other arguments ask for")
-    check_headers(spoken, sent := raw_headers(headers, key))
-    flavors = spoken.traits.servers.flavors
-    _check_name("flavor", flavor, flavors.names if flavors else (), spoken)
-    _check_name("batch", batch, tuple(spoken.batches), spoken)
-    if not 0 < max_message < 2**31:
-        raise ValueError(f"max_message is {max_message}, expected bytes between 1 and {2**31 - 1}")
-    return ClientSettings(
-        spoken,
-        place,
-        _client_tls(transport.ALPN, ca, certificate, certificate_key, server_name, verify=verify)
-        if place.tls
-        else None,
-        sent,
-        Limits(message=max_message),
-        max_in_flight,
-        flavor,
-        batch,
-        trust_metadata,
-    )
+    kind: ServerKind
 
 
 def _check_name(argument: str, name: str, known: tuple[str, ...], protocol: Protocol) -> None:
@@ -108,14 +112,12 @@ _ARGUMENTS = {"certificate": "certificate", "key": "certificate_key", "ca": "ca"
 """The argument for each file."""
 
 
-def _client_tls(
-    alpn: str, ca: str | None, certificate: str | None, key: str | None, server_name: str | None, *, verify: bool
-) -> ClientTls:
-    if bool(certificate) != bool(key):
+def _client_tls(alpn: str, tls: Tls) -> ClientTls:
+    if bool(tls.certificate) != bool(tls.certificate_key):
         raise ValueError("`certificate` and `certificate_key` go together")
-    files = TlsFiles(certificate or "", key or "", ca or "")
+    files = TlsFiles(tls.certificate or "", tls.certificate_key or "", tls.ca or "")
     try:
-        context = client_context(files, verify=verify, alpn=(alpn,) if alpn else ())
+        context = client_context(files, verify=tls.verify, alpn=(alpn,) if alpn else ())
     except CertificateError as error:
         raise ValueError(f"`{_ARGUMENTS[error.key]}`: {error}") from error
-    return ClientTls(lambda: context, server_name or "")
+    return ClientTls(lambda: context, tls.server_name or "")

@@ -3,13 +3,13 @@
 Each field of the class becomes a key: with the field's name, its default, its docstring as the key's description, and a
 form that is made of its type. The form of a type is looked up in `forms` (`bool` is a flag, `Tensor` is a map of name,
 datatype, shape and data); a class with fields is a map of its own; a tuple, a mapping or a union has the forms of what
-is in it. `checks` has functions that refuse values of a type.
+is in it. `checks` has functions that refuse values of a type. Types that Annotated marks have forms of their own.
 """
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from itertools import pairwise
 from types import NoneType, UnionType
@@ -21,10 +21,18 @@ from gateway.config.fields import Keys, Written
 
 
 class Declared(Written):
-    """The annotation of a value of the class `declaration`, written as a map of its fields."""
+    """The annotation of a value of the class `declaration`, written as a map of its fields: all, or `only` some."""
 
-    def __init__(self, declaration: type, forms: Mapping[Any, Any], checks: Mapping[Any, Callable[[Any], Any]]) -> None:
-        super().__init__(_Forms(forms, checks).keys(declaration), _builder(declaration))
+    def __init__(
+        self,
+        declaration: type,
+        forms: Mapping[Any, Any],
+        checks: Mapping[Any, Callable[[Any], Any]],
+        *,
+        only: Sequence[str] = (),
+    ) -> None:
+        names = only or [each.name for each in fields(declaration)]
+        super().__init__(_Forms(forms, checks).keys(declaration, names), _builder(declaration, names))
 
 
 class _Forms:
@@ -32,18 +40,21 @@ class _Forms:
         self._forms = forms
         self._checks = checks
 
-    def keys(self, declaration: type) -> type[Keys]:
-        """The map of the configuration whose keys are the fields of `declaration`."""
-        types, descriptions = get_type_hints(declaration), _docstrings(declaration)
+    def keys(self, declaration: type, names: Sequence[str]) -> type[Keys]:
+        """The map of the configuration whose keys are the fields `names` of `declaration`."""
+        types, descriptions = get_type_hints(declaration, include_extras=True), _docstrings(declaration)
         keys: dict[str, Any] = {}
         for field in fields(declaration):
+            if field.name not in names:
+                continue
             about: dict[str, Any] = {"description": descriptions.get(field.name)}
             if field.default is not MISSING:
                 about["default"] = field.default
             elif field.default_factory is not MISSING:
                 about["default_factory"] = field.default_factory
             keys[field.name] = (self._checked(types[field.name]), Field(**about))
-        return create_model(declaration.__name__, __base__=Keys, __doc__=declaration.__doc__, **keys)
+        name = declaration.__name__ if len(keys) == len(fields(declaration)) else f"Some{declaration.__name__}"
+        return create_model(name, __base__=Keys, __doc__=declaration.__doc__, **keys)
 
     def _checked(self, declared: Any) -> Any:
         form, check = self._form(declared), self._checks.get(declared)
@@ -56,7 +67,7 @@ class _Forms:
         if origin is Literal or declared is NoneType:
             return declared
         if isinstance(declared, type) and is_dataclass(declared):
-            return Annotated[declared, Written(self.keys(declared), _builder(declared))]
+            return Annotated[declared, Declared(declared, self._forms, self._checks)]
         inner = tuple(self._checked(each) for each in arguments if each is not ...)
         if origin in (Union, UnionType):
             return Union[inner]  # noqa: UP007 - `|` takes no tuple
@@ -65,8 +76,7 @@ class _Forms:
         raise TypeError(f"{declared} has no form in YAML; add one to `forms`")
 
 
-def _builder(declaration: type) -> Callable[[Any], Any]:
-    names = [field.name for field in fields(declaration)]
+def _builder(declaration: type, names: Sequence[str]) -> Callable[[Any], Any]:
     return lambda keys: declaration(**{name: getattr(keys, name) for name in names})
 
 

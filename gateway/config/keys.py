@@ -21,6 +21,7 @@ from gateway.config.access import (
     PrincipalEntries,
 )
 from gateway.config.address import Bind
+from gateway.config.declared import Declared
 from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
@@ -35,7 +36,6 @@ from gateway.config.fields import (
     Share,
     Size,
     SomeNames,
-    Written,
     distinct,
     refusal,
 )
@@ -44,75 +44,13 @@ from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
 from gateway.config.servers import ServersConfig
 from gateway.core.certificates import ClientCertificates, TlsFiles
-from gateway.core.frozen import replace
-from gateway.core.protocol import DEFAULT_LIMITS, Limits
+from gateway.core.protocol import Limits, PositiveSeconds
 
-
-class LimitsConfig(Keys):
-    """Bounds on what is received, checked before memory is allocated."""
-
-    message: Size = DEFAULT_LIMITS.message
-    """Bytes of a message's body, before and after decompression."""
-    headers: Size = DEFAULT_LIMITS.headers
-    """Bytes of a message's headers."""
-    json_values: Size = DEFAULT_LIMITS.json_values
-    """JSON values in a message outside tensor data; for MIP, TLVs beyond one for each of 65535 rows."""
-    config: Size = DEFAULT_LIMITS.config
-    """Bytes of UM-Bridge's `config`."""
-    inflation: Size = DEFAULT_LIMITS.inflation
-    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. The default is
-    more than gzip can reach, since a tensor of equal numbers has a ratio of about 1000: `message` and the process'
-    `limits.memory` bound what is inflated."""
-
-
-class ListenerLimitsConfig(LimitsConfig):
-    """Bounds on what clients send, and on their connections."""
-
-    connections: Size | None = None
-    """Connections at once; further ones are refused with an error of the listener's first protocol. Without it only
-    the process' limit holds."""
-    connections_per_client: Size | None = None
-    """Connections at once from one IPv4 address or one /64 network of IPv6. Behind a proxy all clients have the
-    proxy's address."""
-    requests_per_connection: Size | None = None
-    """After so many requests a connection ends politely, so that its client connects anew, maybe to another replica.
-    Not for brpc, whose clients fail calls for 3 s after a connection is closed."""
-    connection_age: Annotated[Seconds, Field(gt=0)] | None = None
-    """The same, after so many seconds; for each connection up to 10 % more or less, so that not all end at once."""
-    connection_grace: Seconds | None = None
-    """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
-    UNAVAILABLE. Without it they may take any time."""
-    stream_first_message: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_first_message
-    """Seconds that a client may leave a gRPC stream without its first message; then the stream ends with
-    DEADLINE_EXCEEDED."""
-    stream_idle: Annotated[Seconds, Field(gt=0)] = DEFAULT_LIMITS.stream_idle
-    """The same for a stream in which neither side sends anything, once all of its messages are answered."""
-    ping_interval: Seconds = DEFAULT_LIMITS.ping_interval
-    """The least seconds between two keepalive pings of a gRPC client that has no call in flight; two may come sooner,
-    then the connection ends with `too_many_pings`. With 0 they may come at any time, and while a call is in flight they
-    always may, up to 500 a second."""
-
-
-def _limits(keys: LimitsConfig) -> Limits:
-    return Limits(keys.message, keys.headers, keys.json_values, keys.config, keys.inflation)
-
-
-def _listener_limits(keys: ListenerLimitsConfig) -> Limits:
-    return replace(
-        _limits(keys),
-        connections=keys.connections,
-        connections_per_client=keys.connections_per_client,
-        requests_per_connection=keys.requests_per_connection,
-        connection_age=keys.connection_age,
-        connection_grace=keys.connection_grace,
-        stream_first_message=keys.stream_first_message,
-        stream_idle=keys.stream_idle,
-        ping_interval=keys.ping_interval,
-    )
-
-
-LimitsKey = Annotated[Limits, Written(LimitsConfig, _limits)]
-ListenerLimitsKey = Annotated[Limits, Written(ListenerLimitsConfig, _listener_limits)]
+_LIMIT_FORMS: Mapping[Any, Any] = {int: Size, float: Seconds, PositiveSeconds: Period}
+_OF_MESSAGES = ("message", "headers", "json_values", "config", "inflation")
+LimitsKey = Annotated[Limits, Declared(Limits, _LIMIT_FORMS, {}, only=_OF_MESSAGES)]
+"""The limits of a backend: those of what it answers."""
+ListenerLimitsKey = Annotated[Limits, Declared(Limits, _LIMIT_FORMS, {})]
 
 
 def _prefix(path: str) -> str:

@@ -1,6 +1,11 @@
-"""V2's datatypes (specification section "Tensor Data Types", and BF16), and which can hold every value of which."""
+"""V2's datatypes (specification section "Tensor Data Types", and BF16), and which can hold every value of which.
+
+The rows of Datatype are all that the codecs know of one, but for the words and numbers that a protocol has of its own:
+CONTRIBUTING.md, "Adding a datatype", lists the tables of these.
+"""
 
 import re
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
@@ -78,8 +83,11 @@ Wires without parameters leave it out."""
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
 """The integers and floats."""
 
-# (exponent bits, significand bits including the implicit one) of IEEE 754 formats and of bfloat16
-_FLOAT_BITS = {Datatype.FP16: (5, 11), Datatype.BF16: (8, 8), Datatype.FP32: (8, 24), Datatype.FP64: (11, 53)}
+
+def _float_bits(datatype: Datatype) -> tuple[int, int]:
+    """The bits of a float's exponent, and of its significand with the implicit one."""
+    about = ml_dtypes.finfo(datatype.dtype)
+    return about.nexp, about.nmant + 1
 
 
 def _value_bits(datatype: Datatype) -> int:
@@ -93,9 +101,10 @@ def _holds(wide: Datatype, narrow: Datatype) -> bool:
     if Kind.BYTES in (wide.kind, narrow.kind) or Kind.BOOL in (wide.kind, narrow.kind):
         return False
     if wide.kind is Kind.FLOAT:
-        exponent, significand = _FLOAT_BITS[wide]
+        exponent, significand = _float_bits(wide)
         if narrow.kind is Kind.FLOAT:
-            return _FLOAT_BITS[narrow][0] <= exponent and _FLOAT_BITS[narrow][1] <= significand
+            narrow_exponent, narrow_significand = _float_bits(narrow)
+            return narrow_exponent <= exponent and narrow_significand <= significand
         return _value_bits(narrow) <= significand
     if narrow.kind is Kind.FLOAT or (narrow.kind is Kind.SIGNED and wide.kind is Kind.UNSIGNED):
         return False
@@ -106,3 +115,14 @@ WIDENINGS: dict[Datatype, frozenset[Datatype]] = {
     narrow: frozenset(wide for wide in Datatype if _holds(wide, narrow)) for narrow in Datatype
 }
 """For each datatype those that hold all of its values exactly, itself included. FP64 does not hold INT64 or UINT64."""
+
+
+def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
+    """The datatype in which a tensor goes over a wire that has only those in `carried`: its own, or the narrowest that
+    holds all of its values, and UINT8 for BOOL; None if there is none. Of two of one size it is the integer: INT32 and
+    not FP32 for UINT16."""
+    if datatype in carried:
+        return datatype
+    wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]
+    fitting = [each for each in Datatype if each in wider and each in carried]
+    return min(fitting, key=lambda each: (each.size, each.kind is Kind.FLOAT), default=None)

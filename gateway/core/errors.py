@@ -127,7 +127,8 @@ class WrongReplyError(DecodeError):
 class TransportError(GatewayError):
     """An exchange with an endpoint failed.
 
-    `sent`: the endpoint may have seen the request. `answered`: it did answer, but its reply is beyond a limit.
+    `sent`: the endpoint may have begun the request. `answered`: it did answer, but refused the request without having
+    begun it, or with a reply beyond a limit.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from gateway.core.errors import (
     without_traceback,
 )
 from gateway.core.forwarding import add_forwarded_headers
-from gateway.core.frozen import set_field, setter
+from gateway.core.frozen import replace_struct, set_field
 from gateway.core.offload import LARGE, are_large, in_thread, is_large
 from gateway.core.operations import WORDS
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 
 LONGEST_TEXT = 8192
 """Characters of a backend's error text that are passed on to a client."""
-
-
-_set_origin = setter(Request, "listener", "protocol", "path", "headers", "peer", "principal", "record")
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
@@ -110,13 +107,13 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
         request = protocol.decode_request(message, listener)
     if record is not UNRECORDED:
         record.decoded(WORDS[request.operation], request.model, message.principal)
-    # The Request is new, so its fields are set in place: `replace` would take three times as long.
-    _set_origin(
-        request, listener.name, protocol.name, message.path, message.headers, message.peer, message.principal, record
-    )
-    if message.deadline is not None and (request.deadline is None or message.deadline < request.deadline):
-        set_field(request, "deadline", message.deadline)
-    return request
+    deadline = request.deadline
+    if deadline is None or (message.deadline is not None and message.deadline < deadline):
+        deadline = message.deadline
+    return replace_struct(
+        request, deadline=deadline, listener=listener.name, protocol=protocol.name, path=message.path,
+        headers=message.headers, peer=message.peer, principal=message.principal, record=record,
+    )  # fmt: skip
 
 
 def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSettings, record: Record) -> Request:

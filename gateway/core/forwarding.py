@@ -37,7 +37,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     if target.forward_headers or _HOPS in received.first:
         headers = _with_forwarded(message.headers, request, target)
     else:
-        headers = message.headers.onward or _of_first_gateway(message.headers)
+        headers = Headers((*message.headers.raw, _FIRST))
     set_field(message, "headers", headers)
     if record.of_listener.forwards:
         set_field(message, "further", record.forwarded_fields(request.span))
@@ -55,12 +55,6 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
     is_metadata = isinstance(received, Metadata)
     raw += _forwarded(received, forwarded, is_metadata)
     return Metadata(raw) if is_metadata else Headers(raw)
-
-
-def _of_first_gateway(own: Headers) -> Headers:
-    """The headers of a request that has passed no other gateway, and of which no header is forwarded."""
-    own.onward = onward = Headers((*own.raw, _FIRST))
-    return onward
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:

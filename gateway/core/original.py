@@ -2,7 +2,7 @@
 
 Between two sides of the same wire form a body can go on without being written again, if it says what the value says and
 nothing else: no unknown member, none that the gateway keeps for itself, nothing that is accepted but would be written
-otherwise. The codec that read the body finds that out when it is to write the value; nobody else has to.
+otherwise. The codec that read the body finds that out, then or when it is to write the value; nobody else has to.
 
 Whoever changes a Request or a Response makes a new one with other tensors, outputs or parameters in it, and does not
 have to know of this: the objects that were read are compared by identity, so a body is never sent for a value that it
@@ -11,13 +11,13 @@ does not say. Where fitting makes new tensors of the same data, the data is comp
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.core.frozen import Value
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from gateway.core.types import Buffer, Parameters, Request, RequestedOutput, Response, Tensor
 
 
-class Original(Value):
+class Original(Struct, frozen=True):
     """A body, and what was read from it.
 
     - `form`: what the body is written in, known to the codec that set it.

@@ -9,43 +9,60 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
-from gateway.core.openapi import DescribeOperation
 from gateway.core.operations import EXTENSION_OPERATIONS, Operation
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
+
+PositiveSeconds: TypeAlias = Annotated[float, "more than 0"]
 
 
 @frozen
 class Limits:
-    """`limits` of listeners and backends. In bytes, except `json_values` (JSON values outside tensor data), `inflation`
-    (the largest ratio of inflated to compressed size) and `connections`."""
+    """Bounds on what clients send and servers answer, checked before memory is allocated, and on clients' connections.
+
+    They are the keys `limits` of listeners and backends: a field's docstring is the description of its key.
+    """
 
     message: int = 64 * 2**20
+    """Bytes of a message's body, before and after decompression."""
     headers: int = 64 * 2**10
+    """Bytes of a message's headers."""
     json_values: int = 10_000
+    """JSON values in a message outside tensor data; for MIP, TLVs beyond one for each of 65535 rows."""
     config: int = 2**20
+    """Bytes of UM-Bridge's `config`."""
     inflation: int = 1100
+    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. The default is
+    more than gzip can reach, since a tensor of equal numbers has a ratio of about 1000: `message` and the process'
+    `limits.memory` bound what is inflated."""
     connections: int | None = None
-    """Open connections of a listener; None is any number."""
+    """Connections at once; further ones are refused with an error of the listener's first protocol. Without it only
+    the process' limit holds."""
     connections_per_client: int | None = None
-    """Those of each client address."""
+    """Connections at once from one IPv4 address or one /64 network of IPv6. Behind a proxy all clients have the
+    proxy's address."""
     requests_per_connection: int | None = None
-    """After so many requests a connection ends; None: it may carry any number."""
-    connection_age: float | None = None
-    """Seconds after which a connection ends; None: never."""
+    """After so many requests a connection ends politely, so that its client connects anew, maybe to another replica.
+    Not for brpc, whose clients fail calls for 3 s after a connection is closed."""
+    connection_age: PositiveSeconds | None = None
+    """The same, after so many seconds, with a jitter of 10 % for each connection, so that not all end at once."""
     connection_grace: float | None = None
-    """Seconds after that which calls in flight may still take (gRPC); None: any time."""
-    stream_first_message: float = 300.0
-    """Seconds for the first message of a gRPC stream."""
-    stream_idle: float = 3600.0
-    """Seconds in which neither side of a gRPC stream sends anything, while no answer is owed."""
+    """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
+    UNAVAILABLE. Without it they may take any time."""
+    stream_first_message: PositiveSeconds = 300.0
+    """Seconds that a client may leave a gRPC stream without its first message; then the stream ends with
+    DEADLINE_EXCEEDED."""
+    stream_idle: PositiveSeconds = 3600.0
+    """The same for a stream in which neither side sends anything, once all of its messages are answered."""
+    # gRPC's clients may ping every ten seconds to ask whether the server is there, and are not always on time.
     ping_interval: float = 9.0
-    """The least seconds between two pings of HTTP/2 while no call is in flight. gRPC's clients may ping every ten
-    seconds to ask whether the server is there, and are not always on time."""
+    """The least seconds between two keepalive pings of a gRPC client that has no call in flight; two may come sooner,
+    then the connection ends with `too_many_pings`. With 0 they may come at any time, and while a call is in flight they
+    always may, up to 500 a second."""
 
     @property
     def ends_connections(self) -> bool:
@@ -397,8 +414,6 @@ class Protocol:
     parsed_size: Callable[[Message], int] | None = None
     """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
     decoded in a thread only if these are many. None: all bytes are parsed."""
-    describe: DescribeOperation | None = None
-    """Describes its paths for OpenAPI documents, if it is carried by HTTP. None: documents only list them."""
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the wire form that imitates that server towards clients. A
     listener without `flavor` uses this wire form itself."""

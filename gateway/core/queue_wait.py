@@ -6,7 +6,7 @@ A call made in a task of its own (a row of a batch) notes it there, so the reply
 
 from contextvars import ContextVar
 
-from gateway.core.frozen import copied, frozen, set_field
+from gateway.core.frozen import frozen, replace
 from gateway.core.types import Headers, Message
 
 PLACE_HEADER = "gateway-queue-place"
@@ -40,7 +40,5 @@ def with_wait(reply: Message, wait: QueueWait) -> Message:
     """`reply` with the headers that tell of `wait`, which is forgotten: the same task may begin the next request of its
     connection."""
     queue_wait.set(None)
-    told = copied(reply)
     about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
-    set_field(told, "headers", Headers((*reply.headers.raw, *about)))
-    return told
+    return replace(reply, headers=Headers((*reply.headers.raw, *about)))

@@ -22,7 +22,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from gateway.core.errors import GatewayError, Reason, Status
-from gateway.core.frozen import assigned_by_place, frozen, replace
+from gateway.core.frozen import frozen, replace
 from gateway.core.principal import Principal
 from gateway.core.spans import Span, TraceContext, Unsampled, note
 
@@ -95,7 +95,6 @@ class ListenerRecords:
 _NO_LISTENER = ListenerRecords()
 
 
-@assigned_by_place
 class Record(Struct, gc=False, eq=False):
     """The record of one request. Texts are empty and numbers 0 where nothing is known.
 

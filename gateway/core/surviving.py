@@ -8,11 +8,15 @@ A timer or a loop that looks after many things would otherwise stop for all of t
 errors that nobody expects are handled so: what can go wrong in normal operation has its own handling.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from gateway.core.log_limit import LogLimit
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=1)
@@ -28,6 +32,21 @@ def surviving(what: str, *expected: type[Exception]) -> Iterator[None]:
         if isinstance(error, expected):
             raise
         log_survived(what, error)
+
+
+async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
+    """Wait for all of these at once. Returns the results of those that did not fail, in order; each failure is logged
+    as by `surviving`. If the caller is cancelled, all of them are."""
+    found = await asyncio.gather(*waits, return_exceptions=True)
+    results: list[T] = []
+    for each in found:
+        if isinstance(each, Exception):
+            log_survived(what, each)
+        elif isinstance(each, BaseException):
+            raise each
+        else:
+            results.append(each)
+    return results
 
 
 def log_survived(what: str, error: Exception) -> None:

@@ -4,13 +4,14 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import prod
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
-from gateway.core.frozen import Value, assigned_by_place, field, frozen
+from gateway.core.frozen import equal_without, field, frozen
 from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
@@ -28,31 +29,18 @@ MAX_RANK = 32
 class Headers:
     """HTTP headers or gRPC metadata, in order, with lower-case names. Values are decoded (as Latin-1) when read."""
 
-    __slots__ = ("first", "ids", "onward", "proof", "raw")
-
-    first: dict[bytes, bytes]
-    """The first value of each name, not decoded. It is made when it is first asked for: clients that send the same
-    head again share its Headers."""
-    ids: tuple[str, bytes] | None
-    """The request id and the trace in them, where requests are observed; None if nobody has looked for them."""
-    onward: "Headers | None"
-    """What a request with these headers goes on with (`forwarding`), where no client's are added; None if none has yet.
-    Codecs share the headers of their requests."""
-    proof: Any
-    """What a listener found out about the credential in them, for itself; None if it has not looked."""
+    __slots__ = ("_first", "raw")
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]] = ()) -> None:
         self.raw = raw
+        self._first: Mapping[bytes, bytes] | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        # Python calls this for attributes that are not set: later reads cost no call.
-        if name == "first":
-            self.first = dict(reversed(self.raw))
-            return self.first
-        if name in ("proof", "ids", "onward"):
-            setattr(self, name, None)
-            return None
-        raise AttributeError(name)
+    @property
+    def first(self) -> Mapping[bytes, bytes]:
+        """The first value of each name, not decoded."""
+        if self._first is None:  # those of replies are never looked up
+            self._first = dict(reversed(self.raw))
+        return self._first
 
     def get(self, name: str, default: str = "") -> str:
         """The first value of `name` (lower case)."""
@@ -86,8 +74,10 @@ class Metadata(Headers):
     __slots__ = ()
 
 
-@assigned_by_place
-class Message(Value):
+_OBSERVING = frozenset({"record", "span", "further"})
+
+
+class Message(Struct, frozen=True):
     """Bytes and their addressing: one HTTP or gRPC message, or one packet of a byte stream.
 
     - `parts`: the body, in buffers that are written one after the other and never joined.
@@ -102,8 +92,6 @@ class Message(Value):
     - `further`: headers of a request to a backend, beside `headers`, that differ from request to request: its id and
       its place in a trace. Connectors keep the bytes of `headers`, which many requests share.
     """
-
-    uncompared: ClassVar[frozenset[str]] = frozenset({"record", "further"})
 
     method: str = ""
     path: str = ""
@@ -120,6 +108,9 @@ class Message(Value):
     record: Record = UNRECORDED
     principal: Principal | None = None
     further: Sequence[tuple[bytes, bytes]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return equal_without(_OBSERVING, self, other)
 
     @property
     def body(self) -> Buffer:
@@ -153,14 +144,14 @@ def bytes_of(message: Message) -> int:
     return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
 
 
-class ReplyMessage(Message):
+class ReplyMessage(Message, frozen=True):
     """A reply of an endpoint. `close` closes the connection that it came over; None if the connection is not kept, or
     is shared with other exchanges."""
 
     close: Callable[[], None] | None = None
 
 
-class Tensor(Value):
+class Tensor(Struct, frozen=True):
     """A named array.
 
     - `name`: empty if the wire had none.
@@ -400,16 +391,13 @@ class Tries:
             self.places.remove(address)
 
 
-@assigned_by_place
-class Request(Value):
+class Request(Struct, frozen=True):
     """One request of a client, in the same form whatever protocol it came in.
 
     Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `path` say how the message
     came and are set for all protocols by `exchange.decoded`; `translate` and what follows are set by the route and its
     policies.
     """
-
-    uncompared: ClassVar[frozenset[str]] = frozenset({"record", "span", "original"})
 
     operation: Operation
     model: str = ""
@@ -456,6 +444,9 @@ class Request(Value):
     original: Original | None = None
     """The body that it was read from, if that says the same and nothing else."""
 
+    def __eq__(self, other: object) -> bool:
+        return equal_without(_OBSERVING | {"original"}, self, other)
+
     @property
     def client(self) -> str:
         """The client's key where clients share something fairly: its principal, else its host (UM-Bridge
@@ -466,7 +457,7 @@ class Request(Value):
 SettingValue: TypeAlias = bool | int | str | bytes | tuple[str, ...] | None
 
 
-class ControlRequest(Request):
+class ControlRequest(Request, frozen=True):
     """A request for one of CONTROL_OPERATIONS.
 
     `settings` are the parameters of `load` and `unload` (`config`: JSON text; `file:PATH`: bytes; `unload_dependents`),
@@ -477,11 +468,9 @@ class ControlRequest(Request):
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
 
-class Response(Value):
+class Response(Struct, frozen=True):
     """The answer to `infer` and to the derivatives. `origin`, `schemaless` and `original` are as in Request, with
     outputs for inputs."""
-
-    uncompared: ClassVar[frozenset[str]] = frozenset({"original"})
 
     outputs: tuple[Tensor, ...] = ()
     model: str = ""
@@ -491,6 +480,9 @@ class Response(Value):
     origin: Message | None = None
     schemaless: bool = False
     original: Original | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return equal_without(frozenset({"original"}), self, other)
 
 
 def inference(

@@ -16,7 +16,7 @@ from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, com
 from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
-from gateway.core.frozen import frozen, replace, set_field
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS
 from gateway.core.original import Original
 from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, Target
@@ -292,7 +292,7 @@ class _Journey:
 
     async def _answered(self, message: Message, protocol: Protocol) -> Message:
         listener = self._arrival.listener
-        set_field(message, "received", asyncio.get_running_loop().time())
+        message = replace(message, received=asyncio.get_running_loop().time())
         self._stage, began = "decode", perf_counter()
         request = self._request = decoded(
             message, protocol, ListenerSettings(listener.name, listener.limits, listener.model)

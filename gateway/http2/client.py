@@ -108,7 +108,7 @@ class GoneAway(NamedTuple):
 Event: TypeAlias = ReplyReceived | HeadersReceived | DataReceived | StreamReset | DataSent | SettingsReceived | GoneAway
 
 
-class ClientConnection(Http2Connection):
+class Http2Client(Http2Connection):
     """`header_limit`: bytes of a reply's header fields. A larger block comes cut off, but longer than the limit."""
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:

@@ -1,7 +1,7 @@
 """One HTTP/2 connection, RFC 9113: what `server` and `client` have in common. Pure: bytes in, events out; calls in,
 bytes out. No clock: whoever calls says what time it is.
 
-`receive` takes what the peer sent and appends to `events`. The methods of ServerConnection and ClientConnection queue
+`receive` takes what the peer sent and appends to `events`. The methods of Http2Server and Http2Client queue
 what the peer gets, and `data_to_send` returns it, as far as the peer's windows allow.
 
 Three rules hold on both sides:

@@ -68,7 +68,10 @@ from gateway.http2.heads import Head, HeadReader, MalformedError, RequestHeads
 from gateway.http2.hpack import NO_TABLE
 
 MAX_STREAMS = 100
-"""Requests in flight on one connection."""
+"""Requests in flight on one connection, as the client is told."""
+MAX_RUNNING = 2 * MAX_STREAMS
+"""The same, with cancelled requests that still run. A client does not count those: "only those in the "open" or
+"half-closed" state" (RFC 9113 section 5.1.2)."""
 WINDOW = 2**20
 """Bytes that a client may send on one stream beyond what was used up of it, before it is granted more."""
 
@@ -117,7 +120,7 @@ def http1_reply(text: str) -> bytes:
 _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
-class ServerConnection(Http2Connection, Generic[Head]):
+class Http2Server(Http2Connection, Generic[Head]):
     """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
 
     Its events: RequestReceived or, of a request that does not come at once, RequestStarted and DataReceived;
@@ -130,7 +133,8 @@ class ServerConnection(Http2Connection, Generic[Head]):
         """The least seconds between two pings of a client that has no stream open and is sent nothing in between; 0 for
         none. Set by the caller. Any other pings are bounded by the credit alone."""
         self.still_running = 0
-        """Requests whose streams are closed, but which still run: they count as streams. Set by the caller."""
+        """Requests whose streams are closed, but which still run. Set by the caller, which takes no more frames for a
+        turn where they are MAX_STREAMS or more: most end in the next one."""
         self._preamble = NO_TABLE
         """What comes before the connection's first header block."""
         self._is_begun = False
@@ -239,7 +243,8 @@ class ServerConnection(Http2Connection, Generic[Head]):
         except MalformedError:
             self._refuse(number, ErrorCode.PROTOCOL_ERROR)
             return None
-        if len(self.streams) + self.still_running >= MAX_STREAMS:
+        count = len(self.streams)
+        if count >= MAX_STREAMS or count + self.still_running >= MAX_RUNNING:
             self._refuse(number, ErrorCode.REFUSED_STREAM)
             return None
         return head

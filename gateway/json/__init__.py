@@ -1,8 +1,10 @@
 """JSON with tensors in it: arrays of numbers and strings go straight into tensor data, without Python objects.
 
-Reading. Documents up to 8 KiB are read whole by orjson (`small`). In larger ones the texts of the wanted arrays are cut
-out (`document`), read a piece at a time by simdjson or orjson (`bulk_numbers`, `bulk_strings`), and what remains is
-small and plain. Both ways give the same values; every error text comes from the second.
+Messages that are written down as types (msgspec Structs) have the texts of their arrays in them; `contents` makes raw
+data of a text, and text of raw data. All other documents, and those that a type does not fit, are for the general
+reader, `read`. Documents up to 8 KiB are read whole by orjson (`small`). In larger ones the texts of the wanted arrays
+are cut out (`document`), read a piece at a time by simdjson or orjson (`bulk_numbers`, `bulk_strings`), and what
+remains is small and plain. Both ways give the same values; every error text comes from the second.
 
 Refused, because real servers disagree on what these mean, or crash on them:
 
@@ -15,14 +17,16 @@ Refused, because real servers disagree on what these mean, or crash on them:
 Integers stay exact up to 64 bits in arrays and at any size elsewhere; `1` and `1.0` are told apart.
 
 Why not orjson and numpy alone: orjson keeps the last of two equal keys and turns integers beyond 64 bits into floats,
-numpy mixes booleans with numbers, and every number passes through a Python object. Reading 100,000 doubles takes them
-4,291 us, this package 2,527 us in bounded memory. For 1,000 numbers and fewer they are faster (10 doubles: 1.1 us, here
-4.4); the difference pays for these checks. docs/dependencies.md and docs/decisions/json.md have the figures.
+numpy mixes booleans with numbers, and every number passes through a Python object. Reading a request with 100,000
+doubles takes them 4,142 us, this package 2,280 us in bounded memory. For 200 numbers and fewer they are faster (10
+doubles: 1.1 us, here 4.4); the difference pays for these checks. docs/dependencies.md and docs/decisions/json.md have
+the figures.
 """
 
 from gateway.json.arrays import Array, ArrayForm
-from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, flat_pieces
-from gateway.json.document import Json
+from gateway.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
+from gateway.json.contents import array, packed, written
+from gateway.json.document import Json, cut_out
 from gateway.json.reading import read, read_bare, read_members
 from gateway.json.writing import (
     PIECE,
@@ -30,8 +34,10 @@ from gateway.json.writing import (
     in_document,
     number_pieces,
     numbers,
+    placed,
     string_pieces,
     write,
+    write_message,
     write_numbers,
     write_parts,
 )
@@ -47,15 +53,21 @@ __all__ = [
     "Json",
     "Numbers",
     "Pieces",
-    "flat_pieces",
+    "Text",
+    "array",
+    "cut_out",
     "in_document",
     "number_pieces",
     "numbers",
+    "packed",
+    "placed",
     "read",
     "read_bare",
     "read_members",
     "string_pieces",
     "write",
+    "write_message",
     "write_numbers",
     "write_parts",
+    "written",
 ]

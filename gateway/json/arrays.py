@@ -56,6 +56,11 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
     return Array(numbers, _nesting(_structure(text), len(numbers)))
 
 
+def nesting(text: bytes, leaves: int) -> Shape:
+    """The shape of a nested list of `leaves` numbers. Raises DecodeError where it is ragged, or nested too deep."""
+    return _nesting(text.translate(None, _NOT_STRUCTURE), leaves)
+
+
 def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
     """The vectors of a list, each an array without nesting, or a bare number.
 
@@ -120,6 +125,8 @@ def _read_scalar(text: Text, literals: bool) -> Array:
 
 def _structure(text: Text) -> bytes:
     """The brackets and commas of a text without strings."""
+    if text.end - text.start <= _PIECE:
+        return text.bytes.translate(None, _NOT_STRUCTURE)
     pieces = (
         text.body[at : min(at + _PIECE, text.end)].translate(None, _NOT_STRUCTURE)
         for at in range(text.start, text.end, _PIECE)

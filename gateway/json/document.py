@@ -164,6 +164,30 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     return document  # type: ignore[no-any-return]
 
 
+def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
+    """`body`, which has no backslash, with 0 in place of the value of every key `name`, at any level, and the texts of
+    those values. The body is JSON if and only if the rest and every text are, which is not checked.
+
+    Raises:
+        DecodeError: more than `most` values, or an object among them.
+    """
+    # Without escapes, what looks like a key is one: a quote before it that closes a string makes the rest no JSON.
+    key = b'"%b"' % name
+    pieces, texts, kept, at = [], [], 0, 0
+    while (at := body.find(key, at)) >= 0:
+        at += len(key)
+        colon = _COLON.match(body, at)
+        if colon is None:
+            continue
+        text = _value_at(body, colon.end())
+        pieces.append(body[kept : text.start])
+        texts.append(text)
+        if len(texts) > most:
+            raise _too_many(most)
+        at = kept = text.end
+    return b"0".join([*pieces, body[kept:]]), texts
+
+
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
     """Replace the values of wanted keys in `document` by `arrays`. Returns the walk that did it."""
     following = iter(arrays)

@@ -5,8 +5,10 @@ from itertools import chain
 from math import isfinite
 from typing import Any
 
+import msgspec
 import numpy as np
 import orjson
+from msgspec import Raw
 
 from gateway.core.errors import invalid_input
 from gateway.json.bulk_numbers import INT64_MIN, UINT64_MAX
@@ -66,16 +68,43 @@ def write_parts(document: Json) -> tuple[bytes, ...]:
     except TypeError:
         found.clear()
         text = orjson.dumps(_with_large_integers(document), place)
-    if not found:
-        return (text,)
+    return _with_pieces(text, found) if found else (text,)
+
+
+def write_message(message: Any) -> tuple[bytes, ...]:
+    """Compact JSON text of a message (msgspec Structs, or plain Python values) in which the values of `placed` stand;
+    in parts as those of `write_parts`."""
+    found: list[Pieces] = []
+
+    def place(each: Any) -> Raw:
+        if not isinstance(each, Pieces):
+            raise TypeError(f"{type(each).__name__} has no JSON form")
+        found.append(each)
+        return _RAW_PLACE
+
+    text = msgspec.json.encode(message, enc_hook=place)
+    return _with_pieces(text, found) if found else (text,)
+
+
+def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
+    """JSON text in pieces as a value to be placed in a message for `write_message`."""
+    texts = tuple(texts)
+    if len(texts) == 1:
+        return Raw(texts[0])
+    return Raw(b"".join(texts)) if sum(map(len, texts)) <= _JOINED else Pieces(texts)
+
+
+def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
+    """`text` in parts, with each mark in it replaced by the next of `found`."""
     between = text.split(_MARK)
     parts = [part for gap, pieces in zip(between, found, strict=False) for part in (gap, *pieces.texts)]
     return (*parts, between[-1])
 
 
-# Stands for Pieces while orjson writes the rest. No other byte 0 can occur: in strings it is written as an escape.
+# Stands for Pieces while the rest is written. No other byte 0 can occur: in strings it is written as an escape.
 _MARK = b"\0"
 _PLACE = orjson.Fragment(_MARK)
+_RAW_PLACE = Raw(_MARK)
 
 
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "orjson.Fragment | Pieces | list[Any]":

@@ -11,8 +11,8 @@ from gateway.core.protocol import Protocol
 from gateway.core.record import TIMED, ListenerRecords, Observer, Record, Telling
 from gateway.core.spans import UNSAMPLED
 from gateway.core.transport import StartRecord
-from gateway.core.types import Headers, Message
-from gateway.observing.request_ids import NO_IDS, accepted_id, new_id
+from gateway.core.types import Message
+from gateway.observing.request_ids import accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
 """What is called with a new Record, the message that has arrived, and its protocol."""
@@ -73,12 +73,8 @@ class Recording:
 
     def _start(self, message: Message, protocol: Protocol, size: int) -> Record:
         """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
-        headers = message.headers
-        # Clients that send the same head again share its Headers, in which most have no ids.
-        if headers.ids is NO_IDS:
-            id, trace = new_id(), b""
-        else:
-            id, trace = self._ids(headers)
+        accepted, trace = accepted_id(message.headers.first)
+        id = accepted if accepted and self._accepts_ids else new_id()
         # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
         record = Record(
             self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
@@ -102,10 +98,3 @@ class Recording:
             start(record, message, protocol)
         record.is_timed = record.is_timed or record.events is not None
         return record
-
-    def _ids(self, headers: Headers) -> tuple[str, bytes]:
-        """The id of a request with these headers, and the client's `traceparent`."""
-        if headers.ids is None:
-            headers.ids = accepted_id(headers.first)
-        accepted, trace = headers.ids
-        return accepted if accepted and self._accepts_ids else new_id(), trace

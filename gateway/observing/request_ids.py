@@ -21,9 +21,6 @@ _TRACEPARENT = re.compile(
 _LONGEST_TRACE = 512
 """Bytes of a `traceparent` that is read; version 00 has 55. It is kept as long as the record."""
 
-NO_IDS = ("", b"")
-"""What `accepted_id` finds in most requests."""
-
 _LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 
 
@@ -33,7 +30,7 @@ def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
     given, trace = headers.get(ID), headers.get(TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
     if trace is None or len(trace) > _LONGEST_TRACE or (found := _TRACEPARENT.fullmatch(trace)) is None:
-        return (accepted, b"") if accepted else NO_IDS
+        return accepted, b""
     return accepted or found[1].decode(), trace
 
 

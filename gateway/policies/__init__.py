@@ -9,6 +9,12 @@ A policy module has
 Instead, `wrap` and `wrap_stream` may both take a third argument: the PolicyContext (`context`), which says where the
 policy stands (its owner, whether calls may be repeated, the number of endpoints) and keeps what several Handlers share.
 
+A policy with a state of its own has also (`places`)
+
+- `state = ShownStates(MyState)`, where MyState is a PolicyState: `/status` shows it, a reload can let it go on, and it
+  is closed. A SharedState holds for all `workers` together;
+- `METRICS`: a StateMetric for each metric that is read from the state. Those of several workers are added.
+
 `Settings` may have class attributes for `gateway check`:
 
 - `bounds_time = True`: the policy ends calls that take too long;

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from time import monotonic
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
@@ -31,12 +31,25 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key, tensor_bytes
 from gateway.policies.context import MessageReach, PolicyContext
-from gateway.policies.places import ShownStates
+from gateway.policies.places import PolicyState, ShownStates, StateMetric
 from gateway.policies.shared_allowances import redis_url
 from gateway.policies.shared_answers import SharedAnswers
 
-COUNTS: Final = frozenset({"hits", "shared", "misses", "evicted"})
-"""What of a state the metrics count."""
+METRICS = (
+    StateMetric(
+        "gateway_cache_calls_total", "counter", ("place", "outcome"),
+        "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
+        {"hit": "hits", "shared": "shared", "miss": "misses"},
+    ),
+    StateMetric(
+        "gateway_cache_evictions_total", "counter", ("place",), "Answers that a cache dropped to make room for others.",
+        {"": "evicted"},
+    ),
+    StateMetric("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.", {"": "answers"}),
+    StateMetric(
+        "gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
+    ),
+)  # fmt: skip
 
 LARGE = 2**20
 """Bytes of tensors above which a thread hashes or copies them: this takes 0.6 ms, and 3 ms on a processor without
@@ -75,7 +88,7 @@ class Settings(BaseModel):
     needs_safe: ClassVar[str] = "answers equal calls with one call"
 
     bytes: Annotated[int, Field(ge=2**16)] = 2**28
-    """The most memory that the answers take. Beyond it those go that were not asked for longest. An answer that takes
+    """The most memory that the answers take. Beyond it the least recently used ones are evicted. An answer that takes
     more than an eighth of it is not kept."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
     """How long an answer is kept."""
@@ -121,8 +134,10 @@ class Flight:
         return is_of_client and request.client != self.leader.client
 
 
-class Cache:
+class Cache(PolicyState):
     """The answers of one entry of `policies:`, and its calls in flight."""
+
+    keeps_answers = True
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self._place = "cache"
@@ -151,9 +166,10 @@ class Cache:
         if self._redis:
             self._redis.place = place
 
-    def take_over(self, before: "Cache") -> None:
-        """Go on with the answers and counts of the same entry in the configuration before."""
-        self.store, self.outcomes = before.store, before.outcomes
+    def take_over(self, before: Self, *, is_unchanged: bool) -> None:
+        """As in PolicyState: answers and counts go on, unless answers may be others now."""
+        if is_unchanged:
+            self.store, self.outcomes = before.store, before.outcomes
 
     def clear(self) -> None:
         """Forget all answers, because the servers may have other models now. Calls in flight go on for those who wait

@@ -123,8 +123,8 @@ class CachedAnswer:
 
 
 class AnswerStore:
-    """Answers by the keys of their requests. When they would take more than `capacity` bytes, those go that were not
-    asked for longest. None is older than `seconds`."""
+    """Answers by the keys of their requests. When they would take more than `capacity` bytes, the least recently
+    used ones are evicted (LRU). Answers older than `seconds` are not returned."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity

@@ -15,7 +15,7 @@ from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.circuits import Circuit, CircuitRules, Circuits, CircuitState
-from gateway.policies.places import ShownStates
+from gateway.policies.places import PolicyState, ShownStates
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Settings(BaseModel):
     successes."""
 
 
-class CircuitBreaker:
+class CircuitBreaker(PolicyState):
     """The circuits of one entry of `policies:`."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
@@ -137,9 +137,6 @@ class CircuitBreaker:
                 if each.state is not CircuitState.CLOSED
             ]
         }
-
-    async def close(self, seconds: float) -> None:
-        """There is nothing to close."""
 
     def _log(self, model: Hashable, circuit: Circuit) -> None:
         if circuit.state is CircuitState.OPEN:

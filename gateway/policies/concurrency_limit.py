@@ -16,7 +16,7 @@ from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.gradient import Gradient
-from gateway.policies.places import ShownStates
+from gateway.policies.places import PolicyState, ShownStates
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Settings(BaseModel):
         return self
 
 
-class Concurrency:
+class Concurrency(PolicyState):
     """The calls in flight of one entry of `policies:`."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
@@ -142,9 +142,6 @@ class Concurrency:
     def status(self) -> Mapping[str, object]:
         """The calls in flight, and how many may be."""
         return {"in_flight": self.in_flight, "limit": self._limit, "refused": self._refused}
-
-    async def close(self, seconds: float) -> None:
-        """There is nothing to close."""
 
 
 state = ShownStates(Concurrency)

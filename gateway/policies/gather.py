@@ -20,13 +20,13 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
-from gateway.core.frozen import frozen, set_field
+from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
@@ -38,7 +38,7 @@ from gateway.policies import joining
 from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext
 from gateway.policies.joining import NotSplittableError
-from gateway.policies.places import ShownStates
+from gateway.policies.places import PolicyState, ShownStates, StateMetric
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
@@ -63,8 +63,33 @@ MOST_BYTES = 2**20
 _TEXT_BYTES = 8
 """How much larger a message may be than its tensors, because they are written as text."""
 
-COUNTS = frozenset({"joined", "alone", "batches", "rows", "wait_seconds", "failed", "unsplittable", "further_calls"})
-"""What of a state the metrics count."""
+METRICS = (
+    StateMetric(
+        "gateway_gather_requests_total", "counter", ("backend", "outcome"),
+        "Requests that a policy `gather` saw: `joined` with others, or sent `alone`.",
+        {"joined": "joined", "alone": "alone"},
+    ),
+    StateMetric(
+        "gateway_gather_batches_total", "counter", ("backend",), "Batches of several requests.", {"": "batches"}
+    ),
+    StateMetric(
+        "gateway_gather_rows_total", "counter", ("backend",), "Rows of these batches; by batches, their mean size.",
+        {"": "rows"},
+    ),
+    StateMetric(
+        "gateway_gather_wait_seconds_total", "counter", ("backend",),
+        "Seconds that joined requests waited for others.", {"": "wait_seconds"},
+    ),
+    StateMetric(
+        "gateway_gather_failed_batches_total", "counter", ("backend", "cause"),
+        "Batches that failed, by cause: `error` of the backend, or `shape` of a response that could not be split.",
+        {"error": "failed", "shape": "unsplittable"},
+    ),
+    StateMetric(
+        "gateway_gather_further_calls_total", "counter", ("backend",), "Calls for parts of batches that failed.",
+        {"": "further_calls"},
+    ),
+)  # fmt: skip
 
 _OF_ROWS = frozenset(
     {
@@ -98,9 +123,9 @@ class Settings(BaseModel):
     address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """The models that are gathered: their names in the backend, or globs. To name a model here is to say that the first
-    dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`, those
-    are gathered of which this is known: the protocol is MIP, or the server tells a `max_batch_size` above 0 and, for
-    each tensor, a first dimension of -1."""
+    dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`,
+    only requests whose number of rows is known are gathered: the protocol is MIP, or the server tells a
+    `max_batch_size` above 0 and, for each tensor, a first dimension of -1."""
 
 
 class GatherCounts:
@@ -141,7 +166,7 @@ class GatherCounts:
         }
 
 
-class Gather:
+class Gather(PolicyState):
     """The counts of one entry of `policies:`, which `/status` and the metrics show."""
 
     def __init__(self, settings: Settings) -> None:
@@ -149,16 +174,13 @@ class Gather:
         self.settings = settings
         self.counts = GatherCounts()
 
-    def take_over(self, previous: "Gather") -> None:
-        """Go on with the counts of the entry that stood here before a reload."""
-        self.counts = previous.counts
+    def take_over(self, before: Self, *, is_unchanged: bool) -> None:
+        """As in PolicyState: the counts go on."""
+        self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
         """As JSON."""
         return self.counts.shown()
-
-    async def close(self, seconds: float) -> None:
-        """There is nothing to close: requests that wait are in flight."""
 
 
 state = ShownStates(Gather)
@@ -475,9 +497,8 @@ class Gathering:
             return True
         if len(members) == 1:
             return await self._by_itself(kind, members[0])
-        joined = joining.join([each.request for each in members])
         record = _record(members)
-        set_field(joined, "record", record)
+        joined = joining.join([each.request for each in members], record)
         rows = [each.rows for each in members]
         counts = self._counts()
         counts.batches += 1

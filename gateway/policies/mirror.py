@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from random import random
 from time import monotonic
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -36,8 +36,8 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
 from gateway.policies.context import OtherBackend, PolicyContext
-from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts
-from gateway.policies.places import ShownStates
+from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts, MirrorOutcome
+from gateway.policies.places import PolicyState, ShownStates, StateMetric
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ def mirror_record(client: Record, backend: str = "", operation: str = "", model:
     return record
 
 
-class Mirror:
+class Mirror(PolicyState):
     """The mirrored calls of one entry of `policies:`. `random` returns numbers from 0 to 1, without 1."""
 
     def __init__(self, settings: Settings, random: Callable[[], float] = random) -> None:
@@ -332,10 +332,10 @@ class Mirror:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def take_over(self, previous: "Mirror") -> None:
-        """Go on with the counts of the entry that stood here before a reload, if it has the same settings."""
-        if previous.settings == self.settings:
-            self.counts = previous.counts
+    def take_over(self, before: Self, *, is_unchanged: bool) -> None:
+        """As in PolicyState: the counts go on if the settings are the same."""
+        if before.settings == self.settings:
+            self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
         """The mirror's findings so far, as JSON."""
@@ -351,6 +351,35 @@ class Mirror:
 
 
 state = ShownStates(Mirror)
+
+METRICS = (
+    StateMetric(
+        "gateway_mirror_requests_total", "counter", ("route", "backend", "outcome"),
+        "Requests that a policy `mirror` chose, by what became of them: equal, different, failed or dropped.",
+        {outcome.value: outcome.value for outcome in MirrorOutcome},
+    ),
+    StateMetric(
+        "gateway_mirror_differences_total", "counter", ("route", "backend", "kind"),
+        "Mirrored requests whose answers differ, by what differs: status, missing output, extra output, datatype, "
+        "shape or values. One request can count several times.",
+        {"": "differences"},
+    ),
+    StateMetric(
+        "gateway_mirror_failures_total", "counter", ("route", "backend", "reason"),
+        "Mirrored requests that the backend of the mirror did not answer, by reason.",
+        {"": "failures"},
+    ),
+    StateMetric(
+        "gateway_mirror_drops_total", "counter", ("route", "backend", "cause"),
+        "Requests that were not mirrored, by cause: the limit of calls or memory, or because the gateway was stopping.",
+        {"": "drops"},
+    ),
+    StateMetric(
+        "gateway_mirror_calls_in_flight", "gauge", ("route", "backend"),
+        "Mirrored calls that are not answered and compared.",
+        {"": "in_flight"},
+    ),
+)  # fmt: skip
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:

@@ -119,7 +119,7 @@ class MirrorCounts:
             **{outcome.value: self.outcomes[outcome] for outcome in MirrorOutcome},
             "differences": dict(self.differences),
             "failures": dict(self.failures),
-            "drops": {cause.value: count for cause, count in self.drops.items()},
+            "drops": {cause.value: count for cause, count in list(self.drops.items())},
             "in_flight": self.in_flight,
             "bytes": self.bytes,
             "mean_seconds": {
@@ -128,7 +128,7 @@ class MirrorCounts:
             }
             if compared
             else None,
-            "last_differences": [each.shown() for each in self.last],
+            "last_differences": [each.shown() for each in list(self.last)],
         }
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
 from time import monotonic
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,7 +17,7 @@ from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.allowances import Allowances
-from gateway.policies.places import ShownStates
+from gateway.policies.places import Shared, SharedState, ShownStates
 from gateway.policies.shared_allowances import SharedAllowances, redis_url
 
 _LONGEST_KEY = 64
@@ -66,14 +66,7 @@ class Settings(BaseModel):
         return self
 
 
-class Shared(Protocol):
-    """Buckets that several processes share."""
-
-    async def take(self, client: str) -> float | None:
-        """As SharedAllowances'."""
-
-
-class RateLimit:
+class RateLimit(SharedState):
     """The buckets of one entry of `policies:`."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
@@ -115,8 +108,7 @@ class RateLimit:
             self._shared = shared
 
     def take(self, client: str) -> float:
-        """Take one request of the `client`, as `by` tells clients apart, for another process of this gateway. Returns 0
-        or, without taking anything, the seconds until there is one."""
+        """As in SharedState; `by` tells clients apart."""
         return self._local.take(client, self._clock())
 
     async def call(self, handler: Handler, request: Request) -> Answer:

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core.deadlines import TimeLimit
 from gateway.core.errors import Reason, refusal
-from gateway.core.frozen import replace, set_field
+from gateway.core.frozen import replace, replace_struct
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
@@ -85,23 +85,21 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
     async def with_timeout(request: Request) -> Answer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        if per_try is not None:
-            request = replace(request, tries=_tries(request, per_try))
-        # The request's own fields are set and set back: a copy would cost as much as all the rest.
-        given, given_limit = request.deadline, request.time_limit
-        set_field(request, "deadline", _smaller(given, deadline))
-        set_field(request, "time_limit", _smaller(given_limit, seconds))
+        limited = replace_struct(
+            request,
+            deadline=_smaller(request.deadline, deadline),
+            time_limit=_smaller(request.time_limit, seconds),
+            tries=request.tries if per_try is None else _tries(request, per_try),
+        )
         call = limit.begin(deadline, loop)
         try:
-            return await handler(request)
+            return await handler(limited)
         except asyncio.CancelledError as error:
             if call.was_ended():
                 raise too_late() from error
             raise
         finally:
             limit.end(call)
-            set_field(request, "deadline", given)
-            set_field(request, "time_limit", given_limit)
 
     return with_timeout
 

@@ -7,9 +7,9 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from gateway.assembly.connecting import connect
-from gateway.client.credentials import AUTHORIZATION, FixedHeaders
-from gateway.client.settings import MAX_MESSAGE, ClientSettings, checked
+from gateway.client.credentials import AUTHORIZATION
+from gateway.client.model_server import connected
+from gateway.client.settings import ClientSettings, ServerArguments, ServerKind, Tls
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Target
@@ -30,26 +30,17 @@ class ServerAccess:
 
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
-    ca: str | None = None
-    certificate: str | None = None
-    certificate_key: str | None = None
-    server_name: str | None = None
-    verify: bool = True
+    tls: Tls | None = None
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
         """How the gateway itself would reach servers of `backend` for a client with these headers and this key: of the
         headers it sends only those in `forward_headers`; TLS is the backend's, if it has any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
         key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
-        tls = backend.tls
-        if tls is None:
+        if backend.tls is None:
             return replace(self, headers=headers, key=key)
-        return ServerAccess(headers, key, tls.ca, tls.certificate, tls.key, tls.server_name, verify=tls.verify)
-
-    @property
-    def asks_for_tls(self) -> bool:
-        """Whether it has files or settings of TLS."""
-        return not self.verify or any((self.ca, self.certificate, self.certificate_key, self.server_name))
+        own = backend.tls
+        return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
         """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
@@ -58,12 +49,8 @@ class ServerAccess:
     def settings_for(self, address: str, protocol: str, flavor: str = "") -> ClientSettings:
         """The settings of a client of the server at `address`; `protocol` is empty if the address names it. Raises
         ValueError: as `settings`."""
-        return checked(
-            address, protocol or None, self.headers, self.key, tls=False, ca=self.ca,
-            certificate=self.certificate, certificate_key=self.certificate_key, verify=self.verify,
-            server_name=self.server_name, max_message=MAX_MESSAGE, max_in_flight=None, flavor=flavor, batch="",
-            trust_metadata=False,
-        )  # fmt: skip
+        kind = ServerKind(flavor)
+        return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
 class Heard(Enum):
@@ -111,7 +98,7 @@ async def _ask(
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)
-        connector = _connector(settings, candidate)
+        connector = connected(settings)
     except ValueError as error:
         return FormFinding(candidate, Heard.OTHER, str(error)), 0
     target = Target("server", address=candidate.address, limits=settings.limits)
@@ -128,11 +115,6 @@ async def _ask(
             await connector.close()
     found = {each.heard: each for each in reversed(findings)}
     return next(found[each] for each in Heard if each in found), silent
-
-
-def _connector(settings: ClientSettings, candidate: FormCandidate) -> Connector:
-    connector = connect(settings.place.address, settings.protocol, settings.limits, tls=settings.tls)
-    return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector
 
 
 async def _one(

@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from gateway.client import AsyncClient, ClientError
-from gateway.client.settings import MAX_MESSAGE
+from gateway.client.settings import ServerKind
 from gateway.core.errors import TransportError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
@@ -76,7 +76,7 @@ async def probe(
     Raises:
         ValueError: the address or a setting is wrong.
     """
-    found = candidates(address, protocols, tls=access.asks_for_tls)
+    found = candidates(address, protocols, tls=access.tls is not None)
     access.settings(found.each[0])
     try:
         await connect(found.each[0], seconds)
@@ -152,14 +152,11 @@ async def _described(
     return Spoken(name, finding.address, flavor_of(finding.candidate.protocol, models.server), models)
 
 
-def client(
-    protocol: str, address: str, access: ServerAccess, seconds: float, flavor: str = "", max_message: int = MAX_MESSAGE
-) -> AsyncClient:
+def client(protocol: str, address: str, access: ServerAccess, seconds: float, flavor: str = "") -> AsyncClient:
     """A client of one server. Raises ValueError: a setting is wrong."""
     return AsyncClient(
-        address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, ca=access.ca,
-        certificate=access.certificate, certificate_key=access.certificate_key, server_name=access.server_name,
-        verify=access.verify, flavor=flavor, max_message=max_message,
+        address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls,
+        kind=ServerKind(flavor),
     )  # fmt: skip
 
 

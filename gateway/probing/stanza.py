@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gateway import registry
+from gateway.client.settings import Tls
 from gateway.core.frozen import frozen
 from gateway.core.types import Signature, TensorSpec
 from gateway.json import write
@@ -51,16 +52,15 @@ def _backend(backend: WrittenBackend) -> Iterator[str]:
         yield f"    # flavor: {spoken.flavor}  # found by asking the server; fixing it saves the question"
     if not registry.protocols()[spoken.protocol].traits.servers.runs_to_the_end:
         yield "    policies: [{timeout: {seconds: 60}}]"
-    tls = _tls(backend.access)
-    if tls:
-        yield f"    tls: {{{', '.join(tls)}}}"
+    if backend.access.tls is not None:
+        yield f"    tls: {{{', '.join(_tls(backend.access.tls))}}}"
 
 
-def _tls(access: ServerAccess) -> list[str]:
-    files = {"ca": access.ca, "certificate": access.certificate, "key": access.certificate_key}
-    named = {**files, "server_name": access.server_name}
+def _tls(tls: Tls) -> list[str]:
+    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.certificate_key}
+    named = {**files, "server_name": tls.server_name}
     return [f"{key}: {quoted(value)}" for key, value in named.items() if value] + (
-        [] if access.verify else ["verify: false"]
+        [] if tls.verify else ["verify: false"]
     )
 
 

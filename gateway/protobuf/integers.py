@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer
 from gateway.protobuf.schema import Schema, parse
-from gateway.protobuf.wire import key, read_field, varint
+from gateway.protobuf.wire import key, read_tag, varint
 
 Octets: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
@@ -32,6 +32,9 @@ _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("
 as 64 bits, so that numbers too large for a narrower type are noticed: protobuf would drop their high bits."""
 
 
+_KEYS = {number: key(number) for _, number in _LISTS.values()}
+
+
 def _make_lists() -> Any:
     file = FileDescriptorProto(name="lists.proto", syntax="proto3")
     message = file.message_type.add(name="Lists")
@@ -45,8 +48,14 @@ _Lists = _make_lists()
 """A message class with a packed list for each kind of integer."""
 
 
+_CONTINUED = bytes(range(0x80, 0x100))
+"""The bytes of a varint that are not its last."""
+
+
 def count_integers(packed: Buffer) -> int:
     """The number of varints in `packed`."""
+    if len(packed) <= _BLOCK:
+        return len(bytes(packed).translate(None, _CONTINUED))
     return int(np.count_nonzero(np.frombuffer(packed, np.uint8) < 0x80))
 
 
@@ -56,14 +65,14 @@ def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) 
     Raises:
         DecodeError: naming `what`; a number out of the datatype's range, of more than 10 bytes, or cut short.
     """
+    if len(packed) <= _BLOCK:
+        return _read_block(packed, datatype, what).tobytes()
     octets = np.frombuffer(packed, np.uint8)
-    if len(octets) <= _BLOCK:
-        return _read_block(octets, datatype, what).astype(datatype.dtype, copy=False).view(np.uint8).data
     raw = np.empty(elements, datatype.dtype)
     start = done = 0
     while start < len(octets):
         end = _end_of_block(octets, start, what)
-        numbers = _read_block(octets[start:end], datatype, f"{what} (from element {done})" if done else what)
+        numbers = _read_block(octets[start:end].data, datatype, f"{what} (from element {done})" if done else what)
         raw[done : done + len(numbers)] = numbers
         start, done = end, done + len(numbers)
     return raw.view(np.uint8).data
@@ -81,13 +90,14 @@ def _end_of_block(octets: Octets, start: int, what: str) -> int:
 _BROKEN = f"a number is cut short, or longer than {_MAX_VARINT} bytes"
 
 
-def _read_block(octets: Octets, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """The varints of one block, as an array whose values are in the datatype's range."""
-    if len(octets) and octets.max() < 0x80 and datatype is not Datatype.BOOL:
-        return octets
+def _read_block(packed: Buffer, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
+    """The varints of one block, as an array of the datatype."""
+    octets = bytes(packed)
+    if octets.isascii() and datatype is not Datatype.BOOL:  # each is one byte
+        return np.frombuffer(octets, np.uint8).astype(datatype.dtype)
     name, number = _LISTS[datatype.kind]
     try:
-        lists = parse(_Lists, b"".join((key(number), varint(len(octets)), octets.data)))
+        lists = parse(_Lists, b"".join((_KEYS[number], varint(len(octets)), octets)))
     except DecodeError as error:
         raise DecodeError(f"{what}: {_BROKEN}") from error
     numbers = getattr(lists, name)
@@ -104,7 +114,7 @@ def write_integers(raw: Buffer, datatype: Datatype) -> Buffer:
         return numbers.astype(np.uint8).data
     if len(numbers) <= _SHORT:
         field: bytes = _Lists(**{_LISTS[datatype.kind][0]: numbers.tolist()}).SerializeToString()
-        return field[read_field(field, 0).value :]
+        return field[read_tag(field, 0)[1] :]
     return np.concatenate(list(_write_blocks(numbers))).data
 
 

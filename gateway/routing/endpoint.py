@@ -213,7 +213,7 @@ class Endpoint:
             pass
 
     def _failed(self, error: TransportError) -> None:
-        """A reply beyond a limit counts as an answer. Passed deadlines are judged by Attempt."""
+        """A refused request and a reply beyond a limit count as answers. Passed deadlines are judged by Attempt."""
         if error.answered:
             self.note_answer()
         elif error.status is Status.UNAVAILABLE:

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
+from gateway.core.address import Address
 from gateway.core.surviving import surviving
+from gateway.transports.tls import Secured, connect
 
 
 class Abortable(Protocol):
@@ -21,8 +23,8 @@ class ConnectorConnections(Generic[C]):
     """The set of open connections. Each connection calls `opened` once its socket is connected and `lost` once the
     socket is closed.
 
-    A connector whose opening of a connection fails or is cancelled calls `lost` itself: `opened` may have been called
-    by then, and uvloop closes the socket of an opening that is cancelled without a word to the connection."""
+    A connector that opens a connection by itself calls `lost` where that fails or is cancelled: `opened` may have been
+    called by then, and uvloop closes the socket of an opening that is cancelled without a word to the connection."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -34,6 +36,20 @@ class ConnectorConnections(Generic[C]):
 
     def __iter__(self) -> Iterator[C]:
         return iter(self._open)
+
+    async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
+        """Connect it to a TCP address or a unix socket, over TLS if it is `secured`. Raises as `tls.connect`."""
+        loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)
+        try:
+            if place.path:
+                await loop.create_unix_connection(lambda: protocol, place.path)
+            elif secured is not None:
+                await connect(protocol, place.host, place.port, secured)
+            else:
+                await loop.create_connection(lambda: protocol, place.host, place.port)
+        except BaseException:
+            self.lost(connection)
+            raise
 
     def opened(self, connection: C) -> None:
         """Add a connection; after `abort_all` it is aborted instead of kept."""

@@ -72,7 +72,7 @@ class SharedContext(ConnectionContext):
     serve: Sequence[Callable[[], Served]]
     """For each opening what makes the connection that takes over."""
     names: str
-    """What is served, for error texts: `v2-rest, v2-grpc`."""
+    """The protocols that are served, for error texts: `v2-rest, v2-grpc`."""
     scratch: memoryview
 
 
@@ -88,7 +88,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     def __init__(self, context: SharedContext) -> None:
         super().__init__(context)
         self._early = b""
-        """What has arrived: not more than the longest magic."""
+        """Bytes that have arrived: not more than the longest magic."""
         self._head_seconds = context.timeouts.head
         """The time from the first byte until it is recognised."""
 
@@ -146,9 +146,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
         """Let the connection of a transport take over, with the bytes that have arrived."""
         transport, served = self._transport, self._context.serve[at]()
-        self._alarm.stop()
-        self._phase = Phase.CLOSED
-        self._context.connections.hand_over(self, served)
+        self._hand_over_to(served)
         protocol = typing.cast(asyncio.BaseProtocol, served)
         # uvloop reads in another way for a BufferedProtocol, and asks which one it is when reading begins.
         transport.pause_reading()

@@ -37,7 +37,7 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
-from gateway.transports.listener_connections import Admission, ListenerConnections
+from gateway.transports.listener_connections import AcceptedConnection, Admission, ListenerConnections
 from gateway.transports.memory import PROCESS_MEMORY, Memory, Sundries
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.sockets import has_unread
@@ -78,16 +78,16 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
-    """What error texts call the two parts of a message."""
+    """The two parts of a message in error texts."""
 
     _transport: asyncio.Transport
     _peer: str
     """`host:port`; empty on a unix socket."""
     _identity: str = ""
-    """Of the client's certificate; empty without one."""
+    """The identity in the client's certificate; empty without one."""
 
     memory: Memory
-    """What counts the client's messages, and its unread replies."""
+    """Counts the client's messages, and its unread replies."""
 
     sundries: Sundries
     """Counts the connection's memory beside its bodies."""
@@ -106,8 +106,12 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._writable = True
         self._progress: ReplyProgress | None = None
         """The client's progress in reading what was written, since it was last waited for."""
+        self._read: asyncio.Future[None] | None = None
+        """What `_until_read` waits for."""
         self._counted = 0
         """Bytes of unread replies that are counted in `memory`."""
+        self._is_yielding = False
+        """Whether others have their turn before this connection receives more."""
 
     # What a subclass provides.
 
@@ -124,6 +128,10 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     @abstractmethod
     def _proceed(self) -> None:
         """Go on after the client has read most of its replies."""
+
+    def _take_turn(self) -> None:
+        """Go on receiving after `_yield`."""
+        self._is_yielding = False
 
     def _reject_connection(self, error: GatewayError) -> None:
         """Refuse the whole connection, which is one too many: write an error reply, then linger."""
@@ -183,6 +191,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """The client has read most of what was written."""
         self._writable = True
         self._count_unread()
+        if self._read is not None and not self._read.done():
+            self._read.set_result(None)
         self._proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
@@ -191,6 +201,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             return ""
         self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
         return CLIENT_HELLO_TEXT
+
+    def _yield(self) -> None:
+        """Receive nothing more until other connections have had their turn."""
+        if not self._is_yielding:
+            self._is_yielding = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._take_turn)
 
     # Time limits.
 
@@ -219,6 +236,15 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._count_unread()
         self._progress = ReplyProgress(self._transport.get_write_buffer_size(), self._loop.time())
         self._alarm.set(self._context.timeouts.write)
+
+    async def _until_read(self) -> None:
+        """Wait until the client has read most of what was written; always let the loop run other tasks once."""
+        await asyncio.sleep(0)
+        if not self._writable:
+            self._read = self._loop.create_future()
+            self._await_progress()
+            await self._read
+            self._alarm.silence()
 
     def _is_read_in_time(self) -> bool:
         if self._progress is None:
@@ -259,7 +285,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         elif size < before:
             self.memory.free(before - size)
 
-    # Closing.
+    # Ends.
+
+    def _hand_over_to(self, after: AcceptedConnection) -> None:
+        """Let `after` serve the client from now on."""
+        self._alarm.stop()
+        self._phase = Phase.CLOSED
+        self._context.connections.hand_over(self, after)
 
     def _linger(self) -> None:
         """Half-close, and drop what the client still sends until it closes too, for `Timeouts.linger` at most. Closing

@@ -1,6 +1,8 @@
 """When a connection that works ends nevertheless, so that its client connects anew, maybe to another replica."""
 
+import asyncio
 import math
+from collections.abc import Callable
 from random import uniform
 
 from gateway.core.protocol import Limits
@@ -13,15 +15,26 @@ class Lifespan:
     """The lifespan of one connection, which began at `now`: `limits.requests_per_connection` and
     `limits.connection_age`."""
 
-    __slots__ = ("_requests_left", "ends_at")
+    __slots__ = ("_requests_left", "_timer", "ends_at")
 
     def __init__(self, limits: Limits, now: float) -> None:
         requests, age = limits.requests_per_connection, limits.connection_age
         self._requests_left = math.inf if requests is None else requests
         self.ends_at = math.inf if age is None else now + age * uniform(1 - _JITTER, 1 + _JITTER)
         """When it is too old; infinite without a limit."""
+        self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:
         """Whether the request that is answered or begun now is the connection's last one. Call it once for each."""
         self._requests_left -= 1
         return self._requests_left <= 0 or now >= self.ends_at
+
+    def call_at(self, loop: asyncio.AbstractEventLoop, when: float, end: Callable[[], None]) -> None:
+        """Call `end` at this time instead of what was to be called before, unless the time is infinite."""
+        self.stop()
+        self._timer = loop.call_at(when, end) if when < math.inf else None
+
+    def stop(self) -> None:
+        """Call nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()

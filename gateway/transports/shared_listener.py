@@ -9,16 +9,13 @@ import asyncio
 import typing
 from collections.abc import Collection, Mapping, Sequence
 
-from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Exchanges, Listener
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import SCRATCH_BYTES, FirstBytes, Opening, Served, SharedContext
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import bound_server, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from gateway.transports.tls import accepting
 
 Rows: typing.TypeAlias = Sequence[tuple[Protocol, str]]
 
@@ -53,9 +50,6 @@ class SharedListener(BaseListener):
     """Accepts the clients of `listeners`, its parts by name. They have `settings_of_parts`: the TLS handshake, which
     comes before the first bytes, is this listener's; and they all have `connections`."""
 
-    address: str
-    """`host:port`, once started."""
-
     def __init__(
         self,
         settings: ListenerSettings,
@@ -65,7 +59,7 @@ class SharedListener(BaseListener):
         *,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
     ) -> None:
-        super().__init__(connections)
+        super().__init__(settings, connections, timeouts)
         self._listeners = listeners
         self._context = SharedContext(
             settings.limits,
@@ -76,18 +70,6 @@ class SharedListener(BaseListener):
             _names(rows),
             memoryview(bytearray(SCRATCH_BYTES)),
         )
-        self._accept = accepting(settings, self._recognise, connections, timeouts)
-        self._server: asyncio.Server | None = None
-
-    async def start(self, address: Address) -> None:
-        """Bind, and accept connections.
-
-        Raises:
-            OSError: the address is taken, not allowed, or not of this machine.
-        """
-        self._server = await bound_server(self._make_connection, address)
-        self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
-        await self._server.start_serving()
 
     def why_not_renewed(self, protocols: Rows) -> str:
         """Its parts cannot change, since open connections belong to them; their protocols can."""
@@ -101,7 +83,7 @@ class SharedListener(BaseListener):
         wanted, inner = parts(protocols), settings_of_parts(settings, self._listeners)
         tasks = [task for name, each in self._listeners.items() for task in each.renew(inner, wanted[name], exchanges)]
         self._context = context = replace(self._context, limits=settings.limits, names=_names(protocols))
-        self._accept = accepting(settings, self._recognise, self._connections, context.timeouts)
+        self._accept_with(settings)
         for connection in self._connections.renew(settings):
             if isinstance(connection, FirstBytes):
                 connection.renew(context)
@@ -116,14 +98,10 @@ class SharedListener(BaseListener):
         """As in every Listener."""
         for each in self._listeners.values():
             await each.stop_accepting()
-        if self._server is not None:
-            server, self._server = self._server, None
-            await stop_accepting(server, self._make_connection)
+        await super().stop_accepting()
 
-    def _make_connection(self) -> asyncio.BaseProtocol:
-        return self._accept()
-
-    def _recognise(self) -> FirstBytes:
+    def serve(self) -> FirstBytes:
+        """The connection of a new client until it is known what it speaks."""
         return FirstBytes(self._context)
 
 

@@ -71,6 +71,20 @@ class ClientTls:
     server_name: str = ""
 
 
+@frozen
+class Secured:
+    """TLS towards the endpoint that is called `host`, which must offer `alpn` over it, unless that is empty."""
+
+    tls: ClientTls
+    host: str
+    alpn: str = ""
+
+    @property
+    def server_name(self) -> str:
+        """The name that the endpoint's certificate must have."""
+        return self.tls.server_name or self.host
+
+
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
     """TLS with the certificates of the system, made once: reading them takes 10 ms."""
@@ -88,14 +102,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
         super().__init__()
         self.identity = ""
-        """Of the client's certificate, if one was asked for and verified."""
+        """The identity in the client's certificate, if one was asked for and verified."""
         self._raw = raw
         self._tls: asyncio.Transport | None = None
         self._protocol: Any = None
         self._takes_bytes = False
         self._scratch = scratch
         self._early = bytearray()
-        """What arrived before the protocol was there, or while it did not want to read."""
+        """Bytes that arrived before the protocol was there, or while it did not want to read."""
         self._early_end = False
         self._is_reading = True
         self._is_closing = False
@@ -449,34 +463,33 @@ class Connecting(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """What the endpoint sent by then; one that speaks TLS sends nothing."""
+        """Bytes that the endpoint sent by then; one that speaks TLS sends none."""
 
     def data_received(self, data: bytes) -> None:
         """The endpoint sent something."""
         self.early += data
 
 
-async def connect(
-    connected: tuple[asyncio.Transport, Connecting], protocol: P, tls: ClientTls, host: str, alpn: str = ""
-) -> P:
-    """Make the handshake on a new connection to `host`, then let `protocol` use it. The caller bounds the time.
+async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
+    """Connect to an endpoint, and make the handshake; then `protocol` uses the connection. The caller bounds the time.
 
     Raises:
-        ssl.SSLError: the peer's certificate is not accepted, the peer does not speak TLS, or not `alpn` over it.
-        OSError: the connection broke.
+        ssl.SSLError: the peer's certificate is not accepted, the peer does not speak TLS, or not the `alpn` over it.
+        OSError: there is no connection, or it broke.
     """
-    raw, connecting = connected
+    raw, connecting = await asyncio.get_running_loop().create_connection(Connecting, host, port)
     transport = TlsTransport(raw, memoryview(bytearray(_RECORD_BYTES)))
-    name = tls.server_name or host.removesuffix(".")
+    name, alpn = secured.tls.server_name or secured.host.removesuffix("."), secured.alpn
     try:
-        secured = await _start(raw, transport, connecting.early, tls.context(), server_hostname=name)
-        agreed = secured.get_extra_info("ssl_object").selected_alpn_protocol()
+        context = secured.tls.context()
+        opened = await _start(raw, transport, connecting.early, context, server_hostname=name)
+        agreed = opened.get_extra_info("ssl_object").selected_alpn_protocol()
         if alpn and agreed != alpn:
             raise ssl.SSLError(1, f"it does not offer {alpn} (ALPN)")
     except BaseException:
         raw.abort()
         raise
-    transport.open(secured, protocol)
+    transport.open(opened, protocol)
     return protocol
 
 

@@ -9,6 +9,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway import registry
 from gateway.assembly.part import ProcessLoad
 from gateway.core.address import Address
 from gateway.core.frozen import frozen
@@ -16,8 +17,7 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.observing.counters import Counters
 from gateway.observing.request_metrics import Counted
-from gateway.policies.cache import COUNTS as CACHE_COUNTS
-from gateway.policies.gather import COUNTS as GATHER_COUNTS
+from gateway.policies.places import Numbers, StateMetric, numbers
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Level
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from gateway.app import Gateway
-
-
-_GROWING: Mapping[str, frozenset[str]] = {"cache": CACHE_COUNTS, "gather": GATHER_COUNTS}
-"""What only grows in the states of policies, of those that metrics count."""
 
 
 @frozen
@@ -130,8 +126,8 @@ class Totals:
         self._last: dict[int, WorkerReport] = {}
         """The last report of each worker that runs, by its number."""
         self._shedding = SheddingOfAll()
-        self._ended: dict[tuple[str, str], Counter[str]] = {}
-        """What policies of ended workers had counted, by place and name."""
+        self._ended: Numbers = {}
+        """What policies of ended workers had counted."""
 
     def add(self, worker: int, report: WorkerReport) -> None:
         """Take the report of a worker."""
@@ -156,9 +152,8 @@ class Totals:
         """Count nothing as open or in flight in a worker that has ended. What its policies have counted stays."""
         last = self._last.pop(worker, None)
         if last is not None:
-            for place, name, state in last.policies:
-                grown = {key: state[key] for key in _GROWING.get(name, ())}
-                self._ended.setdefault((place, name), Counter()).update(grown)
+            for name, counts in numbers(last.policies, _counters()).items():
+                self._ended.setdefault(name, Counter()).update(counts)
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
@@ -178,11 +173,14 @@ class Totals:
             for place, name, state in report.policies
         ]
 
-    def counted_policies(self) -> list[tuple[str, str, Mapping[str, object]]]:
-        """The policies that metrics count by their states: those of all workers, and what policies of workers that have
-        ended had counted."""
-        running = [each for each in self.policies() if each[1] in _GROWING]
-        return running + [(place, name, dict(counts)) for (place, name), counts in list(self._ended.items())]
+    def policy_numbers(self) -> Numbers:
+        """The numbers of the policies' metrics: those of all workers, and what policies of workers that have ended had
+        counted."""
+        running = [each for report in list(self._last.values()) for each in report.policies]
+        found = numbers(running, registry.policy_metrics())
+        for name, counts in list(self._ended.items()):
+            found[name].update(counts)
+        return found
 
     def _add_up(self) -> None:
         gateway, reports = self._gateway(), list(self._last.values())
@@ -197,6 +195,12 @@ class Totals:
         shedding = self._shedding
         shedding.level = Level(max((each.shedding[0] for each in reports), default=0))
         shedding.since = min((each.shedding[1] for each in reports if each.shedding[1] is not None), default=None)
+
+
+def _counters() -> Mapping[str, Sequence[StateMetric]]:
+    """The metrics of policies that only grow."""
+    found = registry.policy_metrics().items()
+    return {name: [each for each in metrics if each.kind == "counter"] for name, metrics in found}
 
 
 class Processes(Collector):

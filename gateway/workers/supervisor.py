@@ -17,15 +17,15 @@ from gateway.assembly.part import GatewayPart
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.surviving import log_survived, surviving
+from gateway.core.surviving import all_surviving, log_survived, surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.workers.addresses import Addresses
 from gateway.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.workers.limited import limited_backends, share
 from gateway.workers.owner import HeldSlots, endpoint_of
-from gateway.workers.rate_limits import RateLimits
 from gateway.workers.reports import ListenerOfWorkers, Processes, Totals
+from gateway.workers.shared_policies import SharedPolicies
 from gateway.workers.slots import RelayedEndpoint
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class WorkerProcess:
             "learned": partial(self._supervisor.learned, self),
             "is_backend_ready": self._supervisor.is_backend_ready,
             "switched": partial(self._supervisor.switched, self),
-            "take_request": self._supervisor.rate_limits.take,
+            "take_request": self._supervisor.shared_policies.take,
         }
         self.channel = channel = Channel(handlers, slots.end)
         with theirs:
@@ -153,7 +153,7 @@ class Supervisor:
         self._is_ending = False
         self.reloading = asyncio.Lock()
         self._limited = limited_backends(config)
-        self.rate_limits = RateLimits()
+        self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
         """The listeners that a client has taken offline."""
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
@@ -164,7 +164,7 @@ class Supervisor:
         return GatewayPart(
             serves=False,
             has_references=False,
-            prepare=self.rate_limits.prepare,
+            prepare=self.shared_policies.prepare,
             endpoint=partial(RelayedEndpoint, self._tell_all),
             is_ready=lambda: any(each.is_ready for each in self.workers),
             gather=self.gather,
@@ -172,7 +172,7 @@ class Supervisor:
             workers=lambda: (len(self._running()), sum(each.restarts for each in self.workers)),
             process=Processes(lambda: [os.getpid(), *(each.pid for each in self._running())]),
             policies=self._totals.policies,
-            counted_policies=self._totals.counted_policies,
+            policy_numbers=self._totals.policy_numbers,
             clear_caches=self.clear_caches,
             shedding=self._totals.shedding,
         )
@@ -259,13 +259,13 @@ class Supervisor:
         """As Gateway's: all workers are drained at once, then their processes end."""
         self._is_ending = True
         self.gateway.announce_end()
-        given_up = await asyncio.gather(*(_drained(each, seconds) for each in self._running()))
+        given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
         for each in self.workers:
             if each.is_ready:
                 each.channel.tell("exit")
             else:
                 each.kill()
-        await asyncio.gather(*(each.ended() for each in self.workers if each.pid))
+        await all_surviving("waiting for the end of a worker", (each.ended() for each in self.workers if each.pid))
         await self.gateway.drain(0)
         self._addresses.release()
         return sum(given_up)

@@ -19,8 +19,8 @@ from gateway.process.standard_streams import end_process
 from gateway.transports.listener_connections import raise_descriptor_limit
 from gateway.workers.channel import Channel, Handlers
 from gateway.workers.limited import limited_backends
-from gateway.workers.rate_limits import share_rate_limits
 from gateway.workers.reports import Reporter
+from gateway.workers.shared_policies import share_policies
 from gateway.workers.slots import RelayedEndpoint, WorkerBackend
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Worker:
         return ""
 
     def _prepare(self, assembly: Assembly) -> None:
-        share_rate_limits(self._channel, assembly)
+        share_policies(self._channel, assembly)
         assembly.listener_readiness.on_switch = partial(self._channel.tell, "switched")
 
     def _switch(self, listener: str, is_online: bool) -> None:

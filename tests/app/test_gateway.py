@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from typing import cast
 
 import grpc.aio
 import pytest
@@ -21,6 +22,7 @@ from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
+from gateway.core.transport import Listener
 from gateway.core.types import ModelEntry, Request
 from gateway.registry import protocols
 from tests.limits import GENEROUS
@@ -63,6 +65,28 @@ async def refused(port: int) -> bool:
     with suppress(ConnectionError):
         await writer.wait_closed()
     return False
+
+
+class FailingListener:
+    """It cannot be drained."""
+
+    address = ""
+
+    def announce_end(self) -> None:
+        pass
+
+    async def drain(self, seconds: float) -> int:
+        raise RuntimeError("the fault")
+
+
+async def test_all_else_is_closed_if_a_listener_cannot_be_drained(caplog: pytest.LogCaptureFixture) -> None:
+    here = gateway(f"ready: none\n{CONFIG}")
+    await here.start()
+    ports = [at(here), *(port_of(each.address) for each in (*here.references, *here.ports.values()))]
+    here.listeners = {"failing": cast(Listener, FailingListener()), **here.listeners}
+    assert await here.drain(0) == 0
+    assert [await refused(port) for port in ports] == [True] * 4
+    assert "unexpected error in draining a listener; everything else goes on" in caplog.text
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:

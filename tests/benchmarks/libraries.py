@@ -33,12 +33,13 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import Message, ParameterValue, Request, tensor
 from gateway.http2 import hpack as own_hpack
-from gateway.http2.server import RequestReceived, ServerConnection
-from gateway.json import ArrayForm, read, write_numbers
+from gateway.http2.server import Http2Server, RequestReceived
+from gateway.json import write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 from gateway.protocols.mip import npy
+from gateway.protocols.v2 import V2_REST
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import request_heads
@@ -47,6 +48,8 @@ from tests.http2.conversation import OPENING, fields
 from tests.protocols.graphpipe.test_flatbuffers import Writer, root
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 from tests.protocols.grps.protobuf.upb import GRPS
+from tests.protocols.v2.rest.wire import LISTENER as V2_LISTENER
+from tests.protocols.v2.rest.wire import infer_message
 from tests.transports.grpc import toy as grpc_toy
 from tests.transports.http.client import endpoint
 from tests.transports.http.server import toy_listener as http_toy
@@ -155,7 +158,8 @@ def documents() -> Iterator[Row]:
 
 
 def _read(body: bytes) -> Call:
-    return lambda: read(body, {"data": ArrayForm.ARRAY}, values=10_000, literals=True)
+    message = infer_message(body)
+    return lambda: V2_REST.decode_request(message, V2_LISTENER)
 
 
 def _read_by(loads: Callable[[bytes], Any], body: bytes) -> Call:
@@ -238,7 +242,7 @@ WIDE_OPENING = OPENING + http2.window_update(0, 2**30)
 
 def _unary() -> Call:
     """Calls on one connection, without sockets: the request's bytes in, the reply's bytes out."""
-    connection = ServerConnection(request_heads(10_000))
+    connection = Http2Server(request_heads(10_000))
     connection.receive(memoryview(WIDE_OPENING), 0.0)
     connection.data_to_send()
     stream, trailers, now = 1, replies.trailers(Message()), 0.0

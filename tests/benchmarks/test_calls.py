@@ -4,7 +4,6 @@ Time depends on the machine and what else it does; a count does not, and it is w
 """
 
 import json
-import os
 import subprocess
 import sys
 
@@ -32,10 +31,8 @@ def recorded() -> dict[str, dict[str, int]]:
 
 @pytest.fixture(scope="module")
 def counted(recorded: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """Of a process in which values can be set in place, as in production; in tests that takes other calls."""
     command = [sys.executable, "-m", "tests.benchmarks.calls", "--json"]
-    environment = {**os.environ, "GATEWAY_FROZEN_VALUES": "0"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, dict[str, int]] = json.loads(done.stdout)
     return found
 

@@ -10,7 +10,8 @@ from gateway.cassettes.files import CassetteFile, read
 from gateway.cassettes.recorder import Bounds, Recorder
 from gateway.cassettes.replaying import Replayed, Settings, replay
 from gateway.cli.options import catalog
-from gateway.client.settings import MAX_MESSAGE, checked
+from gateway.client.model_server import ModelServer
+from gateway.client.settings import ServerArguments
 from gateway.config import loads
 from gateway.registry import protocols
 from tests.interop.processes import free_port
@@ -62,10 +63,7 @@ def at(gateway: Gateway, listener: str) -> str:
 
 async def replayed(address: str, path: Path, settings: Settings | None = None, protocol: str = "") -> list[Replayed]:
     """The results at a server; of `protocol` alone, if it is given."""
-    server = checked(
-        address, None, None, None, tls=False, ca=None, certificate=None, certificate_key=None, verify=True,
-        server_name=None, max_message=MAX_MESSAGE, max_in_flight=None, flavor="", batch="", trust_metadata=False,
-    ).connected()  # fmt: skip
+    server = ModelServer(ServerArguments(address).checked())
     try:
         return await replay(chosen(path, protocol), server, settings or Settings())
     finally:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gateway.client import Client
+from gateway.client import CallLimits, Client, ServerKind, Tls
 from gateway.client.address import split_address
 from gateway.registry import protocols
 
@@ -41,18 +41,18 @@ def test_an_address_is_that_of_a_transport(written: str, protocol: str, tls: boo
         ("host:1", {"protocol": "v3"}, "no protocol 'v3'"),
         ("v2-rest://host:1", {"protocol": "v2-grpc"}, "is one of v2-rest, and protocol='v2-grpc' was given"),
         ("v2-grpc://host", {}, "it has no port"),
-        ("v2-rest://host:1", {"flavor": "tritn"}, "no flavor 'tritn'; expected one of "),
-        ("mip://host:1", {"batch": "halves"}, "no batch 'halves'; expected one of split"),
-        ("v2-rest://host:1", {"batch": "whole"}, "v2-rest has none"),
+        ("v2-rest://host:1", {"kind": ServerKind(flavor="tritn")}, "no flavor 'tritn'; expected one of "),
+        ("mip://host:1", {"kind": ServerKind(batch="halves")}, "no batch 'halves'; expected one of split"),
+        ("v2-rest://host:1", {"kind": ServerKind(batch="whole")}, "v2-rest has none"),
         ("mip://host:1", {"key": "secret"}, "messages of mip have no place for a key"),
         ("grps-brpc://host:1", {"headers": {"x-user": "a"}}, "have no place for the header 'x-user'"),
         ("v2-rest://host:1", {"key": "a", "headers": {"Authorization": "b"}}, "cannot both be given"),
         ("v2-rest://host:1", {"headers": {"a": "b\r\nc: d"}}, "must be printable ASCII"),
-        ("v2-rest+tls://host:1", {"ca": "no/such/file"}, "`ca`: it cannot be read: no such file"),
-        ("v2-rest+tls://host:1", {"certificate": "a"}, "`certificate` and `certificate_key` go together"),
-        ("http://host:1", {"protocol": "v2-rest", "verify": False}, "cannot be reached over TLS"),
-        ("mip:///run/a.sock", {"tls": True}, "cannot be reached over TLS"),
-        ("v2-rest://host:1", {"max_message": 0}, "max_message is 0"),
+        ("v2-rest+tls://host:1", {"tls": Tls(ca="no/such/file")}, "`ca`: it cannot be read: no such file"),
+        ("v2-rest+tls://host:1", {"tls": Tls(certificate="a")}, "`certificate` and `certificate_key` go together"),
+        ("http://host:1", {"protocol": "v2-rest", "tls": Tls(verify=False)}, "cannot be reached over TLS"),
+        ("mip:///run/a.sock", {"tls": Tls()}, "cannot be reached over TLS"),
+        ("v2-rest://host:1", {"limits": CallLimits(max_message=0)}, "max_message is 0"),
     ],
 )
 def test_a_wrong_argument_is_named(address: str, arguments: dict[str, object], why: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.app import Gateway
 from gateway.auth.keys import new_key, write_keys
-from gateway.client import Client, ConnectError, Refused
+from gateway.client import Client, ConnectError, Refused, Tls
 from tests.client.servers import elsewhere
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import config, reference
@@ -111,9 +111,9 @@ def secured(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc"])
 def test_tls_on_every_transport(protocol: str, secured: Callable[[str], str], files: Files) -> None:
-    with Client(secured(protocol), key=KEY, ca=str(files.ca)) as client:
+    with Client(secured(protocol), key=KEY, tls=Tls(ca=str(files.ca))) as client:
         assert client.infer("double", x=POINT)["y"].tolist() == [[2.0, 4.0]]
-    with Client(secured(protocol), key=KEY, verify=False) as client:
+    with Client(secured(protocol), key=KEY, tls=Tls(verify=False)) as client:
         assert client.infer("double", x=POINT)["y"].tolist() == [[2.0, 4.0]]
     with Client(secured(protocol), key=KEY) as client, pytest.raises(ConnectError, match="signed by an unknown CA"):
         client.infer("double", x=POINT)
@@ -122,10 +122,8 @@ def test_tls_on_every_transport(protocol: str, secured: Callable[[str], str], fi
 def test_a_client_certificate_is_shown(secured: Callable[[str], str], files: Files, tmp_path: Path) -> None:
     stranger = Authority().issue(tmp_path, "stranger")
     for shown, is_known in ((stranger, False), (files, True)):
-        pair = str(shown.certificate), str(shown.key)
-        with Client(
-            secured("v2-rest"), key=KEY, ca=str(files.ca), certificate=pair[0], certificate_key=pair[1]
-        ) as client:
+        tls = Tls(str(files.ca), str(shown.certificate), str(shown.key))
+        with Client(secured("v2-rest"), key=KEY, tls=tls) as client:
             if is_known:
                 assert client.infer("double", x=POINT)["y"].tolist() == [[2.0, 4.0]]
             else:

@@ -132,67 +132,65 @@ def test_a_warning_shows_a_reference_and_not_what_it_holds() -> None:
     assert "s3cret" not in told
 
 
-def unreachable(*takers: int) -> list[str]:
-    names = [f"routes[{each}]" for each in takers]
-    verb = "takes" if len(names) == 1 else "together take"
-    shown = ", ".join(names[:-1]) + " and " * (len(names) > 1) + names[-1]
-    return [f"{shown} {verb} everything that this route would take, so no request reaches it; put it before {shown}"]
+def unreachable(taker: int) -> list[str]:
+    shown = f"routes[{taker}]"
+    return [f"{shown} takes everything that this route would take, so no request reaches it; put it before {shown}"]
 
 
-# (the matches in their order, the routes that take what the last of them would take)
-REACH: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
+# (the matches in their order, the route that takes what the last of them would take)
+REACH: tuple[tuple[tuple[str, ...], int | None], ...] = (
     # models
-    (("", "model: m*"), (0,)),
-    (("model: m*", ""), ()),
-    (("model: '*'", ""), ()),  # a request may come without a model
-    (("model: '*'", "model: m*"), (0,)),
-    (("model: 'm*'", "model: 'n*'"), ()),
-    (("model: 'm*'", "model: '*m'"), ()),
-    (("model: '*m*'", "model: '*m'"), (0,)),
-    (("model: '?*'", "model: '*'"), (0,)),
-    (("model: 'm?'", "model: 'm*'"), ()),
-    (("model: 'm[0-9]'", "model: 'm[3-5]'"), (0,)),
-    (("model: 'm[!a]'", "model: 'm[a-c]'"), ()),
-    # what can be counted
-    (("protocol: umbridge", "model: m*"), ()),
-    (("protocol: umbridge", "listener: other, model: m*"), (0,)),
-    (("listener: http", "listener: other", "listener: socket", "listener: six", "model: m*"), (0, 1, 2, 3)),
-    (("protocol: umbridge", "protocol: v2-rest", "listener: http"), ()),
-    (("protocol: umbridge", "protocol: v2-rest", "protocol: nameless", "listener: http"), (0, 1, 2)),
-    (("operation: infer", "operation: infer, model: m*"), (0,)),
-    (("operation: infer", "model: m*"), ()),
-    (("model: m*", "operation: infer, model: m*"), (0,)),
+    (("", "model: m*"), 0),
+    (("model: m*", ""), None),
+    (("model: '*'", ""), None),  # a request may come without a model
+    (("model: '*'", "model: m*"), 0),
+    (("model: 'm*'", "model: 'n*'"), None),
+    (("model: 'm*'", "model: '*m'"), None),
+    (("model: '*m'", "model: '*nm'"), 0),
+    (("model: '*b]'", "model: '*[ab]'"), None),
+    (("model: 'm?'", "model: 'm?', version: '2'"), 0),
+    (("model: 'm?'", "model: 'm*'"), None),
+    (("model: 'm[0-9]'", "model: 'm[0-9]', version: '2'"), 0),
+    (("model: 'm[!a]'", "model: 'm[a-c]'"), None),
+    # protocols, listeners, operations
+    (("protocol: umbridge", "model: m*"), None),
+    (("protocol: umbridge", "protocol: umbridge, listener: other"), 0),
+    (("listener: http", "model: m*"), None),
+    (("listener: http", "listener: http, model: m*"), 0),
+    (("operation: infer", "operation: infer, model: m*"), 0),
+    (("operation: infer", "model: m*"), None),
+    (("model: m*", "operation: infer, model: m*"), 0),
     # versions, headers, paths
-    (("version: '1'", "version: '1', model: m*"), (0,)),
-    (("version: '1'", "version: '2', model: m*"), ()),
-    (("version: '1'", "model: m*"), ()),
-    (("header: {team: red}", "model: m*"), ()),
-    (("header: {Team: red}", "model: m*, header: {team: red, size: big}"), (0,)),
-    (("header: {team: red}", "model: m*, header: {team: blue}"), ()),
-    (("header: {team: '*'}", "header: {team: red}"), (0,)),
-    (("header: {team: red}", "header: {team: '*'}"), ()),
-    (("header: {team: '*'}", "model: m*"), ()),
+    (("version: '1'", "version: '1', model: m*"), 0),
+    (("version: '1'", "version: '2', model: m*"), None),
+    (("version: '1'", "model: m*"), None),
+    (("header: {team: red}", "model: m*"), None),
+    (("header: {Team: red}", "model: m*, header: {team: red, size: big}"), 0),
+    (("header: {team: red}", "model: m*, header: {team: blue}"), None),
+    (("header: {team: '*'}", "header: {team: red}"), 0),
+    (("header: {team: red}", "header: {team: '*'}"), None),
+    (("header: {team: '*'}", "model: m*"), None),
     # inputs, which only some operations have
-    (("input: {datatype: FP32}", "model: m*"), ()),
-    (("model: m*", "model: m*, input: {datatype: FP32}"), (0,)),
-    (("input: {datatype: FP32}", "input: {datatype: FP32, name: x}"), (0,)),
-    (("input: {datatype: FP32}", "input: {name: x}"), ()),
-    (("input: {shape: [-1, 2]}", "input: {shape: [1, 2]}"), (0,)),
-    (("input: {shape: [1, 2]}", "input: {shape: [-1, 2]}"), ()),
-    (("input: {shape: [-1]}", "input: {shape: [1, 2]}"), ()),
-    (("input: {name: x}", "operation: metadata"), (0,)),
-    (("input: {name: x}", "operation: explain"), ()),
-    (("path: /a/*", "path: /a/b"), (0,)),
-    (("path: /a/*", "path: /a/b/*"), (0,)),
-    (("path: /a/b/*", "path: /a/*"), ()),
-    (("path: /a", "path: /a/b"), ()),
-    (("path: /a", ""), ()),
+    (("input: {datatype: FP32}", "model: m*"), None),
+    (("model: m*", "model: m*, input: {datatype: FP32}"), 0),
+    (("input: {datatype: FP32}", "input: {datatype: FP32, name: x}"), 0),
+    (("input: {datatype: FP32}", "input: {name: x}"), None),
+    (("input: {shape: [-1, 2]}", "input: {shape: [1, 2]}"), 0),
+    (("input: {shape: [1, 2]}", "input: {shape: [-1, 2]}"), None),
+    (("input: {shape: [-1]}", "input: {shape: [1, 2]}"), None),
+    (("input: {name: x}", "operation: metadata"), 0),
+    (("input: {name: x}", "operation: explain"), None),
+    (("path: /a/*", "path: /a/b"), 0),
+    (("path: /a/*", "path: /a/b/*"), 0),
+    (("path: /a/b/*", "path: /a/*"), None),
+    (("path: /a", "path: /a/b"), None),
+    (("path: /a", ""), None),
 )
 
 
-@pytest.mark.parametrize(("matches", "takers"), REACH)
-def test_a_route_that_nothing_reaches(matches: tuple[str, ...], takers: tuple[int, ...]) -> None:
-    assert of_routes(*matches) == (unreachable(*takers) if takers else [])
+@pytest.mark.parametrize(("matches", "taker"), REACH)
+def test_a_route_that_nothing_reaches(matches: tuple[str, ...], taker: int | None) -> None:
+    assert of_routes(*matches) == ([] if taker is None else unreachable(taker))
 
 
 def test_every_backend_of_a_route_is_used() -> None:
@@ -216,17 +214,6 @@ def test_messages_that_pass_untouched_have_routes_of_their_own() -> None:
     assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == []
 
 
-GLOBS = ["a*", "*a", "?*", "*", "[ab]", "a[!b]*", "**", "[]a]", "a", "ab", "[a]"]
-
-
-@pytest.mark.parametrize(("wide", "narrow"), list(product(GLOBS, repeat=2)))
-def test_globs_agree_with_fnmatch(wide: str, narrow: str) -> None:
-    """Patterns of this size tell names apart by their first three characters at most."""
-    names = ["".join(each) for size in (1, 2, 3) for each in product("ab]x", repeat=size)]
-    expected = all(fnmatchcase(name, wide) for name in names if fnmatchcase(name, narrow))
-    assert covers(wide, narrow) == expected
-
-
 @given(st.text("ab*?[]!-", max_size=6), st.text("ab*?[]!-", max_size=6))
 def test_a_glob_that_covers_another_takes_all_its_names(wide: str, narrow: str) -> None:
     if covers(wide, narrow):
@@ -247,8 +234,8 @@ def test_routes_for_thousands_of_models_are_compared_only_where_the_text_before_
 
 
 def test_after_the_most_comparisons_nothing_is_reported() -> None:
-    assert compared(1, "*a*", "*ab*", "*abc*") == [1]
-    assert compared(3, "*a*", "*ab*", "*abc*") == [1, 2]
+    assert compared(1, "*c", "*bc", "*abc") == [1]
+    assert compared(3, "*c", "*bc", "*abc") == [1, 2]
 
 
 def test_an_endpoint_that_backends_share_with_different_health() -> None:

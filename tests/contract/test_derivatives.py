@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.types import Request
 from gateway.reference.declaration import signature
@@ -59,10 +59,8 @@ class Asked:
     def _heard(self, request: Request) -> Request:
         if request.operation in CALLS:
             self.calls.append((request.model, request.operation))
-        if self._any_name and request.model:
-            set_field(request, "model", self._model)
-        set_field(request, "model", request.model.replace("slope.", "posterior."))
-        return request
+        model = self._model if self._any_name and request.model else request.model
+        return replace(request, model=model.replace("slope.", "posterior."))
 
     async def claimed(self) -> frozenset[str]:
         """The derivatives that ModelInfo claims."""

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind, meant_by
+from gateway.core.datatypes import DATATYPES, NUMBERS, WIDENINGS, Datatype, Kind, meant_by, sent_as
 
 
 @pytest.mark.parametrize("datatype", Datatype)
@@ -58,3 +58,16 @@ def test_widening_is_exact(narrow: Datatype) -> None:
 )  # fmt: skip
 def test_names_that_others_have_for_a_datatype(name: str, meant: str | None) -> None:
     assert meant_by(name) == meant
+
+
+def test_a_datatype_is_sent_as_the_narrowest_that_holds_its_values() -> None:
+    wires = {
+        frozenset(Datatype): {each: each for each in Datatype},
+        frozenset({Datatype.INT32, Datatype.FP32, Datatype.FP64}): {
+            Datatype.UINT16: Datatype.INT32, Datatype.BF16: Datatype.FP32, Datatype.UINT32: Datatype.FP64,
+            Datatype.INT64: None, Datatype.BOOL: None, Datatype.BYTES: None,
+        },
+        frozenset({Datatype.UINT8}): {Datatype.BOOL: Datatype.UINT8, Datatype.INT8: None},
+    }  # fmt: skip
+    for carried, expected in wires.items():
+        assert {each: sent_as(each, carried) for each in expected} == expected

@@ -7,7 +7,6 @@ import pytest
 from gateway import registry
 from gateway.core.errors import not_found
 from gateway.core.exchange import answer
-from gateway.core.frozen import set_field
 from gateway.core.principal import Principal
 from gateway.core.protocol import ListenerSettings
 from gateway.core.record import HIT, LONGEST_MODEL, MISS, SHARED, UNRECORDED, Observer, Record, Telling
@@ -80,11 +79,11 @@ def test_a_record_keeps_no_name_of_any_length() -> None:
         raise not_found("no route")
 
     protocol = registry.protocols()["umbridge"]
-    message = Message(
-        "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**4),), pattern="POST /Evaluate"
-    )
     kept = records.made((), "1", "l", "umbridge", "", 0.0, 0)
-    set_field(message, "record", kept)
+    message = Message(
+        "POST", "/Evaluate", parts=(b'{"name":"%b","input":[[1.0]]}' % (b"m" * 10**4),), pattern="POST /Evaluate",
+        record=kept,
+    )  # fmt: skip
     assert isinstance(answer(message, protocol, ListenerSettings("l"), select), Message)
     assert kept.model == "m" * LONGEST_MODEL
 

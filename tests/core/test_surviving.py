@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from gateway.core.surviving import surviving
+from gateway.core.surviving import all_surviving, surviving
 
 
 class ExpectedError(Exception):
@@ -36,3 +36,35 @@ def test_what_the_caller_expects_is_raised() -> None:
 def test_a_cancelled_task_ends() -> None:
     with pytest.raises(asyncio.CancelledError), surviving("a test"):
         raise asyncio.CancelledError
+
+
+async def test_of_several_waits_the_results_of_those_that_did_not_fail_are_returned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def end(number: int) -> int:
+        await asyncio.sleep(0)
+        if number == 2:
+            raise ValueError("the fault")
+        return number
+
+    assert await all_surviving("the end of a thing", map(end, (1, 2, 3))) == [1, 3]
+    assert "unexpected error in the end of a thing; everything else goes on" in caplog.text
+    assert "ValueError: the fault" in caplog.text
+
+
+async def test_who_waits_for_several_can_be_cancelled() -> None:
+    ended = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    waiting = asyncio.ensure_future(all_surviving("a wait", (wait(), wait())))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended == [True, True]

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import HEADER, HEADER_SIZE
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection
+from gateway.http2.server import Http2Server, RequestReceived, RequestStarted
 from tests.http2 import by_hand as http2
 
 ECHO = b"/toy.Toy/Echo"
@@ -41,7 +41,7 @@ class Conversation:
     """`said` is what came of what the client sent, in words; `frames` what it gets."""
 
     def __init__(self, *, opened: bool = True) -> None:
-        self.http2 = ServerConnection(paths())
+        self.http2 = Http2Server(paths())
         self.http2.ping_interval = PING_INTERVAL
         self.said: list[str] = []
         self.streams: dict[int, Stream] = {}

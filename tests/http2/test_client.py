@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http2.client import ClientConnection, Event, GoneAway, HeadersReceived, ReplyReceived, SettingsReceived
+from gateway.http2.client import Event, GoneAway, HeadersReceived, Http2Client, ReplyReceived, SettingsReceived
 from gateway.http2.connection import DataReceived, StreamReset
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import ServerConnection
+from gateway.http2.server import Http2Server
 from tests.http2 import by_hand as http2
 from tests.http2.by_hand import DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, frame
 from tests.http2.conversation import cut
@@ -24,7 +24,7 @@ class Conversation:
     """`heard` is what came of what the server sent, in words."""
 
     def __init__(self) -> None:
-        self.http2 = ClientConnection(10_000)
+        self.http2 = Http2Client(10_000)
         self.heard: list[str] = []
         self._rest = b""
         self.http2.data_to_send()
@@ -190,7 +190,7 @@ def test_a_server_that_breaks_a_rule_is_left(octets: bytes, violation: str) -> N
 
 
 def test_a_server_that_refuses_the_connection_is_left_and_says_why() -> None:
-    server: ServerConnection[str] = ServerConnection(RequestHeads(1000, lambda fields, by_name: "", ""))
+    server: Http2Server[str] = Http2Server(RequestHeads(1000, lambda fields, by_name: "", ""))
     server.refuse("no\tmore \x1b[31mcalls")
     (go_away,) = server.data_to_send()
     calm = "ENHANCE_YOUR_CALM"
@@ -204,7 +204,7 @@ def test_a_server_that_refuses_the_connection_is_left_and_says_why() -> None:
         (frame(GOAWAY, 0, 0, bytes(7)), "a frame of type 7, expected type 4"),
         (frame(PING, 0, 0, bytes(8)), "a frame of type 6, expected type 4"),
     ):
-        client = ClientConnection(10_000)
+        client = Http2Client(10_000)
         client.receive(memoryview(octets), 0.0)
         assert (client.violation, client.is_closed) == (violation, True)
 

@@ -1,5 +1,6 @@
 """The server's side of HTTP/2, frame by frame."""
 
+import itertools
 from collections.abc import Callable
 
 import hpack
@@ -303,19 +304,31 @@ def test_resets_without_an_end_end_the_connection(one: Callable[[int], bytes]) -
     assert len(conversation.said) < 2_000
 
 
-def test_streams_beyond_the_most_are_refused_and_running_requests_count() -> None:
+def test_streams_beyond_the_most_are_refused() -> None:
     conversation = Conversation()
     conversation.client(*(http2.head(*fields(), stream=number) for number in range(1, 2 * MAX_STREAMS + 1, 2)))
     refused = 2 * MAX_STREAMS + 1
     conversation.client(http2.head(*fields(), stream=refused))
     assert (RST_STREAM, 0, refused, int(ErrorCode.REFUSED_STREAM).to_bytes(4)) in conversation.frames()
-    conversation.client(http2.reset(8, 1))
+    conversation.client(http2.reset(8, 1), http2.head(*fields(), stream=refused + 2))
+    assert conversation.said[-1] == f"{refused + 2} begun /toy.Toy/Echo"
+
+
+def test_a_client_need_not_know_that_cancelled_requests_still_run_unless_they_are_as_many_again() -> None:
+    conversation = Conversation()
+    odd = itertools.count(1, 2)
+    for number in itertools.islice(odd, MAX_STREAMS):
+        conversation.client(request(number), http2.reset(8, number))
+        conversation.http2.still_running += 1
+    conversation.client(*map(request, itertools.islice(odd, MAX_STREAMS)))
+    assert RST_STREAM not in {kind for kind, _ in conversation.kinds()}
+    conversation.client(http2.reset(8, last := 4 * MAX_STREAMS - 1))
     conversation.http2.still_running += 1
-    conversation.client(http2.head(*fields(), stream=refused + 2))
-    assert (RST_STREAM, refused + 2) in conversation.kinds()
+    conversation.client(request(refused := last + 2))
+    assert conversation.frames() == [(RST_STREAM, 0, refused, int(ErrorCode.REFUSED_STREAM).to_bytes(4))]
     conversation.http2.still_running -= 1
-    conversation.client(http2.head(*fields(), stream=refused + 4))
-    assert conversation.said[-1] == f"{refused + 4} begun /toy.Toy/Echo"
+    conversation.client(request(refused + 2))
+    assert conversation.said[-1] == f"{refused + 2} {MESSAGE!r} end"
 
 
 def test_a_reply_is_a_head_data_and_trailers() -> None:

@@ -16,6 +16,7 @@ from gateway.observing import recording
 from tests.observing.document import PAGE, documented
 from tests.observing.promql import OF_TARGETS, Names, names
 from tests.observing.scraped import CONFIG, ROUNDING, ROUTE, TENTH, Page, fail, infer, running, scrape
+from tests.policies.states import mirrors
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/gateway.json").read_text())
@@ -47,7 +48,7 @@ async def busy_page() -> Page:
     text = text.replace(ROUTE, f"{ROUNDING}\n    {mirror}")
     async with running(text) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway, inputs=TENTH)
-        await asyncio.gather(*(each.ended() for each in gateway.mirrors))
+        await asyncio.gather(*(each.ended() for each in mirrors(gateway)))
         await fail(client, gateway)
         return await scrape(gateway)
 

@@ -35,6 +35,7 @@ from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests import records
 from tests.observing.collector import Collector, attributes, collecting
+from tests.policies.states import mirrors
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, joined
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -520,7 +521,7 @@ async def with_mirror(collector: Collector, sample: float, model: str = "double"
         async with running(MIRROR, collector, sample, OWN=own, NEXT=other) as gateway:
             head, _ = await post(port(gateway, "http"), "/v2/models/double/infer", BODY)
             assert head.startswith("HTTP/1.1 200")
-            [mirror] = gateway.mirrors
+            [mirror] = mirrors(gateway)
             await mirror.ended()
             yield gateway
     finally:

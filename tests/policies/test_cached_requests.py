@@ -21,6 +21,7 @@ from gateway.core.types import tensor
 from tests.attacks.clients import message
 from tests.limits import GENEROUS
 from tests.paused_server import ask, http, port_of
+from tests.policies.states import caches
 from tests.test_hung_servers import address, reference
 from tests.workers.counted import Counted, counted
 from tests.workers.test_shared_state import Server
@@ -191,7 +192,7 @@ async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_no
             while (again := await posted(gateway, *infer("posterior", 3.0)))[0] != 200:
                 pass  # the endpoint is down for a moment
             assert again[1] == "miss"
-            [(_, cache)] = gateway._assembly.policing.caches
+            [cache] = caches(gateway)
             assert not cache._flights
             assert gateway.status().backends["lab"].endpoints[0].in_flight == 0
     finally:
@@ -212,7 +213,7 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
                 first = infer(message("v2-grpc", "posterior", tensor("input0", np.array([[1.0, 2.0]]))), timeout=2)
                 await server.arrived.wait()
                 second = asyncio.ensure_future(posted(gateway, *evaluate(1.0)))
-                [(_, cache)] = gateway._assembly.policing.caches
+                [cache] = caches(gateway)
                 while not cache.outcomes["shared"]:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.001)
                 with pytest.raises(grpc.aio.AioRpcError) as late:

@@ -389,8 +389,8 @@ async def test_closing_without_time_cancels_what_is_on_its_way() -> None:
 def test_equal_settings_go_on_with_the_counts_and_others_do_not() -> None:
     before, same, other = Mirror(settings()), Mirror(settings()), Mirror(settings(share=0.5))
     before.counts.equal()
-    same.take_over(before)
-    other.take_over(before)
+    same.take_over(before, is_unchanged=False)
+    other.take_over(before, is_unchanged=False)
     assert (same.status()["equal"], other.status()["equal"]) == (1, 0)
 
 

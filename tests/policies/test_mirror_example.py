@@ -13,6 +13,7 @@ from gateway.config import Config, loads
 from tests.interop.processes import free_port
 from tests.observing.scraped import scrape
 from tests.peers.graphpipe_go import Array, serve
+from tests.policies.states import mirrors
 
 EXAMPLE = (Path(__file__).parents[2] / "config/examples/mirror.yaml").read_text()
 SERVERS = """
@@ -54,7 +55,7 @@ async def infer(client: httpx.AsyncClient, name: str = "input0") -> httpx.Respon
 
 async def found(gateway: Gateway) -> Any:
     """What /status shows when no call is on its way."""
-    [mirror] = gateway.mirrors
+    [mirror] = mirrors(gateway)
     await mirror.ended()
     async with httpx.AsyncClient() as client:
         status = (await client.get(f"http://{gateway.ports['admin'].address}/status")).json()
@@ -112,7 +113,7 @@ async def test_the_change_itself_is_what_the_mirror_has_proved() -> None:
     async with running(before + after) as (gateway, client):
         reply = await infer(client)
         assert reply.json()["outputs"] == [{"name": "output0", "datatype": "FP64", "shape": [1, 2], "data": [3.0, 5.0]}]
-        assert gateway.mirrors == []
+        assert mirrors(gateway) == []
 
 
 DERIVATIVES = """

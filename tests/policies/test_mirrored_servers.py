@@ -15,6 +15,7 @@ from gateway.config import Config, loads
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, REPLY, held, http, port_of
+from tests.policies.states import mirrors
 
 CONFIG = """
 listeners:
@@ -142,7 +143,7 @@ def found(gateway: Gateway) -> dict[str, Any]:
 
 async def ended(gateway: Gateway) -> dict[str, Any]:
     """The same when no call is on its way."""
-    await asyncio.gather(*(each.ended() for each in gateway.mirrors))
+    await asyncio.gather(*(each.ended() for each in mirrors(gateway)))
     return found(gateway)
 
 
@@ -239,7 +240,7 @@ async def test_mirrored_calls_end_within_the_time_to_drain(monkeypatch: pytest.M
         async with client(gateway) as one:
             await one.infer()
         await other.requests(1)
-        [mirror] = gateway.mirrors
+        [mirror] = mirrors(gateway)
         closing = asyncio.Event()
         close = mirror.close
 
@@ -261,7 +262,7 @@ async def test_a_mirror_that_hangs_does_not_stop_the_gateway_from_ending() -> No
             async with client(gateway) as one:
                 await one.infer()
             await other.arrived.wait()
-            [mirror] = gateway.mirrors
+            [mirror] = mirrors(gateway)
             await gateway.drain(0)
         assert mirror.status()["drops"] == {"stopping": 1}
 
@@ -286,7 +287,7 @@ async def test_a_reload_adds_and_removes_a_mirror() -> None:
         route = mirrored.routes[0].model_copy(update={"policies": ()})
         await gateway.reload(mirrored.model_copy(update={"routes": (route,)}))
         await one.infer()
-        assert gateway.mirrors == []
+        assert mirrors(gateway) == []
         await gateway.reload(mirrored)
         await one.infer()
         assert (await ended(gateway))["equal"] == 1

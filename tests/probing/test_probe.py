@@ -11,6 +11,7 @@ import pytest
 
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
+from gateway.client import Tls
 from gateway.config import loads_with_warnings, reference_config
 from gateway.probing.asking import FormFinding, Heard, ServerAccess
 from gateway.probing.file import WrittenListener, configuration
@@ -190,7 +191,7 @@ async def test_a_server_over_tls_is_found_without_saying_so(protocol: str, tmp_p
     try:
         address = f"localhost:{str(listener.address).rpartition(':')[2]}"
         plain = await probed(address)
-        trusted = await probed(address, access=ServerAccess(ca=str(files.ca)))
+        trusted = await probed(address, access=ServerAccess(tls=Tls(ca=str(files.ca))))
     finally:
         await listener.drain(0)
     assert plain.tls

@@ -75,9 +75,9 @@ class Wire:
         """Answer the oldest open exchange."""
         self._oldest().set_result(Message(status=status, parts=(text,)))
 
-    def break_off(self, *, sent: bool) -> None:
+    def break_off(self, *, sent: bool, answered: bool = False) -> None:
         """Fail the oldest open exchange."""
-        error = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=sent)
+        error = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "reset", sent=sent, answered=answered)
         self._oldest().set_exception(error)
 
     def _oldest(self) -> "asyncio.Future[Message]":

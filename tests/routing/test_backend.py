@@ -374,6 +374,16 @@ async def test_no_other_endpoint_is_asked_if_the_first_may_have_seen_it() -> Non
     assert lab.wires[1].sent == []
 
 
+async def test_a_server_that_refused_a_call_is_there_and_another_endpoint_is_asked() -> None:
+    lab = Lab(wires=2)
+    task = await lab.asked()
+    lab.wires[0].break_off(sent=False, answered=True)
+    await settle()
+    lab.wires[1].answer(b"here")
+    await task
+    assert lab.states == [State.UP, State.UP]
+
+
 @pytest.mark.parametrize("operation", [Operation.INFER, Operation.METADATA])
 async def test_where_none_can_be_reached_the_last_one_says_so(operation: Operation) -> None:
     lab = Lab(wires=2)

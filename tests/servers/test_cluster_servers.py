@@ -278,7 +278,7 @@ async def test_an_engine_that_is_not_installed(
 ) -> None:
     """`gateway check` says so, and calls get an error soon."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("gateway.servers.engines.hyperqueue._has_client", lambda: False)
+    monkeypatch.setattr("gateway.servers.engines.hyperqueue.is_installed", lambda: False)
     job_script(tmp_path)
     text = CONFIG.replace("ENGINE", f"engine: {engine}").replace("FOLDER", str(tmp_path)).replace("KEYS", "max: 1")
     (tmp_path / "gateway.yaml").write_text(text)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.servers.engine import Engine, EngineError, Job, JobReport, JobState, Resources
-from gateway.servers.engines.hyperqueue import Counts, HyperQueueEngine, counts, seconds, submitted
+from gateway.servers.engines.hyperqueue import HyperQueueEngine, seconds
 from tests.interop.processes import wait_until_stopped
 from tests.servers.clusters import hyperqueue_cluster, hyperqueue_process
 from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
@@ -273,34 +273,3 @@ async def test_an_engine_that_is_closed_while_the_server_hangs(tmp_path: Path) -
         process.send_signal(signal.SIGCONT)
         with pytest.raises(EngineError, match="the client's process"):
             await asked
-
-
-# The command `hq`: what its JSON output has, by the fields that HyperQueue's sources give it
-
-JOBS = """[
-  {"info": {"id": 3, "name": "model", "task_count": 1,
-    "task_stats": {"running": 1, "finished": 0, "failed": 0, "canceled": 0, "waiting": 0}},
-   "finished_at": null, "tasks": [{"id": 0, "state": "running", "worker": 1, "started_at": "2026-11-22T22:42:44Z"}]},
-  {"info": {"id": 4, "name": "model", "task_count": 1,
-    "task_stats": {"running": 0, "finished": 0, "failed": 1, "canceled": 0, "waiting": 0}},
-   "tasks": [{"id": 0, "state": "failed", "error": "Program terminated with exit code 3."}]},
-  {"info": {"id": 5, "name": "model", "task_count": 1,
-    "task_stats": {"running": 0, "finished": 0, "failed": 0, "canceled": 1, "waiting": 0}}, "tasks": []}
-]"""
-
-
-def test_the_json_of_hq_is_read() -> None:
-    assert submitted('{\n  "id": 12\n}\n') == "12"
-    assert counts(JOBS) == {
-        "3": Counts(False, 0, 0, ""),
-        "4": Counts(True, 0, 1, "Program terminated with exit code 3."),
-        "5": Counts(True, 0, 0, ""),
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "error"), [('{"error": "No online server found"}', "No online server found"), ("hq 0.1", "JSON expected")]
-)
-def test_what_else_hq_prints_is_an_error(text: str, error: str) -> None:
-    with pytest.raises(EngineError, match=error):
-        counts(text)

@@ -15,9 +15,9 @@ from gateway.core.types import Message
 from gateway.transports.certificates import client_context, server_context
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.connector import GrpcConnector
-from gateway.transports.http.client.connection import ClientConnection as HttpClientConnection
+from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector
-from gateway.transports.tcp.client.connection import ClientConnection as TcpClientConnection
+from gateway.transports.tcp.client.connection import TcpClientConnection
 from gateway.transports.tcp.client.connector import TcpConnector
 from gateway.transports.tls import ClientTls, TlsTransport
 from tests.tls.certificates import Files

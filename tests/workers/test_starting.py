@@ -53,5 +53,5 @@ def stub() -> Any:
         switched=id,
         is_backend_ready=id,
         reloading=asyncio.Lock(),
-        rate_limits=SimpleNamespace(take=id),
+        shared_policies=SimpleNamespace(take=id),
     )

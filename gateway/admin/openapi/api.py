@@ -9,15 +9,15 @@ import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
-from gateway.admin.openapi.document import document
+from gateway.admin.openapi.document import describes, document
 from gateway.admin.openapi.models import ModelsOfClients, why_not
 from gateway.admin.openapi.urls import listener_url
 from gateway.config.keys import Config, ListenerConfig
 from gateway.config.paths import over_http
 from gateway.core.errors import DecodeError, GatewayError, Status
-from gateway.core.openapi import DescribedModel
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Listener, Select
+from gateway.json.openapi import DescribedModel
 
 LONGEST_NAME = 1024
 MODEL_SECONDS = 10.0
@@ -131,7 +131,7 @@ async def _described(
     status = 404
     try:
         async with asyncio.timeout(MODEL_SECONDS):
-            for protocol in {each.name: each for each, _ in rows if each.describe is not None}.values():
+            for protocol in {each.name: each for each, _ in rows if describes(each)}.values():
                 try:
                     described = await models.get(
                         gateway.config, gateway.select, listener.name, protocol, model, version

@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from gateway import registry
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.config.access import AuthConfig
 from gateway.config.keys import ListenerConfig
 from gateway.core.errors import REASON_HEADER, RETRY_HEADER, Reason, refusal
-from gateway.core.openapi import DescribedModel, HttpOperation, Media, Parameter, has_example
 from gateway.core.protocol import Protocol
 from gateway.core.types import Message, Request
+from gateway.json.openapi import DescribedModel, DescribeOperation, HttpOperation, Media, Parameter, has_example
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -58,7 +59,10 @@ def document(
         spoken.add(protocol.name)
         known = models.get(protocol.name)
         for pattern in protocol.patterns:
-            made = _operation(protocol, pattern, _model_of(protocol, pattern, known, listener), responses)
+            model = _model_of(protocol, pattern, known, listener)
+            describe = describes(protocol)
+            described = None if describe is None else describe(pattern, model, listener.flavor.get(protocol.name, ""))
+            made = _operation(protocol, pattern, model, described, responses)
             method, path = _placed(pattern, prefix)
             if made is not None and method not in paths.setdefault(path, {}):
                 name = _operation_id(method, path, names)
@@ -132,10 +136,18 @@ class _Responses:
         return {"$ref": f"#/components/responses/{unique}"}
 
 
+def describes(protocol: Protocol) -> DescribeOperation | None:
+    """The function that describes the protocol's paths; None if it has none, or its messages pass as they are."""
+    return None if protocol.http.is_passthrough else registry.descriptions().get(protocol.name)
+
+
 def _operation(
-    protocol: Protocol, pattern: str, model: DescribedModel | None, responses: _Responses
+    protocol: Protocol,
+    pattern: str,
+    model: DescribedModel | None,
+    described: HttpOperation | None,
+    responses: _Responses,
 ) -> JsonObject | None:
-    described = None if protocol.describe is None else protocol.describe(pattern, model)
     found: JsonObject = {"tags": [protocol.name]}
     parameters = [_path_parameter(name, model) for name in _CAPTURE.findall(pattern)]
     if pattern.endswith("*"):

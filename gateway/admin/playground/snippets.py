@@ -11,7 +11,6 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pprint import pformat
 from shlex import quote
 
 import numpy as np
@@ -186,68 +185,6 @@ def _curl(place: _Place) -> str:
     return command if text is not None else f"printf %s {b64encode(body).decode()} | base64 -d | {command}"
 
 
-def _grpcurl(place: _Place) -> str:
-    if place.prepared.form.operation == Operation.STREAM.value:
-        raise _NotPossible("shown for requests with one response")
-    lines = ["grpcurl " + (f"-cacert {_CA}" if place.tls else "-plaintext")]
-    lines += [f"-H {quote(f'{name}: {text}')}" for name, text in place.headers.items()]
-    if place.has_key:
-        lines.append(f'-H "authorization: Bearer ${_KEY}"')
-    lines.append(f"-d {quote(json.dumps(_proto_json(place.request), ensure_ascii=False))}")
-    lines.append(f"{place.network_address} {place.message.path.removeprefix('/')}")
-    return " \\\n  ".join(lines)
-
-
-_CONTENTS = {
-    **dict.fromkeys((Datatype.INT8, Datatype.INT16, Datatype.INT32), "int_contents"),
-    **dict.fromkeys((Datatype.UINT8, Datatype.UINT16, Datatype.UINT32), "uint_contents"),
-    Datatype.INT64: "int64_contents",
-    Datatype.UINT64: "uint64_contents",
-    Datatype.FP32: "fp32_contents",
-    Datatype.FP64: "fp64_contents",
-    Datatype.BOOL: "bool_contents",
-    Datatype.BYTES: "bytes_contents",
-}
-"""The fields of InferTensorContents (KServe's grpc_predict_v2.proto). FP16 and BF16 have none."""
-
-
-def _proto_json(request: Request) -> dict[str, object]:
-    """A ModelInferRequest in the JSON form of Protocol Buffers."""
-    is_raw = any(each.datatype not in _CONTENTS for each in request.inputs)
-    inputs: list[dict[str, object]] = []
-    for each in request.inputs:
-        described: dict[str, object] = {
-            "name": each.name, "datatype": each.datatype.value, "shape": list(each.shape),
-        }  # fmt: skip
-        if not is_raw:
-            described["contents"] = {_CONTENTS[each.datatype]: [_proto_value(one) for one in _flat(each)]}
-        inputs.append(described)
-    found: dict[str, object] = {"model_name": request.model, "inputs": inputs}
-    if request.version:
-        found["model_version"] = request.version
-    if request.parameters:
-        found["parameters"] = {name: _proto_parameter(each) for name, each in request.parameters.items()}
-    if is_raw:
-        found["raw_input_contents"] = [b64encode(bytes(each.data)).decode() for each in request.inputs]
-    return found
-
-
-def _proto_value(value: object) -> object:
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
-
-
-def _proto_parameter(value: bool | int | float | str) -> dict[str, object]:
-    if isinstance(value, bool):
-        return {"bool_param": value}
-    if isinstance(value, int):
-        return {"int64_param": str(value)}
-    return {"double_param": value} if isinstance(value, float) else {"string_param": value}
-
-
 def _gateway_call(place: _Place) -> str:
     form, request = place.prepared.form, place.prepared.request
     own = DERIVATIVES.get(request.operation, ())
@@ -296,40 +233,6 @@ def _v2_json(tensor: Tensor) -> dict[str, object]:
 
 
 # Python.
-
-
-def _requests(place: _Place) -> str:
-    message, body = place.message, _one_body(place)
-    path = f"{message.path}?{message.query}" if message.query else message.path
-    text = _text_of(body)
-    headers = [f"{name!r}: {value!r}" for name, value in _wire_headers(place) if name != "content-type"]
-    arguments = []
-    if text is not None and (value := _strict_json(text)) is not None:
-        arguments.append(f"json={_indented(pformat(value, width=110, compact=True, sort_dicts=False))},")
-    else:
-        headers += [f"{name!r}: {value!r}" for name, value in _wire_headers(place) if name == "content-type"]
-        arguments.append(f"data={body!r},")
-    if place.has_key:
-        headers.append(f'"Authorization": f"Bearer {{os.environ[{_KEY!r}]}}"')
-    if headers:
-        arguments.append(f"headers={{{', '.join(headers)}}},")
-    if place.tls:
-        arguments.append(f"verify={_CA!r},")
-    shown = "reply.text" if text is not None else "reply.content"
-    return "\n".join(
-        [
-            *(["import os", ""] if place.has_key else []),
-            "import requests",
-            "",
-            "reply = requests.request(",
-            f"    {message.method!r},",
-            f"    {place.url + path!r},",
-            *(f"    {each}" for each in arguments),
-            "    timeout=30,",
-            ")",
-            f"print({shown})",
-        ]
-    )
 
 
 def _umbridge(place: _Place) -> str:
@@ -422,7 +325,7 @@ def _gateway_client(place: _Place) -> str:
     if place.has_key:
         client.append(f"key=os.environ[{_KEY!r}]")
     if place.tls:
-        client.append(f"ca={_CA!r}")
+        client.append(f"tls=Tls(ca={_CA!r})")
     if place.headers:
         client.append(f"headers={_literal(dict(place.headers))}")
     inputs = ", ".join(
@@ -452,7 +355,7 @@ def _gateway_client(place: _Place) -> str:
             *(["import os", ""] if place.has_key else []),
             *(["import ml_dtypes"] if needs_bf16 else []),
             "import numpy as np",
-            "from gateway.client import Client",
+            "from gateway.client import Client, Tls" if place.tls else "from gateway.client import Client",
             "",
             f"with Client({', '.join(client)}) as client:",
             *(f"    {each}" for each in body),
@@ -509,33 +412,15 @@ def _text_of(body: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def _strict_json(text: str) -> object:
-    """The value of strict JSON, which is what `requests` writes; None for anything else."""
-
-    def refuse(constant: str) -> object:
-        raise ValueError(constant)
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
-
-
 def _over_http() -> tuple[str, ...]:
     return tuple(name for name, each in protocols().items() if isinstance(each.carrier, HttpForm))
 
 
 _CLIENTS: tuple[tuple[str, str, Sequence[str], Callable[[_Place], str]], ...] = (
     ("curl", "bash", _over_http(), _curl),
-    ("requests", "python", _over_http(), _requests),
     ("umbridge", "python", ("umbridge",), _umbridge),
     ("tritonclient.http", "python", ("v2-rest",), _tritonclient("http")),
     ("tritonclient.grpc", "python", ("v2-grpc",), _tritonclient("grpc")),
-    ("grpcurl", "bash", ("v2-grpc",), _grpcurl),
     ("gateway call", "bash", (), _gateway_call),
     ("gateway.client", "python", (), _gateway_client),
 )

@@ -10,7 +10,6 @@ from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.graphpipe.client import decode_response, encode_request, has_one_model
 from gateway.protocols.graphpipe.errors import encode_error, is_reported
-from gateway.protocols.graphpipe.openapi import describe
 from gateway.protocols.graphpipe.schema import NAME, TYPE_NUMBERS
 from gateway.protocols.graphpipe.server import decode_request, encode_response
 from gateway.protocols.graphpipe.tensors import parsed_size
@@ -42,6 +41,5 @@ PROTOCOLS = (
         ),
         parsed_size=parsed_size,
         example=lambda address, model, version: curl(f"http://{address}/graphpipe/{quote(model, safe='')}"),
-        describe=describe,
     ),
 )

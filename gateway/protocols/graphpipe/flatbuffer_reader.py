@@ -9,17 +9,20 @@ for a large one. Therefore a message has a budget of twice its size, and every t
 is charged its own bytes. Real writers share vtables, and perhaps a few strings; everything else is written once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct, error
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import MAX_RANK, Buffer, Shape
 
-_U16 = Struct("<H").unpack_from
 _U16_PAIR = Struct("<HH").unpack_from
 _I32 = Struct("<i").unpack_from
 _U32 = Struct("<I").unpack_from
 _I64 = Struct("<q").unpack_from
+_MOST_FIELDS = 6
+_VTABLES = [Struct(f"<{count}H").unpack_from for count in range(2 + _MOST_FIELDS + 1)]
+"""By the number of 16-bit numbers in a vtable. No table of the schema has more fields."""
+_LONG_VTABLE = 2 * len(_VTABLES)
 _I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
 
 _VISITS = 2
@@ -32,12 +35,12 @@ _STRING_CHARGE = 8
 class Flatbuffer:
     """The bytes of one message, and what is left of its budget."""
 
-    __slots__ = ("_budget", "size", "view")
+    __slots__ = ("left", "size", "view")
 
     def __init__(self, body: Buffer) -> None:
         self.view = memoryview(body)
         self.size = len(body)
-        self._budget = _VISITS * self.size + _EXTRA_BUDGET
+        self.left = _VISITS * self.size + _EXTRA_BUDGET
 
     def root(self) -> "Table":
         """The root table."""
@@ -48,21 +51,21 @@ class Flatbuffer:
         try:
             return at + int(_U32(self.view, at)[0])
         except error as end:
-            raise self._past_the_end(at) from end
+            raise self.past_the_end(at) from end
 
     def vector(self, at: int, width: int) -> tuple[int, int]:
         """The place of the first element of the vector at `at`, and how many elements of `width` bytes there are."""
         try:
             (count,) = _U32(self.view, at)
         except error as end:
-            raise self._past_the_end(at) from end
+            raise self.past_the_end(at) from end
         self.visit(at, 4 + count * width)
         return at + 4, count
 
     def string(self, at: int) -> bytes:
         """The bytes of the string at `at`. The NUL after them is not required: Go's server writes none."""
         start, size = self.vector(at, 1)
-        self._budget -= _STRING_CHARGE
+        self.left -= _STRING_CHARGE
         return bytes(self.view[start : start + size])
 
     def visit(self, at: int, size: int) -> None:
@@ -71,13 +74,18 @@ class Flatbuffer:
         Raises:
             DecodeError: they reach past the end of the message, or the budget is used up.
         """
-        if at + size > self.size:
-            raise self._past_the_end(at, size)
-        self._budget -= size
-        if self._budget < 0:
-            raise DecodeError("the flatbuffer's offsets overlap: what they point to is larger than the message")
+        self.left -= size
+        if self.left < 0 or at + size > self.size:
+            raise self.refused(at, size)
 
-    def _past_the_end(self, at: int, size: int = 4) -> DecodeError:
+    def refused(self, at: int, size: int) -> DecodeError:
+        """The error of `size` bytes at `at`, which reach past the end, or use the budget up."""
+        if at + size > self.size:
+            return self.past_the_end(at, size)
+        return DecodeError("the flatbuffer's offsets overlap: what they point to is larger than the message")
+
+    def past_the_end(self, at: int, size: int = 4) -> DecodeError:
+        """The error of `size` bytes at `at` that reach past the end of the message."""
         return DecodeError(f"the flatbuffer has {self.size} bytes, but needs {size} bytes at offset {at}")
 
 
@@ -87,32 +95,37 @@ class Table:
     Every method raises DecodeError if the field lies outside the table, or what it points to outside the message.
     """
 
-    __slots__ = ("_at", "_buffer", "_size", "_view", "_vtable", "_vtable_size")
+    __slots__ = ("_at", "_buffer", "_vtable")
 
     def __init__(self, buffer: Flatbuffer, at: int) -> None:
         self._buffer = buffer
-        self._view = view = buffer.view
         self._at = at
-        buffer.visit(at, 4)
-        self._vtable = vtable = at - _I32(view, at)[0]
+        view = buffer.view
+        try:
+            vtable = at - _I32(view, at)[0]
+        except error as end:
+            raise buffer.past_the_end(at) from end
         if not 0 <= vtable <= buffer.size - 4:
             raise DecodeError(
                 f"the flatbuffer's table at offset {at} has its vtable at offset {vtable}, outside the message"
             )
-        self._vtable_size, self._size = size, _ = _U16_PAIR(view, vtable)
-        if size < 4 or size % 2 or self._size < 4 or vtable + size > buffer.size:
+        size, table_size = _U16_PAIR(view, vtable)
+        if size < 4 or size % 2 or table_size < 4 or vtable + size > buffer.size:
             raise DecodeError(f"the flatbuffer's table at offset {at} has a malformed vtable")
-        buffer.visit(at, self._size)
+        self._vtable = _VTABLES[size // 2 if size < _LONG_VTABLE else -1](view, vtable)
+        buffer.left -= table_size
+        if buffer.left < 0 or at + table_size > buffer.size:
+            raise buffer.refused(at, table_size)
 
     def byte(self, slot: int) -> int:
         """A uint8."""
         at = self._field(slot, 1)
-        return self._view[at] if at else 0
+        return self._buffer.view[at] if at else 0
 
     def long(self, slot: int) -> int:
         """An int64."""
         at = self._field(slot, 8)
-        return int(_I64(self._view, at)[0]) if at else 0
+        return int(_I64(self._buffer.view, at)[0]) if at else 0
 
     def table(self, slot: int) -> "Table | None":
         """A table."""
@@ -121,8 +134,8 @@ class Table:
 
     def string(self, slot: int) -> bytes:
         """A string."""
-        at = self._target(slot)
-        return self._buffer.string(at) if at else b""
+        start, size = self._vector(slot, 1)
+        return bytes(self._buffer.view[start : start + size])
 
     def count(self, slot: int) -> int:
         """The number of elements of a vector of offsets."""
@@ -131,25 +144,29 @@ class Table:
     def octets(self, slot: int) -> memoryview:
         """A vector of uint8, as a view of the message."""
         start, size = self._vector(slot, 1)
-        return self._view[start : start + size]
+        return self._buffer.view[start : start + size]
 
     def shape(self, slot: int) -> Shape:
         """A vector of int64 that is a shape."""
         start, count = self._vector(slot, 8)
         if count > MAX_RANK:
             raise DecodeError(f"a shape of {count} dimensions, at most {MAX_RANK} are allowed")
-        numbers: tuple[int, ...] = _I64_TUPLES[count](self._view, start)
+        numbers: tuple[int, ...] = _I64_TUPLES[count](self._buffer.view, start)
         return numbers
 
-    def tables(self, slot: int) -> Iterator["Table"]:
+    def tables(self, slot: int) -> "Iterator[Table]":
         """A vector of tables."""
         start, count = self._vector(slot, 4)
+        view = self._buffer.view
         for at in range(start, start + 4 * count, 4):
-            yield Table(self._buffer, self._buffer.follow(at))
+            yield Table(self._buffer, at + _U32(view, at)[0])
 
-    def strings(self, slot: int) -> Iterator[bytes]:
+    def strings(self, slot: int) -> Iterable[bytes]:
         """A vector of strings. A null offset, which the JavaScript client writes for every name, is an empty string."""
         start, count = self._vector(slot, 4)
+        return self._strings(start, count) if count else ()
+
+    def _strings(self, start: int, count: int) -> Iterator[bytes]:
         for at in range(start, start + 4 * count, 4):
             to = self._buffer.follow(at)
             yield b"" if to == at else self._buffer.string(to)
@@ -164,31 +181,50 @@ class Table:
         """The number of elements of a vector of strings, and the elements in the raw form of BYTES, which is that of
         flatbuffers: four bytes of length, then the bytes."""
         start, count = self._vector(slot, 4)
-        raw, view, follow, vector = bytearray(), self._view, self._buffer.follow, self._buffer.vector
+        raw, view, follow, vector = bytearray(), self._buffer.view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):
             to = follow(at)
             raw += view[to : to + 4 + vector(to, 1)[1]]
         return count, raw
 
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
-        at = self._target(slot)
-        return self._buffer.vector(at, width) if at else (0, 0)
+        """The place of the first element, and the number of elements, of the vector that a field points to."""
+        # written out, since every tensor has three and each call takes as long as a third of this
+        vtable, index, buffer = self._vtable, slot // 2, self._buffer
+        if index >= len(vtable) or not (offset := vtable[index]):
+            return 0, 0
+        if offset < 4 or offset + 4 > vtable[1]:
+            raise self._outside()
+        at = self._at + offset
+        to = _U32(buffer.view, at)[0]
+        if not to:
+            return 0, 0
+        start = at + to + 4
+        if start > buffer.size:
+            raise buffer.past_the_end(start - 4)
+        count = _U32(buffer.view, start - 4)[0]
+        buffer.left -= 4 + count * width
+        if buffer.left < 0 or start + count * width > buffer.size:
+            raise buffer.refused(start - 4, 4 + count * width)
+        return start, count
 
     def _target(self, slot: int) -> int:
         """The place that a field's offset points to; 0 if the field is not there or the offset is null."""
         at = self._field(slot, 4)
         if not at:
             return 0
-        to = self._buffer.follow(at)
-        return 0 if to == at else to
+        offset: int = _U32(self._buffer.view, at)[0]
+        return at + offset if offset else 0
 
     def _field(self, slot: int, width: int) -> int:
         """The place of a field; 0 if it is not there."""
-        if slot + 2 > self._vtable_size:
+        vtable, index = self._vtable, slot // 2
+        if index >= len(vtable) or not vtable[index]:
             return 0
-        offset: int = _U16(self._view, self._vtable + slot)[0]
-        if not offset:
-            return 0
-        if offset < 4 or offset + width > self._size:
-            raise DecodeError(f"the flatbuffer's table at offset {self._at} has a field outside the table")
+        offset: int = vtable[index]
+        if offset < 4 or offset + width > vtable[1]:
+            raise self._outside()
         return self._at + offset
+
+    def _outside(self) -> DecodeError:
+        return DecodeError(f"the flatbuffer's table at offset {self._at} has a field outside the table")

@@ -7,7 +7,6 @@ A message is its structure, then the payloads, which are the data of tensors:
 So it is sent in parts, structure and data alternating, and the buffers of tensors are never copied.
 """
 
-from collections.abc import Callable
 from struct import Struct
 
 from gateway.core.errors import Reason, refusal
@@ -23,30 +22,9 @@ MAX_MESSAGE = 2**31
 """An offset has 32 bits, and most readers take it for a signed number."""
 TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
 
-_MAX_CACHED_SIZE = 1024
-_MAX_CACHED = 256
 
-
-class StructureCache:
-    """Caches small structures. Clients and servers send messages that differ in nothing but their payloads. `write`
-    writes the structure for the arguments of `get`."""
-
-    def __init__(self, write: Callable[..., tuple[bytes, ...]]) -> None:
-        self._write = write
-        self._structures: dict[tuple[object, ...], tuple[bytes, ...]] = {}
-
-    def get(self, *key: object) -> tuple[bytes, ...]:
-        """The result of `write(*key)`. All arguments must be hashable."""
-        structure = self._structures.get(key)
-        return self._write_new(key) if structure is None else structure
-
-    def _write_new(self, key: tuple[object, ...]) -> tuple[bytes, ...]:
-        structure = self._write(*key)
-        if sum(map(len, structure)) <= _MAX_CACHED_SIZE:
-            if len(self._structures) >= _MAX_CACHED:
-                self._structures.clear()
-            self._structures[key] = structure
-        return structure
+SMALL_TENSORS, SMALL_TEXTS = 16, 512
+"""Most tensors, and most bytes of texts, of a structure that is worth caching."""
 
 
 class Layout:

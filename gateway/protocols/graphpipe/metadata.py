@@ -4,7 +4,7 @@ GET."""
 import json
 from collections.abc import Iterator
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import sent_as
 from gateway.core.errors import DecodeError
 from gateway.core.types import Buffer, Signature, TensorSpec
 from gateway.protocols.graphpipe import schema
@@ -15,9 +15,6 @@ from gateway.protocols.graphpipe.tensors import decode_type
 
 _MODEL = schema.MetadataResponse
 _TENSOR = schema.IOMetadata
-
-_SENT_AS = {Datatype.BOOL: Datatype.UINT8, Datatype.BF16: Datatype.FP32}
-"""The datatypes that GraphPipe does not have, and as which their tensors are sent."""
 
 
 def decode_metadata(body: Buffer) -> Signature:
@@ -93,7 +90,9 @@ def _spec_json(spec: TensorSpec) -> dict[str, object]:
 
 
 def _type(spec: TensorSpec) -> int:
-    return schema.TYPE_NUMBERS[_SENT_AS.get(spec.datatype, spec.datatype)]
+    datatype = sent_as(spec.datatype, schema.TYPE_NUMBERS)
+    assert datatype is not None  # each is sent as some other
+    return schema.TYPE_NUMBERS[datatype]
 
 
 def _version(signature: Signature) -> str:

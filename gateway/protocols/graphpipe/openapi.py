@@ -3,29 +3,28 @@
 import numpy as np
 
 from gateway.core.frozen import replace
-from gateway.core.openapi import (
-    JSON,
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Request, TensorSpec, tensor
+from gateway.json.openapi import (
     OCTETS,
+    STRING,
     TEXT,
     DescribedModel,
     HttpOperation,
     Media,
     Parameter,
-    Schema,
+    answered,
     example_elements,
     example_shape,
     has_example,
     list_of,
     object_of,
 )
-from gateway.core.operations import Operation
-from gateway.core.protocol import Target
-from gateway.core.types import Request, TensorSpec, tensor
 from gateway.protocols.graphpipe.client import encode_request
 from gateway.protocols.graphpipe.errors import UNDER_200
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
 
-_TEXT: Schema = {"type": "string"}
 _MESSAGES = (
     "A flatbuffer of the schema graphpipe.fbs. The request is a `Request` with an `InferRequest` (input names and "
     "tensors in the same order, names of outputs, `config`), answered with an `InferResponse`; or with a "
@@ -39,11 +38,11 @@ _UNDER_200 = Parameter(
 )
 
 
-def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None:
+def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
     """The operation of a pattern, for `model` or for any: GET asks for metadata, POST runs the model."""
     if pattern.startswith("GET "):
-        about = {200: ("", {JSON: Media(_METADATA)})}
-        return HttpOperation("The model's inputs and outputs", about, {TEXT: Media(_TEXT)})
+        about = answered(_METADATA)
+        return HttpOperation("The model's inputs and outputs", about, {TEXT: Media(STRING)})
     reply = {200: ("An `InferResponse` with the outputs' tensors.", {OCTETS: Media()})}
     return HttpOperation(
         "Run the model",
@@ -56,12 +55,12 @@ def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None
 
 
 _SPEC = object_of(
-    {"Name": _TEXT, "Description": _TEXT, "Shape": list_of({"type": "integer"}), "Type": {"type": "integer"}},
+    {"Name": STRING, "Description": STRING, "Shape": list_of({"type": "integer"}), "Type": {"type": "integer"}},
     ["Name", "Shape", "Type"],
 )
 _METADATA = object_of(
     {
-        "Name": _TEXT, "Version": _TEXT, "Server": _TEXT, "Description": _TEXT,
+        "Name": STRING, "Version": STRING, "Server": STRING, "Description": STRING,
         "Inputs": list_of(_SPEC), "Outputs": list_of(_SPEC),
     },
     ["Name", "Inputs", "Outputs"],

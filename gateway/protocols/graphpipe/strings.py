@@ -13,7 +13,6 @@ from gateway.core.protocol import Limits, Target
 from gateway.core.types import Parameters, Request
 
 CONFIG = "config"
-NO_PARAMETERS: Parameters = {}
 _ANY_BYTES = "surrogateescape"
 
 
@@ -48,13 +47,11 @@ def encode_names(names: Iterable[str], what: str) -> tuple[bytes, ...]:
 
 
 def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
-    """The parameter for a request's `config`; no parameter if it is empty.
+    """The parameter for a request's `config`, which is not empty.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED, it is longer than `limits.config`.
     """
-    if not raw:
-        return NO_PARAMETERS
     _check_size(raw, limits, where)
     return {CONFIG: raw.decode(errors=_ANY_BYTES)}
 
@@ -66,17 +63,16 @@ def encode_config(request: Request, target: Target) -> bytes:
         GatewayError: INVALID_ARGUMENT, the parameter is not text, or there are other parameters, which GraphPipe cannot
             carry; RESOURCE_EXHAUSTED, it is longer than `limits.config`.
     """
-    for owner, parameters, allowed in (
-        ("", request.parameters, (CONFIG,)),
-        *((f" of input {tensor.name!r}", tensor.parameters, (GATEWAY_DATATYPE,)) for tensor in request.inputs),
-        *((f" of output {output.name!r}", output.parameters, ()) for output in request.outputs),
-    ):
-        for name in parameters:
-            if name not in allowed:
-                raise invalid_input(
-                    f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only"
-                )
-    text = request.parameters.get(CONFIG, "")
+    _refuse_other(request.parameters, "", CONFIG)
+    for tensor in request.inputs:
+        if tensor.parameters:
+            _refuse_other(tensor.parameters, f" of input {tensor.name!r}", GATEWAY_DATATYPE)
+    for output in request.outputs:
+        if output.parameters:
+            _refuse_other(output.parameters, f" of output {output.name!r}", "")
+    if CONFIG not in request.parameters:
+        return b""
+    text = request.parameters[CONFIG]
     if not isinstance(text, str):
         raise invalid_input(f"parameter 'config' is {text!r}, expected text")
     try:
@@ -85,6 +81,12 @@ def encode_config(request: Request, target: Target) -> bytes:
         raise invalid_input(f"config {text[:40]!r} is not UTF-8") from error
     _check_size(raw, target.limits, f"backend {target.backend!r}")
     return raw
+
+
+def _refuse_other(parameters: Parameters, owner: str, allowed: str) -> None:
+    for name in parameters:
+        if name != allowed:
+            raise invalid_input(f"parameter {name!r}{owner} is not supported by GraphPipe, which takes 'config' only")
 
 
 def _check_size(raw: bytes, limits: Limits, where: str) -> None:

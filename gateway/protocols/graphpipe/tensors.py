@@ -12,7 +12,6 @@ from gateway.core.types import Buffer, Message, Shape, Tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE, Writer
-from gateway.protocols.graphpipe.strings import NO_PARAMETERS
 
 _MAX_SIZE = 2**63 - 1
 
@@ -47,7 +46,7 @@ def decode_tensor(table: Table, name: str, what: str) -> Tensor:
     datatype = decode_type(table.byte(schema.Tensor.TYPE), what)
     shape = _decode_shape(table, datatype, what)
     decode_data = _decode_strings if datatype is Datatype.BYTES else _decode_numbers
-    return Tensor(name, datatype, shape, decode_data(table, datatype, shape, what), "", NO_PARAMETERS)
+    return Tensor(name, datatype, shape, decode_data(table, datatype, shape, what))
 
 
 def _decode_shape(table: Table, datatype: Datatype, what: str) -> Shape:
@@ -69,11 +68,6 @@ def _decode_numbers(table: Table, datatype: Datatype, shape: Shape, what: str) -
         text = f"{datatype} of shape {list(shape)} takes {expected}, and no strings"
         raise DecodeError(f"{what}: {len(data)} bytes of data, but {text}")
     return bytes(data) if expected <= _COPY_UP_TO else data
-
-
-def contents(body: Buffer, at: int, end: int) -> Buffer:
-    """The contents of a tensor that lie there in a message: a view of it unless they are small."""
-    return body[at:end] if end - at <= _COPY_UP_TO else memoryview(body)[at:end]
 
 
 def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -> Buffer:
@@ -161,7 +155,7 @@ def interleave(structure: Sequence[bytes], data: Sequence[Buffer]) -> tuple[Buff
     """The parts of a message: each piece of the structure, followed by the data of one tensor."""
     if not data:
         return tuple(structure)
-    return tuple(part for pair in zip(structure, data, strict=True) for part in pair if len(part))
+    return tuple([part for pair in zip(structure, data, strict=True) for part in pair if len(part)])
 
 
 _NULS = tuple(bytes(4 - size) for size in range(4))

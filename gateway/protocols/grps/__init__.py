@@ -48,7 +48,7 @@ from gateway.protocols.grps.grpc import server as grpc_server
 from gateway.protocols.grps.protobuf import message as protobuf_message
 from gateway.protocols.grps.rest import client as rest_client
 from gateway.protocols.grps.rest import errors as rest_errors
-from gateway.protocols.grps.rest import openapi, passthrough, stream_control, urls
+from gateway.protocols.grps.rest import passthrough, stream_control, urls
 from gateway.protocols.grps.rest import server as rest_server
 from gateway.protocols.grps.rest.stream_framing import JsonCutter
 from gateway.protocols.grps.schema import JSON_PAYLOADS, PROTOBUF_PAYLOADS
@@ -143,7 +143,6 @@ GRPS_REST = Protocol(
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
     encode_end=rest_server.encode_end,
     settings=OwnSettings(stream_control.SETTINGS, lambda values: _controlled(stream_control.read_settings(values))),
-    describe=openapi.describe,
 )
 
 GRPS_GRPC = Protocol(

@@ -1,7 +1,6 @@
 """`GenericTensor`, the tensors of `gtensors`: what holds for them on every wire."""
 
 from collections.abc import Sequence
-from math import prod
 from reprlib import repr as shown
 from typing import NamedTuple
 
@@ -42,9 +41,13 @@ def read_shape(dimensions: Sequence[object], what: str) -> Shape:
     """
     if len(dimensions) > MAX_RANK:
         raise DecodeError(f"{what}: shape has {len(dimensions)} dimensions, expected at most {MAX_RANK}")
-    shape = tuple([each for each in dimensions if type(each) is int and 0 <= each <= _UINT32_MAX])
-    if len(shape) < len(dimensions):
-        raise DecodeError(f"{what}: shape {shown(list(dimensions))}, expected integers from 0 to 2^32 - 1")
-    if prod([each or 1 for each in shape]) >= 2**60:
+    shape: list[int] = []
+    size = 1
+    for each in dimensions:
+        if type(each) is not int or not 0 <= each <= _UINT32_MAX:
+            raise DecodeError(f"{what}: shape {shown(list(dimensions))}, expected integers from 0 to 2^32 - 1")
+        shape.append(each)
+        size *= each or 1
+    if size >= 2**60:
         raise DecodeError(f"{what}: shape {shown(list(dimensions))} spans more than 2^63 bytes")
-    return shape
+    return tuple(shape)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import Datatype, sent_as
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.types import Tensor
@@ -41,14 +41,6 @@ Keys: TypeAlias = Mapping[str, GmapPlace]
 """Tensor name to place, for the tensors whose name is not their key (see `with_distinct_names`), and for those of
 `s_b`, since a model that speaks another protocol does not tell bytes from text."""
 NO_KEYS: Keys = {}
-
-_WIDER = {
-    Datatype.UINT8: Datatype.INT32,
-    Datatype.INT8: Datatype.INT32,
-    Datatype.INT16: Datatype.INT32,
-    Datatype.FP16: Datatype.FP32,
-}
-"""Datatypes that have no map, and the one with a map that holds all their values."""
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
@@ -94,7 +86,7 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
         were_bytes = not tensor.content_type if from_gmap else place is not None and place.map == BYTES_MAP
         is_string = not were_bytes and is_utf8(tensor)
         return replace(tensor, shape=(1,), content_type=TEXT if is_string else "")
-    wide = _WIDER.get(tensor.datatype, tensor.datatype)
+    wide = sent_as(tensor.datatype, _NUMBER_MAPS) or tensor.datatype
     if wide is tensor.datatype:
         return replace(tensor, shape=(1,))
     return Tensor(tensor.name, wide, (1,), tensor.array.astype(wide.dtype).tobytes())

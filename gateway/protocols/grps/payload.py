@@ -66,7 +66,7 @@ def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Key
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
-class ClientMessage(Message):
+class ClientMessage(Message, frozen=True):
     """A client's message, with what decides on the payload of its reply: its own `payload`, None if it had no data;
     `returns_ndarray`, whether it asks for an ndarray; the `keys` of its gmap."""
 
@@ -82,7 +82,7 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
     return extended(ClientMessage, message, payload, returns_ndarray, keys)
 
 
-class BackendMessage(Message):
+class BackendMessage(Message, frozen=True):
     """The parts of a backend's reply that are kept: its `payload`, None where it had no data; whether it `names_model`;
     the `keys` of its gmap; its status as `outcome`, None for the usual one of a success; over HTTP the `content_type`
     of a stream, empty for the usual one."""

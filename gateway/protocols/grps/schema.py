@@ -1,10 +1,11 @@
 """The messages and methods of `grps.proto` as values of the gateway, the same on every wire."""
 
-from dataclasses import field
 from enum import Enum
 
+from msgspec import Struct
+
 from gateway.core.errors import unsupported
-from gateway.core.frozen import frozen
+from gateway.core.frozen import equal_without
 from gateway.core.operations import Operation
 from gateway.core.original import Original
 from gateway.core.types import Tensor
@@ -35,8 +36,7 @@ UNKNOWN, SUCCESS, FAILURE = range(3)
 """`Status.StatusFlag`. The comment in the original file has other numbers; servers send these."""
 
 
-@frozen
-class GrpsStatus:
+class GrpsStatus(Struct, frozen=True):
     """`Status`: an HTTP status code, a text (`msg`), and the flag (`status`) that tells success from failure."""
 
     code: int = 0
@@ -44,8 +44,7 @@ class GrpsStatus:
     flag: int = UNKNOWN
 
 
-@frozen
-class GrpsMessage:
+class GrpsMessage(Struct, frozen=True):
     """`GrpsMessage`: every request and every reply. `payload` is None where no member of `data_oneof` is set.
 
     `tensors` hold the data of the payload:
@@ -63,8 +62,11 @@ class GrpsMessage:
     status: GrpsStatus | None = None
     payload: Payload | None = None
     tensors: tuple[Tensor, ...] = ()
-    original: Original | None = field(default=None, repr=False, compare=False)
+    original: Original | None = None
     """The bytes that it was read from, if they may say the same and nothing else."""
+
+    def __eq__(self, other: object) -> bool:
+        return equal_without(frozenset({"original"}), self, other)
 
 
 # --- Methods ---

@@ -9,11 +9,11 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
 from gateway.protocols.mip.errors import decode_error
+from gateway.protocols.mip.originals import original_of
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import Payload, decode_payload, encode_payload
 from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, OWN_TYPE, BatchMode, PacketKind, Subtype
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
-from gateway.protocols.mip.verbatim import of_payload
 
 _PING_OPERATIONS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
@@ -98,7 +98,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         return True
     payload = decode_payload(body, target.limits.json_values)
     outputs = tuple(_outputs(payload, request, target))
-    original = of_payload(payload, outputs)
+    original = original_of(payload, outputs)
     if not _is_split(target):
         outputs = tuple([replace(tensor, shape=tensor.shape[1:]) for tensor in outputs])
     return Response(outputs, request.model, request.version, request.id, original=original)

@@ -8,11 +8,11 @@ from gateway.core.original import Original
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
 from gateway.protocols.mip.json_examples import STRINGS
+from gateway.protocols.mip.originals import original_of
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload
 from gateway.protocols.mip.schema import MAX_TENSORS, NAN, PacketKind, Subtype, TlvType
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
-from gateway.protocols.mip.verbatim import of_payload
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -37,7 +37,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     inputs = tuple(_inputs(payload, listener))
     counts = Message(parts=(bytes(body[: COUNTS.size]),))
     return Request(
-        Operation.INFER, listener.model, inputs=inputs, origin=counts, original=of_payload(payload, inputs)
+        Operation.INFER, listener.model, inputs=inputs, origin=counts, original=original_of(payload, inputs)
     )  # fmt: skip
 
 

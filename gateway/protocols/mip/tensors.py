@@ -9,9 +9,9 @@ from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.mip import json_examples, npy
+from gateway.protocols.mip.originals import texts_of
 from gateway.protocols.mip.payload import Column
 from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
-from gateway.protocols.mip.verbatim import texts_as_they_came
 
 
 class Style(NamedTuple):
@@ -53,7 +53,7 @@ def encode_column(tensor: Tensor, at: int, original: Original | None, style: Sty
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))
     type_ = _tlv_type(tensor, style, what)
     if original is not None and type_ is TlvType.JSON:
-        texts = texts_as_they_came(original, tensor, at)
+        texts = texts_of(original, tensor, at)
         if texts is not None:
             return Column(type_, [(text,) for text in texts])
     return Column(type_, _ENCODERS[type_](tensor, style.nan, what))

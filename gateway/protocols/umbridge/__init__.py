@@ -9,7 +9,6 @@ from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.protocols.umbridge.client import decode_response, encode_request
 from gateway.protocols.umbridge.errors import encode_error
-from gateway.protocols.umbridge.openapi import describe
 from gateway.protocols.umbridge.schema import MODEL_INFO, NAME, NAN, PARTS
 from gateway.protocols.umbridge.server import PATTERNS, decode_request, encode_response
 
@@ -52,6 +51,5 @@ PROTOCOLS = (
             ),
         ),
         example=lambda address, model, version: curl(f"http://{address}/InputSizes", {"name": model}),
-        describe=describe,
     ),
 )

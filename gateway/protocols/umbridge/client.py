@@ -1,18 +1,21 @@
 """Facing backends: canonical Requests to requests, replies to Answers."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+
+from orjson import Fragment
 
 from gateway.core.datatypes import Kind
-from gateway.core.errors import invalid_input, unsupported
-from gateway.core.frozen import set_field
-from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, INFER, Operation
+from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.original import Original
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor, post
-from gateway.json import ArrayForm, Json, read, write
-from gateway.protocols.umbridge import errors, metadata, verbatim
+from gateway.json import ArrayForm, Json, read, write_parts
+from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
-from gateway.protocols.umbridge.recalled import remember_response, response_like_before
+from gateway.protocols.umbridge.messages import REPLY_TYPES, DerivativeReply, EvaluateReply, Reply, read_as
+from gateway.protocols.umbridge.originals import for_server
 from gateway.protocols.umbridge.schema import (
     INPUT_SIZES,
     JSON_HEADERS,
@@ -23,7 +26,7 @@ from gateway.protocols.umbridge.schema import (
     PARTS,
     PATHS,
 )
-from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors, few_doubles
+from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
 # UM-Bridge has no request for health or for one model's state: a server that answers `/Info` is taken as ready.
 INFO_OPERATIONS = frozenset(
@@ -42,47 +45,42 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation in PATHS:
         return _call(request, target)
     if request.operation is Operation.METADATA and request.part in PARTS:
-        members = _metadata_members(request, target)
-        return post(f"/{request.part}", JSON_HEADERS, encode_object(members), request.deadline)
+        parts = write_parts(_metadata_body(request, target))
+        return post(f"/{request.part}", JSON_HEADERS, parts, request.deadline)
     if request.operation in INFO_OPERATIONS:
         return Message("GET", "/Info", deadline=request.deadline)
     raise unsupported(f"operation {request.operation.value!r} is not supported by UM-Bridge")
 
 
 def _call(request: Request, target: Target) -> Message:
-    path, original = PATHS[request.operation], request.original
-    if original is not None and original.form is verbatim.REQUESTS[request.operation]:
-        original = verbatim.request_as_it_came(request)
-        if original is not None:
-            encode_config(request, target)  # for its checks
-            return post(path, JSON_HEADERS, original.parts, request.deadline)
-    if request.operation is INFER and not request.parameters and (vector := few_doubles(request.inputs)) is not None:
-        # As `_call_members` says it, in one step.
-        body = b'{"name":%b,"input":[%b],"config":{}}' % (write(request.model), vector)
-        return post(path, JSON_HEADERS, (body,), request.deadline)
-    return post(path, JSON_HEADERS, encode_object(_call_members(request, target)), request.deadline)
+    parts = for_server(request)
+    if parts is None:
+        parts = write_parts(_call_body(request, target))
+    else:
+        encode_config(request, target)  # for its checks
+    return post(PATHS[request.operation], JSON_HEADERS, parts, request.deadline)
 
 
-def _metadata_members(request: Request, target: Target) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-    yield "name", (write(request.model),)
-    if request.part != MODEL_INFO:
-        yield "config", (encode_config(request, target),)
+def _metadata_body(request: Request, target: Target) -> Json:
+    if request.part == MODEL_INFO:
+        return {"name": request.model}
+    return {"name": request.model, "config": Fragment(encode_config(request, target))}
 
 
-def _call_members(request: Request, target: Target) -> list[tuple[str, tuple[bytes, ...]]]:
-    names = DERIVATIVES.get(request.operation, ())
-    inputs, rest = _split_inputs(request, len(names))
-    tensors = dict(zip(names, rest, strict=True))
-    members: list[tuple[str, tuple[bytes, ...]]] = [("name", (write(request.model),))]
-    for name in names:
-        if name in INDEX_TENSORS:
-            members.append((KEYS[name], (_encode_index(name, tensors[name]),)))
-    members.append(("input", encode_vectors(inputs, NAN, "input")))
-    for name in names:
-        if name not in INDEX_TENSORS:
-            members.append((KEYS[name], encode_vector(tensors[name], NAN, name)))
-    members.append(("config", (encode_config(request, target),)))
-    return members
+def _call_body(request: Request, target: Target) -> Json:
+    names, inputs = DERIVATIVES.get(request.operation), request.inputs
+    body: dict[str, Json] = {"name": request.model}
+    vectors: list[tuple[str, Tensor]] = []
+    if names is not None:
+        inputs, rest = _split_inputs(request, len(names))
+        tensors = list(zip(names, rest, strict=True))
+        body |= {KEYS[name]: _index(name, tensor) for name, tensor in tensors if name in INDEX_TENSORS}
+        vectors = [each for each in tensors if each[0] not in INDEX_TENSORS]
+    body["input"] = encode_vectors(inputs, NAN, "input")
+    for name, tensor in vectors:
+        body[KEYS[name]] = encode_vector(tensor, NAN, name)
+    body["config"] = Fragment(encode_config(request, target))
+    return body
 
 
 def _split_inputs(request: Request, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -94,10 +92,10 @@ def _split_inputs(request: Request, count: int) -> tuple[tuple[Tensor, ...], tup
     return request.inputs[:at], request.inputs[at:]
 
 
-def _encode_index(name: str, tensor: Tensor) -> bytes:
+def _index(name: str, tensor: Tensor) -> int:
     if tensor.datatype.kind not in (Kind.SIGNED, Kind.UNSIGNED) or tensor.elements != 1:
         raise invalid_input(f"{name} is {tensor.datatype} of shape {list(tensor.shape)}, expected one integer")
-    return b"%d" % int(tensor.array.reshape(-1)[0])
+    return int(tensor.array.reshape(-1)[0])
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
@@ -113,46 +111,58 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     """
     if not 200 <= message.status < 300:
         raise errors.decode_error_reply(message, target)
-    if request.operation is INFER and (known := response_like_before(message, target.limits)) is not None:
-        return known
-    array_keys, decode_body = _BODY_DECODERS[request.operation, request.part]
+    if request.operation in PATHS:
+        return _decode_reply(message, request, target)
+    return _METADATA_DECODERS[request.operation, request.part](_read_reply(message, {}, target), request)
+
+
+def _read_reply(message: Message, array_keys: Mapping[str, ArrayForm], target: Target) -> dict[str, Json]:
     body = read(message.body, array_keys, values=target.limits.json_values, literals=True, level=1)
     if "error" in body:
         raise errors.decode_error(body["error"], message)
-    answer = decode_body(body, request)
-    if request.operation in PATHS:
-        assert isinstance(answer, Response)
-        set_field(answer, "original", verbatim.of_response(request.operation, body, message, answer.outputs))
-        if request.operation is INFER:
-            remember_response(message, answer)
-    return answer
+    return body
 
 
-def _decode_outputs(body: dict[str, Json], request: Request) -> Response:
-    vectors = enumerate(required(body, "output", "reply"))
-    return Response(tuple([decode_vector("", vector, f"output {at}") for at, vector in vectors]))
+def _decode_reply(message: Message, request: Request, target: Target) -> Response:
+    """The reply to a call."""
+    kind, document = REPLY_TYPES[request.operation], None
+    outputs = _read_outputs(kind, message, target)
+    if outputs is None:
+        document = _read_reply(message, _ARRAYS[kind], target)
+        outputs = _outputs(kind, document)
+    return Response(outputs, original=Original(kind, message.parts, outputs, (), {}, evidence=document))
 
 
-def _decode_derivative(body: dict[str, Json], request: Request) -> Response:
-    return Response((decode_vector(COMPANION_OUTPUT, required(body, "output", "reply"), "output"),))
+def _read_outputs(kind: type[Reply], message: Message, target: Target) -> tuple[Tensor, ...] | None:
+    """The outputs of a reply that can be read by its type; None for the general reader."""
+    try:
+        body = read_as(kind, message.parts, target.limits.json_values)
+        if isinstance(body, EvaluateReply):
+            return tuple([read_vector("", text) for text in body.output])
+        return (read_vector(COMPANION_OUTPUT, body.output),)
+    except DecodeError:
+        return None
 
 
-_VECTORS: Mapping[str, ArrayForm] = {"output": ArrayForm.VECTORS}
-_VECTOR: Mapping[str, ArrayForm] = {"output": ArrayForm.ARRAY}
-_NO_ARRAYS: Mapping[str, ArrayForm] = {}
+def _outputs(kind: type[Reply], body: dict[str, Json]) -> tuple[Tensor, ...]:
+    output = required(body, "output", "reply")
+    if kind is EvaluateReply:
+        return tuple([decode_vector("", vector, f"output {at}") for at, vector in enumerate(output)])
+    return (decode_vector(COMPANION_OUTPUT, output, "output"),)
 
-_BODY_DECODERS: dict[
-    tuple[Operation, str], tuple[Mapping[str, ArrayForm], Callable[[dict[str, Json], Request], Answer]]
-] = {
-    (Operation.INFER, ""): (_VECTORS, _decode_outputs),
-    **{(operation, ""): (_VECTOR, _decode_derivative) for operation in DERIVATIVES},
-    (Operation.METADATA, INPUT_SIZES): (_NO_ARRAYS, metadata.decode_input_sizes),
-    (Operation.METADATA, OUTPUT_SIZES): (_NO_ARRAYS, metadata.decode_output_sizes),
-    (Operation.METADATA, MODEL_INFO): (_NO_ARRAYS, metadata.decode_model_info),
-    (Operation.MODELS, ""): (_NO_ARRAYS, metadata.decode_models),
-    (Operation.SERVER_METADATA, ""): (_NO_ARRAYS, metadata.decode_server),
-    (Operation.LIVE, ""): (_NO_ARRAYS, metadata.decode_live),
-    (Operation.READY, ""): (_NO_ARRAYS, metadata.decode_live),
-    (Operation.MODEL_READY, ""): (_NO_ARRAYS, metadata.decode_model_ready),
+
+_ARRAYS: dict[type[Reply], Mapping[str, ArrayForm]] = {
+    EvaluateReply: {"output": ArrayForm.VECTORS},
+    DerivativeReply: {"output": ArrayForm.ARRAY},
 }
-"""For each operation and part: the keys of the reply that are read as arrays, and what decodes the reply."""
+_METADATA_DECODERS: dict[tuple[Operation, str], Callable[[dict[str, Json], Request], Answer]] = {
+    (Operation.METADATA, INPUT_SIZES): metadata.decode_input_sizes,
+    (Operation.METADATA, OUTPUT_SIZES): metadata.decode_output_sizes,
+    (Operation.METADATA, MODEL_INFO): metadata.decode_model_info,
+    (Operation.MODELS, ""): metadata.decode_models,
+    (Operation.SERVER_METADATA, ""): metadata.decode_server,
+    (Operation.LIVE, ""): metadata.decode_live,
+    (Operation.READY, ""): metadata.decode_live,
+    (Operation.MODEL_READY, ""): metadata.decode_model_ready,
+}
+"""What decodes the reply, for each operation and part."""

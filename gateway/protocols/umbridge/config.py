@@ -10,7 +10,6 @@ from gateway.json import Json, read, write
 from gateway.protocols.umbridge.errors import excerpt
 
 CONFIG = "config"
-NO_PARAMETERS: Parameters = {}
 EMPTY = b"{}"
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
@@ -23,7 +22,7 @@ def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
         GatewayError: RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
     """
     if config is None or config == {} or config == []:
-        return NO_PARAMETERS
+        return {}
     raw = write(config)
     _check_size(len(raw), limits, where)
     return {CONFIG: raw.decode()}
@@ -36,11 +35,12 @@ def encode_config(request: Request, target: Target) -> bytes:
         GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or there are other parameters, which UM-Bridge
             cannot carry; RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
     """
-    if not request.parameters and not any(tensor.parameters for tensor in request.inputs):
-        return EMPTY
     _refuse_other_parameters(request.parameters, "")
     for tensor in request.inputs:
-        _refuse_other_parameters(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
+        if tensor.parameters:
+            _refuse_other_parameters(tensor.parameters, f" of input {tensor.name!r}", allowed=(GATEWAY_DATATYPE,))
+    if not request.parameters:
+        return EMPTY
     where = f"backend {target.backend!r}"
     raw = _checked_json(request.parameters.get(CONFIG, EMPTY.decode()), target.limits, where)
     return EMPTY if raw in _EQUAL_TO_EMPTY else raw

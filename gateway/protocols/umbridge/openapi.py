@@ -4,24 +4,26 @@ from typing import Any
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
-from gateway.core.openapi import (
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Nan, Shape, TensorSpec
+from gateway.json.openapi import (
     JSON,
     Content,
     DescribedModel,
     HttpOperation,
     Media,
     Schema,
+    answered,
     element,
     example_elements,
     has_example,
+    in_json,
     list_of,
     named,
     nested,
     object_of,
     tuple_of,
 )
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Nan, Shape, TensorSpec
 from gateway.protocols.umbridge.errors import TYPES
 from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, KEYS, MODEL_INFO, NAN, OUTPUT_SIZES, SIZES_KEYS
 
@@ -44,7 +46,7 @@ _SUMMARIES = {
 }
 
 
-def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None:
+def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
     """The operation of a pattern, for `model` or for any."""
     word = pattern.partition("/")[2]
     if word.endswith("ShMem"):
@@ -53,23 +55,19 @@ def describe(pattern: str, model: DescribedModel | None) -> HttpOperation | None
         return _call(CALLS[word], model)
     if word == "Info":
         info = object_of({"protocolVersion": {"const": 1.0}, "models": list_of({"type": "string"})}, ["models"])
-        return HttpOperation("The version of the protocol and the names of the models", _ok(info), _ERROR)
+        return HttpOperation("The version of the protocol and the names of the models", answered(info), _ERROR)
     body = {"name": named(model)} if word == MODEL_INFO else {"name": named(model), "config": _CONFIG}
     example = None if model is None or not _has_sizes(word, model) else {"name": model.name}
-    content = {JSON: Media(object_of(body, ["name"]), example)}
+    content = in_json(object_of(body, ["name"]), example)
     if word == MODEL_INFO:
         support = object_of({call: {"type": "boolean"} for call in CALLS}, list(CALLS))
-        reply = _ok(object_of({"support": support}, ["support"]))
+        reply = answered(object_of({"support": support}, ["support"]))
         return HttpOperation("Which operations the model supports", reply, _ERROR, body=content)
     if word in SIZES_KEYS:
         what = "inputs" if word == INPUT_SIZES else "outputs"
-        reply = _ok(object_of({SIZES_KEYS[word]: _SIZES}, [SIZES_KEYS[word]]))
+        reply = answered(object_of({SIZES_KEYS[word]: _SIZES}, [SIZES_KEYS[word]]))
         return HttpOperation(f"The lengths of the model's {what}", reply, _ERROR, body=content)
     return None
-
-
-def _ok(schema: Schema) -> dict[int, tuple[str, Content]]:
-    return {200: ("", {JSON: Media(schema)})}
 
 
 def _has_sizes(word: str, model: DescribedModel) -> bool:
@@ -90,10 +88,10 @@ def _call(operation: Operation, model: DescribedModel | None) -> HttpOperation:
     text = "" if supported else "This model does not support it."
     return HttpOperation(
         _SUMMARIES[operation],
-        _ok(object_of({"output": _output(operation, model)}, ["output"])),
+        answered(object_of({"output": _output(operation, model)}, ["output"])),
         _ERROR,
         text,
-        {JSON: Media(object_of(properties, required), example)},
+        in_json(object_of(properties, required), example),
     )
 
 

@@ -5,15 +5,16 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.frozen import set_field
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
+from gateway.core.original import Original
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
-from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read
-from gateway.protocols.umbridge import metadata, verbatim
-from gateway.protocols.umbridge.config import NO_PARAMETERS, decode_config
+from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_parts
+from gateway.protocols.umbridge import metadata
+from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
-from gateway.protocols.umbridge.recalled import remember_request, request_like_before
+from gateway.protocols.umbridge.messages import CALL_TYPES, read_as
+from gateway.protocols.umbridge.originals import for_client
 from gateway.protocols.umbridge.schema import (
     CALLS,
     INPUT_SIZES,
@@ -26,7 +27,7 @@ from gateway.protocols.umbridge.schema import (
     SHARED_MEMORY_CALLS,
     TEST_SHARED_MEMORY,
 )
-from gateway.protocols.umbridge.vectors import decode_vector, encode_object, encode_vector, encode_vectors, few_doubles
+from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
@@ -71,24 +72,55 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         operation, part = SERVER_PATTERNS[message.pattern]
         return Request(operation, part=part)
     operation, part = asked
-    if operation is INFER and (known := request_like_before(message, listener.limits)) is not None:
-        return known
+    if not part:
+        try:
+            return _decode_call(operation, message, listener)
+        except DecodeError:
+            pass  # the general reader accepts it, or says what is wrong
+    return _decode_general(operation, part, message, listener)
+
+
+def _decode_call(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
+    """The Request of a call whose body is read by its type. Raises DecodeError for a body that is not."""
+    kind = CALL_TYPES[operation]
+    call = read_as(kind, message.parts, listener.limits.json_values)
+    if not call.name:
+        raise DecodeError
+    inputs = [read_vector("", text) for text in call.input]
+    for name in DERIVATIVES.get(operation, ()):
+        value = getattr(call, name)
+        inputs.append(_decode_index(name, name, value) if name in INDEX_TENSORS else read_vector(name, value))
+    return _call(operation, message, tuple(inputs), call.name, call.config, None, listener)
+
+
+def _call(
+    operation: Operation,
+    message: Message,
+    inputs: tuple[Tensor, ...],
+    model: str,
+    config: Json,
+    document: dict[str, Json] | None,
+    listener: ListenerSettings,
+) -> Request:
+    """The Request of a call. `document` is its body, if that was not read by its type."""
+    parameters = decode_config(config, listener.limits, f"listener {listener.name!r}")
+    kind = CALL_TYPES[operation]
+    original = Original(kind, message.parts, inputs, (), parameters, None, model, None, document)
+    return Request(operation, model, "", None, inputs, (), parameters, original=original)
+
+
+def _decode_general(operation: Operation, part: str, message: Message, listener: ListenerSettings) -> Request:
     try:
         body = read(message.body, ARRAY_KEYS[operation], values=listener.limits.json_values, literals=True, level=1)
     except DecodeError as error:
         return Request(operation, _model_despite(error, message, listener), part=part, flaw=str(error))
     model = _model(body)
     try:
-        inputs = () if part else _inputs(operation, body)
-        parameters = _parameters(part, body, listener)
+        if part:
+            return Request(operation, model, parameters=_metadata_parameters(part, body, listener), part=part)
+        return _call(operation, message, _inputs(operation, body), model, body.get(CONFIG), body, listener)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
-    request = Request(operation, model, "", None, inputs, (), parameters, part)
-    if not part:
-        set_field(request, "original", verbatim.of_request(operation, body, message, inputs, parameters))
-        if operation is INFER:
-            remember_request(message, request)
-    return request
 
 
 def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:
@@ -110,7 +142,7 @@ def _inputs(operation: Operation, body: dict[str, Json]) -> tuple[Tensor, ...]:
     # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
     vectors = required(body, "input", "request") if operation is INFER else body.get("input", ())
     inputs = [decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors)]
-    return tuple(inputs) if operation is INFER else (*inputs, *_derivative_tensors(operation, body))
+    return (*inputs, *_derivative_tensors(operation, body))
 
 
 def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator[Tensor]:
@@ -129,10 +161,9 @@ def _decode_index(name: str, key: str, value: Json) -> Tensor:
     return Tensor(name, Datatype.INT64, (1,), pack("<q", number))
 
 
-def _parameters(part: str, body: dict[str, Json], listener: ListenerSettings) -> Parameters:
-    if part == MODEL_INFO:
-        return NO_PARAMETERS
-    return decode_config(body.get("config"), listener.limits, f"listener {listener.name!r}")
+def _metadata_parameters(part: str, body: dict[str, Json], listener: ListenerSettings) -> Parameters:
+    config = None if part == MODEL_INFO else body.get(CONFIG)
+    return decode_config(config, listener.limits, f"listener {listener.name!r}")
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -143,21 +174,15 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
-    original = answer.original if isinstance(answer, Response) else None
-    if original is not None and original.form is verbatim.RESPONSES.get(request.operation):
-        assert isinstance(answer, Response)
-        original = verbatim.response_as_it_came(answer, request)
-        if original is not None:
-            return reply(JSON_HEADERS, original.parts, 200)
+    if isinstance(answer, Response) and (parts := for_client(answer, request)) is not None:
+        return reply(JSON_HEADERS, parts, 200)
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     return reply(JSON_HEADERS, encode_body(answer, translate.nan or NAN), 200)
 
 
 def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:
     assert isinstance(answer, Response)
-    if (vector := few_doubles(answer.outputs)) is not None:
-        return (b'{"output":[%b]}' % vector,)
-    return encode_object([("output", encode_vectors(answer.outputs, nan, "output"))])
+    return write_parts({"output": encode_vectors(answer.outputs, nan, "output")})
 
 
 def _encode_derivative(answer: Answer, nan: str) -> tuple[bytes, ...]:
@@ -165,7 +190,7 @@ def _encode_derivative(answer: Answer, nan: str) -> tuple[bytes, ...]:
     if len(answer.outputs) != 1:
         names = ", ".join(repr(output.name) for output in answer.outputs) or "none"
         raise invalid_output(f"the derivative has {len(answer.outputs)} outputs ({names}), expected one")
-    return encode_object([("output", encode_vector(answer.outputs[0], nan, "output"))])
+    return write_parts({"output": encode_vector(answer.outputs[0], nan, "output")})
 
 
 def _encode_no_shared_memory(answer: Answer, nan: str) -> tuple[bytes, ...]:

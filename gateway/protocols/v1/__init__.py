@@ -12,7 +12,6 @@ from gateway.core.protocol import HttpForm, Models, Protocol, Servers, Traits, W
 from gateway.protocols.v1.client import decode_response, encode_request
 from gateway.protocols.v1.errors import encode_error, is_unknown_servable
 from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
-from gateway.protocols.v1.openapi import describe
 from gateway.protocols.v1.paths import model_path
 from gateway.protocols.v1.schema import NAME, PAYLOADS, STATUS
 from gateway.protocols.v1.server import DECODERS, decode_request, encode_response
@@ -50,7 +49,6 @@ def _protocol(flavor: str) -> Protocol:
         traits=TRAITS,
         payloads=PAYLOADS,
         example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}/metadata"),
-        describe=partial(describe, flavor),
     )
 
 

@@ -22,6 +22,7 @@ from gateway.core.types import Buffer, Tensor, Translate
 from gateway.json import INT64_MAX, Array, ArrayForm, Json, read, write
 from gateway.json.document import AllBut
 from gateway.protocols.v1 import b64
+from gateway.protocols.v1.messages import read_by_type
 from gateway.protocols.v1.schema import REQUEST, BodyKeys, TensorFormat
 from gateway.protocols.v1.tensors import (
     from_array,
@@ -83,6 +84,12 @@ def _unchanged(tensor: Tensor, what: str) -> Tensor:
 def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
     """The body with its numbers read straight into arrays; None if its layout does not allow it. `unmark` decodes the
     strings that replaced `b64` objects in the text."""
+    try:
+        tensor_format, tensors, members = read_by_type(text, keys, limit)
+    except DecodeError:
+        pass  # the other readers take it, or say what is wrong
+    else:
+        return Body(tensor_format, tuple([unmark(each, _what(each.name, keys.role)) for each in tensors]), members)
     has_objects = text.find(b"{", text.find(b"{") + 1) >= 0
     if has_objects and _NAMED_ROWS.search(text, 0, _HEAD):
         return _read_named_rows(text, keys, limit, unmark)
@@ -94,7 +101,7 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
     array = document.pop(keys.of(tensor_format))
     if tensor_format is TensorFormat.ROWS and not array.shape and keys.role == REQUEST.role:
         raise _no_list(keys)
-    return Body(tensor_format, (unmark(from_array("", array), f"the {keys.role}"),), document)
+    return Body(tensor_format, (unmark(from_array("", array), _what("", keys.role)),), document)
 
 
 def _read_named_rows(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
@@ -105,7 +112,7 @@ def _read_named_rows(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -
     names = [*rows[0]]
     if not names or "" in names or any(row.keys() != rows[0].keys() for row in rows):
         return None
-    labels = {name: f"{keys.role} {name!r}" for name in names}
+    labels = {name: _what(name, keys.role) for name in names}
     stacked = (_stack(name, [row[name] for row in rows], label) for name, label in labels.items())
     return Body(TensorFormat.ROWS, tuple(map(unmark, stacked, labels.values())), document)
 
@@ -117,7 +124,7 @@ def _read_named_columns(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark
     if type(columns) is not dict or "" in columns or not all(map(_has_scalars, document.values())):
         return None
     document = {name: _with_scalars(each) for name, each in document.items()}
-    tensors = (unmark(from_array(name, each), f"{keys.role} {name!r}") for name, each in columns.items())
+    tensors = (unmark(from_array(name, each), _what(name, keys.role)) for name, each in columns.items())
     return Body(tensor_format, tuple(tensors), document)
 
 
@@ -228,10 +235,15 @@ def _names_tensors(given: dict[str, Json]) -> bool:
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 
+def _what(name: str, role: str) -> str:
+    """How errors call a tensor."""
+    return f"{role} {name!r}" if name else f"the {role}"
+
+
 def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
     """The tensor, and why it is JSON text; the reason is empty for an ordinary tensor."""
     try:
-        return from_value(name, given, f"{role} {name!r}" if name else f"the {role}", limit), ""
+        return from_value(name, given, _what(name, role), limit), ""
     except DecodeError as error:
         return (texts_of_rows if is_rows else text_of_value)(name, given), str(error)
 

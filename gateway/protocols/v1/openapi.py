@@ -4,28 +4,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.datatypes import Datatype
-from gateway.core.openapi import (
-    JSON,
+from gateway.core.types import Nan, TensorSpec
+from gateway.json.openapi import (
+    STRING,
     Content,
     DescribedModel,
     HttpOperation,
-    Media,
     Schema,
+    answered,
     element,
     example_nested,
     example_shape,
     has_example,
+    in_json,
     list_of,
     named,
     nested,
     object_of,
 )
-from gateway.core.types import Nan, TensorSpec
 from gateway.protocols.v1.flavors import KSERVE
 from gateway.protocols.v1.schema import REPLY, REQUEST, BodyKeys
 from gateway.protocols.v1.server import DEFAULT_NAN
 
-_TEXT: Schema = {"type": "string"}
 _B64 = object_of({"b64": {"type": "string", "contentEncoding": "base64"}}, ["b64"])
 _BODIES = (
     "`instances` has one entry for each row of the batch, and is answered with `predictions`; `inputs` has the tensors "
@@ -34,53 +34,54 @@ _BODIES = (
 )
 
 
-def describe(flavor: str, pattern: str, model: DescribedModel | None) -> HttpOperation | None:
+def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOperation | None:
     """The operation of a pattern of a listener with this flavor, for `model` or for any."""
+    flavor = flavor or KSERVE
     error = _error(flavor)
     path = pattern.partition(" ")[2]
     if path.endswith((":classify", ":regress")):
         return HttpOperation("Refused, since its examples are not tensors", {}, error)
     if path.endswith(":predict"):
-        reply = {200: ("", {JSON: Media(_reply(flavor, REPLY, model))})}
+        reply = answered(_reply(flavor, REPLY, model))
         return HttpOperation("Run the model", reply, error, _BODIES, _request(model))
     if path.endswith(":explain"):
-        reply = {200: ("", {JSON: Media({})})}
+        reply = answered({})
         text = "The body is that of `:predict`; what is answered depends on the explainer, often `explanations`."
-        return HttpOperation("Explain a prediction", reply, error, text, {JSON: Media({"type": "object"})})
+        return HttpOperation("Explain a prediction", reply, error, text, in_json({"type": "object"}))
     if path.endswith("/metadata"):
-        return HttpOperation("The model's inputs and outputs", _ok(_METADATA), error)
+        return HttpOperation("The model's inputs and outputs", answered(_METADATA), error)
     if path.endswith("/models"):
-        return HttpOperation("The names of the models", _ok(object_of({"models": list_of(_TEXT)}, ["models"])), error)
+        return HttpOperation(
+            "The names of the models", answered(object_of({"models": list_of(STRING)}, ["models"])), error
+        )
     if path == "/":
         alive = object_of({"status": {"const": "alive"}}, ["status"])
-        return HttpOperation("Whether the server is live", _ok(alive), error)
+        return HttpOperation("Whether the server is live", answered(alive), error)
     if flavor == KSERVE:
         ready = object_of({"name": named(model), "ready": {"const": True}}, ["name", "ready"])
-        replies = {**_ok(ready), 503: ("No.", {JSON: Media(object_of({"error": _TEXT}, ["error"]))})}
+        replies = {**answered(ready), 503: ("No.", in_json(object_of({"error": STRING}, ["error"])))}
         return HttpOperation("Whether the model is ready", replies, error)
-    return HttpOperation("The state of the model's version", _ok(_STATUS), error)
-
-
-def _ok(schema: Schema) -> dict[int, tuple[str, Content]]:
-    return {200: ("", {JSON: Media(schema)})}
+    return HttpOperation("The state of the model's version", answered(_STATUS), error)
 
 
 def _error(flavor: str) -> Content:
     if flavor == KSERVE:
-        either = object_of({"error": _TEXT, "detail": _TEXT}, anyOf=[{"required": ["error"]}, {"required": ["detail"]}])
-        return {JSON: Media(either)}
-    return {JSON: Media(object_of({"error": _TEXT}, ["error"]))}
+        either = object_of(
+            {"error": STRING, "detail": STRING}, anyOf=[{"required": ["error"]}, {"required": ["detail"]}]
+        )
+        return in_json(either)
+    return in_json(object_of({"error": STRING}, ["error"]))
 
 
 _METADATA = object_of(
     {
-        "model_spec": object_of({"name": _TEXT, "signature_name": _TEXT, "version": _TEXT}, ["name"]),
+        "model_spec": object_of({"name": STRING, "signature_name": STRING, "version": STRING}, ["name"]),
         "metadata": object_of({"signature_def": {"type": "object"}}, ["signature_def"]),
     },
     ["model_spec", "metadata"],
 )
 _STATUS = object_of(
-    {"model_version_status": list_of(object_of({"version": _TEXT, "state": _TEXT}, ["version", "state"]))},
+    {"model_version_status": list_of(object_of({"version": STRING, "state": STRING}, ["version", "state"]))},
     ["model_version_status"],
 )
 
@@ -121,10 +122,10 @@ def _body(keys: BodyKeys, rows: Schema, columns: Schema) -> Schema:
 def _request(model: DescribedModel | None) -> Content:
     specs = () if model is None else model.signature.inputs
     if not specs:
-        return {JSON: Media(_body(REQUEST, {"type": "array"}, {}))}
+        return in_json(_body(REQUEST, {"type": "array"}, {}))
     rows = _have_rows(specs)
     schema = _body(REQUEST, _rows(specs) if rows else {"type": "array"}, _whole(specs))
-    return {JSON: Media(schema, _example(specs, rows=rows) if has_example(specs) else None)}
+    return in_json(schema, _example(specs, rows=rows) if has_example(specs) else None)
 
 
 def _example(specs: Sequence[TensorSpec], *, rows: bool) -> dict[str, Any]:

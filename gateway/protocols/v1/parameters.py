@@ -14,10 +14,8 @@ from gateway.json import INT64_MAX, INT64_MIN, Json, write
 from gateway.protocols.v1.json_bodies import Body
 from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
 
-_NO_PARAMETERS: Parameters = {}
 
-
-class BodyMessage(Message):
+class BodyMessage(Message, frozen=True):
     """A message with tensors, and what the reply or the request to a V1 backend needs of it: the format, whether the
     tensors are named, and the other members by key."""
 
@@ -40,7 +38,7 @@ def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
     """
     members = body.members
     if not members:
-        return _NO_PARAMETERS, frozenset()
+        return {}, frozenset()
     if not isinstance(members.get(SIGNATURE_NAME, ""), str):
         raise DecodeError(f"'{SIGNATURE_NAME}' key must be a string value.")
     given = members.get(PARAMETERS)

@@ -20,7 +20,7 @@ from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc import server as grpc_server
 from gateway.protocols.v2.grpc import streams as grpc_streams
 from gateway.protocols.v2.grpc import tensors as grpc_tensors
-from gateway.protocols.v2.rest import binary, events, openapi
+from gateway.protocols.v2.rest import binary, events
 from gateway.protocols.v2.rest import client as rest_client
 from gateway.protocols.v2.rest import errors as rest_errors
 from gateway.protocols.v2.rest import metadata as rest_metadata
@@ -62,7 +62,6 @@ V2_REST = Protocol(
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_server.encode_end,
     parsed_size=binary.json_size,
-    describe=openapi.describe,
 )
 
 V2_GRPC = Protocol(

@@ -1,8 +1,8 @@
-"""Jobs on HyperQueue, through its Python client where that is installed, else through the command `hq`.
+"""Jobs on HyperQueue, through its Python client.
 
-The Python client can submit jobs and count how they ended, and no more. So each job runs under a watcher
-(`gateway.servers.watcher`) that ends it and says what became of it; it does this for `hq` too, which then gives
-the same reports. Engine and watcher meet in a folder beside the file for the job's output.
+The client can submit jobs and count how they ended, and no more. So each job runs under a watcher
+(`gateway.servers.watcher`) that ends it and says what became of it. Engine and watcher meet in a folder beside the file
+for the job's output.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 """Seconds between two questions for reports."""
-REQUIRES = "HyperQueue's Python client (pip install 'modelglot[hpc]') or its command `hq`"
+REQUIRES = "HyperQueue's Python client (pip install 'modelglot[hpc]')"
 
 CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
@@ -63,10 +63,6 @@ class HyperQueueSettings(Protocol):
 
 
 def is_installed() -> bool:
-    return _has_client() or shutil.which("hq") is not None
-
-
-def _has_client() -> bool:
     return importlib.util.find_spec("hyperqueue") is not None
 
 
@@ -195,7 +191,7 @@ def seconds(text: str) -> float:
     return float(sum(int(number) * UNITS[unit] for number, unit in parts))
 
 
-# HyperQueue's server, asked in two ways
+# HyperQueue's server
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +202,6 @@ class Counts:
     finished: int
     failed: int
     error: str
-
-
-class HyperQueueServer(Protocol):
-    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str: ...
-
-    async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
-        """Ask for the counts of the jobs `ids`; jobs that it does not know are missing."""
-
-    async def close(self) -> None: ...
 
 
 class PythonClient:
@@ -303,64 +290,6 @@ def _number(amount: str) -> int | float | str:
     return amount
 
 
-class HqCommand:
-    """The command `hq`, with its JSON output."""
-
-    def __init__(self, directory: Path | None) -> None:
-        self._where = () if directory is None else ("--server-dir", str(directory))
-
-    async def submit(self, asked: HyperQueueRequest, job: Job, args: Sequence[str]) -> str:
-        options = ["--directives=off", "--stdout=none", f"--stderr={job.output}", f"--cwd={job.folder}"]
-        options += [f"--name={asked.name}", "--crash-limit=1", f"--priority={asked.priority}"]
-        options += [f"--nodes={asked.nodes}"] if asked.nodes else [f"--cpus={asked.cpus or 1}"]
-        options += [f"--resource={name}={amount}" for name, amount in asked.resources.items()]
-        options += [f"--env={name}={value}" for name, value in job.environment.items()]
-        if asked.time_request is not None:
-            options.append(f"--time-request={asked.time_request:.0f}s")
-        return submitted(await self._run("submit", *options, "--", *args))
-
-    async def jobs(self, ids: Sequence[str]) -> Mapping[str, Counts]:
-        known = [each for each in ids if each.isdigit()]
-        return counts(await self._run("job", "info", ",".join(known))) if known else {}
-
-    async def cancel(self, ids: Sequence[str]) -> None:
-        await self._run("job", "cancel", ",".join(ids))
-
-    async def close(self) -> None:
-        pass
-
-    async def _run(self, *words: str) -> str:
-        return await run("hyperqueue", "hq", "--output-mode=json", *self._where, *words, seconds=ANSWER)
-
-
-def submitted(text: str) -> str:
-    """The id in the answer of `hq submit --output-mode=json`: `{"id": 1}`."""
-    return str(_read(text)["id"])
-
-
-def counts(text: str) -> dict[str, Counts]:
-    """Parse what `hq job info IDS --output-mode=json` prints: a list of jobs, each with `info` and `tasks`."""
-    answer = _read(text)
-    found = {}
-    for job in answer if isinstance(answer, list) else [answer]:
-        info = job["info"]
-        stats = info["task_stats"]
-        over = stats["finished"] + stats["failed"] + stats["canceled"] >= info["task_count"]
-        errors = "; ".join(task["error"] for task in job.get("tasks", ()) if task.get("error"))
-        found[str(info["id"])] = Counts(over, stats["finished"], stats["failed"], errors)
-    return found
-
-
-def _read(text: str) -> Any:
-    try:
-        answer = json.loads(text)
-    except ValueError:
-        raise EngineError(f"hyperqueue: hq: JSON expected, not {text[:200]!r}") from None
-    if isinstance(answer, dict) and "error" in answer:
-        raise EngineError(f"hyperqueue: hq: {answer['error']}")
-    return answer
-
-
 # The engine
 
 
@@ -372,23 +301,18 @@ class HyperQueueEngine:
         directory: Path | None,
         *,
         lease: float | None = LEASE,
-        client: HyperQueueServer | None = None,
         state: Path = Path("/"),
     ) -> None:
-        """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `client`: how the server is
-        asked. `state`: the folder above those of all its jobs. Raises RefusedError if neither client nor command is
-        there."""
+        """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `state`: the folder above
+        those of all its jobs. Raises RefusedError if the client is not installed."""
         self._lease = lease
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
             directory = Path(named)
         self._places = _Places(directory or Path.home() / ".hq-server", state.absolute())
-        command = HqCommand(directory) if shutil.which("hq") else None
-        if client is None and _has_client():
-            client = PythonClient(directory)
-        if client is None and command is None:
-            raise RefusedError(f"hyperqueue: it needs {REQUIRES}; neither is there")
-        self._server: HyperQueueServer = client or command  # type: ignore[assignment]
-        self._canceller = command
+        if not is_installed():
+            raise RefusedError(f"hyperqueue: it needs {REQUIRES}, which is not there")
+        self._server = PythonClient(directory)
+        self._directory = directory
         self._folders: dict[str, Path] = {}
         """Where engine and watcher meet, of each job that was not yet over."""
         self._over: dict[str, Path] = {}
@@ -430,8 +354,10 @@ class HyperQueueEngine:
         waiting = await asyncio.to_thread(lambda: [each for each in ids if self._take_lease(each)])
         for each in ids:
             self._forget(each)
-        if waiting and self._canceller is not None:
-            await self._canceller.cancel(waiting)
+        if waiting and shutil.which("hq"):
+            # The Python client cannot cancel. Without `hq` they stay in the queue, and end when a worker takes them.
+            where = () if self._directory is None else ("--server-dir", str(self._directory))
+            await run("hyperqueue", "hq", *where, "job", "cancel", ",".join(waiting), seconds=ANSWER)
 
     async def close(self) -> None:
         if self._renewing is not None:

@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 from gateway.transports.address import PORT_RANGE, BadAddressError, check_characters, host_name, ipv6, refuse
 
 ALPN = "http/1.1"
-"""What both sides announce over TLS."""
+"""The protocol that both sides announce over TLS."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # RFC 3986 path characters

@@ -48,7 +48,7 @@ class PacketReader:
         self.limits = limits
         self._scratch = scratch
         self.memory: Memory = PROCESS_MEMORY
-        """What counts the packets. May be set before the first one arrives."""
+        """Counts the packets. May be set before the first one arrives."""
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0

@@ -14,9 +14,9 @@ from gateway.config import loads, paths
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
-from gateway.core.openapi import DescribedModel
 from gateway.core.protocol import Protocol
 from gateway.core.types import Signature, TensorSpec
+from gateway.json.openapi import DescribedModel
 
 HTTP = [name for name, protocol in registry.protocols().items() if protocol.transport == "http"]
 BACKEND = """
@@ -122,10 +122,10 @@ def test_paths_that_are_always_refused_are_left_out() -> None:
 
 
 def test_a_protocol_without_descriptions_is_listed() -> None:
-    protocols = {**registry.protocols(), "v2-rest": replace(registry.protocols()["v2-rest"], describe=None)}
+    protocols = {**registry.protocols(), "v2-rest": replace(registry.protocols()["v2-rest"], name="toy")}
     found = made(config("protocols: [v2-rest]"), protocols=protocols)
     operation = found["paths"]["/v2/models/{model}/infer"]["post"]
-    assert operation["summary"] == "Served by v2-rest"
+    assert operation["summary"] == "Served by toy"
     assert list(operation["responses"]) == ["default"]
 
 

@@ -11,6 +11,7 @@ import pytest
 from gateway.admin.playground.api import AT_ONCE
 from gateway.registry import protocols
 from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, Played, played
+from tests.policies.states import mirrors
 
 WAYS = [
     ("http", "v2-rest"), ("http", "v1-rest"), ("http", "umbridge"), ("http", "graphpipe"), ("http", "grps-rest"),
@@ -205,7 +206,7 @@ async def test_an_explanation_leaves_the_policies_of_the_running_gateway_alone(t
     async with played(tmp_path, text) as gateway:
         await gateway.ask("explain", DOUBLE)
         assert (await gateway.ask("send", DOUBLE))["status"] == "OK"
-        [mirror] = gateway.gateway.mirrors
+        [mirror] = mirrors(gateway.gateway)
         await mirror.ended()
         found = (await gateway.client.get("/status")).json()["policies"]
         [state] = [each["state"] for each in found if each["policy"] == "mirror"]

@@ -4,16 +4,13 @@ import ast
 import asyncio
 import os
 import sys
-from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
 import pytest
 
-from gateway.core.bytes_elements import unpack
 from tests.admin.playground.gateways import DOUBLE, HOSTILE, UPPER, Played, played
 from tests.cli.commands import ROOT
 from tests.peers.build import require
@@ -24,10 +21,9 @@ PEERS = {"umbridge": "umbridge", "tritonclient.http": "tritonclient", "tritoncli
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[Played]:
     (tmp_path / "bin").mkdir()
-    for name, module in (("gateway", "gateway"), ("grpcurl", "tests.documents.grpcurl")):
-        command = tmp_path / "bin" / name
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
-        command.chmod(0o755)
+    command = tmp_path / "bin" / "gateway"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gateway "$@"\n')
+    command.chmod(0o755)
     async with played(tmp_path) as found:
         (tmp_path / "ca.crt").write_bytes(found.ca.read_bytes())
         yield found
@@ -53,25 +49,13 @@ async def output(gateway: Played, form: dict[str, Any], name: str) -> str:
 
 def printed(text: str, name: str) -> Any:
     """The values in what a snippet prints."""
-    if name in ("curl", "requests", "gateway call"):
+    if name in ("curl", "gateway call"):
         return orjson.loads(text)["outputs"][0]["data"]
-    if name == "grpcurl":
-        return _values_of_protobuf(orjson.loads(text))
     found = ast.literal_eval(text if name == "umbridge" else text.partition(" ")[2])
     return found[0] if isinstance(found[0], list) else found
 
 
-def _values_of_protobuf(reply: Any) -> list[Any]:
-    """The values of the one output of a ModelInferResponse in JSON."""
-    [output] = reply["outputs"]
-    if "contents" in output:
-        [values] = output["contents"].values()
-        return [b64decode(each) for each in values] if output["datatype"] == "BYTES" else list(values)
-    raw = b64decode(reply["rawOutputContents"][0])
-    return unpack(raw) if output["datatype"] == "BYTES" else np.frombuffer(raw).tolist()
-
-
-RUN = ["curl", "requests", "gateway call", "gateway.client", "grpcurl"]
+RUN = ["curl", "gateway call", "gateway.client"]
 INTEROP = [pytest.param(each, marks=pytest.mark.interop) for each in PEERS]
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tests.benchmarks.contest import envoy
+from tests.benchmarks.contest import envoy, traffic
 from tests.benchmarks.contest.forms import (
     TRANSCODED,
+    TRANSCODED_BY_PYTHON,
     UMBRIDGE,
     V2_BINARY,
     V2_GRPC,
     V2_GRPC_DOUBLES,
     V2_REST,
+    V2_REST_BY_PYTHON,
     V2_REST_DOUBLES,
 )
 from tests.benchmarks.contest.model_servers import kserve, mlserver, reference, triton, umbridge_adapter, v2_adapter
@@ -21,6 +23,7 @@ from tests.benchmarks.contest.sides import Gateway, Side, direct, envoy_as, ngin
 GATEWAY = "this gateway"
 ENVOY_HTTP, ENVOY_GRPC, ENVOY_TRANSCODER = "Envoy, HTTP proxy", "Envoy, gRPC proxy", "Envoy, transcoder"
 DIRECT = "direct"
+ONE_BODY = "this gateway, one body again and again"
 
 CPU, WALL = "cpu", "wall"
 """What a target compares: CPU per request of the process, or the median latency of calls that wait for each other."""
@@ -48,13 +51,15 @@ class Contest:
 
     pair: str
     size: int
-    """Numbers of the vector."""
+    """Numbers of the vector; 0 where sizes differ."""
     in_flight: int
     sides: tuple[Side, ...]
     targets: tuple[Target, ...] = ()
 
     @property
     def name(self) -> str:
+        if not self.size:
+            return f"{self.pair}, {self.in_flight} in flight"
         number = "doubles" if self.sides[0].form.doubles else "floats"
         return f"{self.pair}, {self.size:,} {number}, {self.in_flight} in flight"
 
@@ -69,10 +74,9 @@ class Pair:
     """With the size and the requests in flight that they hold for."""
 
     def contests(self, *, targets_alone: bool) -> Iterator[Contest]:
-        aims = {(size, in_flight): target for size, in_flight, target in self.targets}
-        for load in sorted({*aims} if targets_alone else {*aims, *self.loads}):
-            found = aims.get(load)
-            yield Contest(self.name, *load, self.sides, (found,) if found else ())
+        aims = {(size, in_flight) for size, in_flight, _ in self.targets}
+        for load in sorted(aims if targets_alone else {*aims, *self.loads}):
+            yield Contest(self.name, *load, self.sides, tuple(aim for *at, aim in self.targets if (*at,) == load))
 
 
 GRID = tuple((size, in_flight) for size in SIZES for in_flight in IN_FLIGHT if size < LARGE or in_flight <= FEW)
@@ -114,6 +118,37 @@ PAIRS = (
             (10_000, 16, Target(ENVOY_TRANSCODER, 0.2)),
             (1_000_000, 1, Target(ENVOY_TRANSCODER, 0.1)),
         ),
+    ),
+    Pair(
+        "V2 REST to V2 REST, traffic as it is",
+        (
+            Side(GATEWAY, traffic.V2_REST, Gateway("v2-rest", "v2-rest")),
+            Side(ONE_BODY, traffic.V2_REST_ONE, Gateway("v2-rest", "v2-rest")),
+            Side(ENVOY_HTTP, traffic.V2_REST, envoy_as(envoy.PROXY)),
+            Side("nginx, HTTP proxy", traffic.V2_REST, nginx("v2-rest")),
+            Side(DIRECT, traffic.V2_REST, direct("v2-rest")),
+        ),
+        ((0, 1), (0, 16)),
+        ((0, 16, Target(ENVOY_HTTP, 1.3)), (0, 16, Target(ONE_BODY, 1.3))),
+    ),
+    Pair(
+        "V2 REST to V2 gRPC, traffic as it is",
+        (
+            Side(GATEWAY, traffic.V2_REST, Gateway("v2-rest", "v2-grpc")),
+            Side(ONE_BODY, traffic.V2_REST_ONE, Gateway("v2-rest", "v2-grpc")),
+            Side(ENVOY_TRANSCODER, traffic.TRANSCODED, envoy_as(envoy.TRANSCODER)),
+        ),
+        ((0, 1), (0, 16)),
+        ((0, 16, Target(ENVOY_TRANSCODER, 0.6)), (0, 16, Target(ONE_BODY, 1.3))),
+    ),
+    Pair(
+        "V2 REST to V2 gRPC, seven digits and blanks",
+        (
+            Side(GATEWAY, V2_REST_BY_PYTHON, Gateway("v2-rest", "v2-grpc")),
+            Side(ENVOY_TRANSCODER, TRANSCODED_BY_PYTHON, envoy_as(envoy.TRANSCODER)),
+        ),
+        (),
+        ((1_000, 16, Target(ENVOY_TRANSCODER, 0.35)), (10_000, 16, Target(ENVOY_TRANSCODER, 0.2))),
     ),
     Pair(
         "UM-Bridge to V2 gRPC",

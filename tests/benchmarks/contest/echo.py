@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks.contest.echo HTTP_PORT GRPC_PORT`: V2 servers, REST and gRPC, of models that give back
 their input, written to cost as little as Python can: they look for the numbers and do not read them.
 
-The model's name says its size: `vector_10` takes and gives FP32 of `[1, 10]`.
+The name of a model says its size: `vector_10` takes and gives FP32 of `[1, 10]`. Models `traffic_...` give back the
+tensors that they get, under the same names.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.benchmarks.contest.http2 import (
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"([A-Z]+) (\S+) ")
 _INFER = re.compile(rb"POST /v2/models/(vector_(\d+))/infer ")
+_TRAFFIC = re.compile(rb"POST /v2/models/(traffic_\d+)/infer ")
 
 
 class Rest(asyncio.Protocol):
@@ -74,6 +76,9 @@ def answer(head: bytes, body: bytes) -> bytes:
             infer[2],
             numbers,
         )
+    elif infer := _TRAFFIC.match(head):
+        # all tensors of the request, as they stand in it
+        reply = b'{"model_name": "%b", %b' % (infer[1], body.replace(b'"inputs"', b'"outputs"', 1)[1:])
     else:
         target = _TARGET.match(head)
         reply = json.dumps(about(target[2].decode() if target else "")).encode()
@@ -84,6 +89,8 @@ def about(path: str) -> dict[str, object]:
     """Metadata; of readiness any document does."""
     words = path.strip("/").split("/")
     if len(words) == 3 and words[1] == "models":
+        if words[2].startswith("traffic_"):
+            return {"name": words[2], "versions": [], "platform": "echo", "inputs": [], "outputs": []}
         size = int(words[2].removeprefix("vector_"))
         tensor = {"datatype": "FP32", "shape": [-1, size]}
         return {
@@ -181,6 +188,8 @@ def _varint_size(value: int) -> int:
 def _metadata(body: bytes) -> bytes:
     name = schema.ModelMetadataRequest.FromString(body).name
     reply = schema.ModelMetadataResponse(name=name, platform="echo")
+    if name.startswith("traffic_"):
+        return bytes(reply.SerializeToString())
     for given, tensors in (("input0", reply.inputs), ("output0", reply.outputs)):
         tensors.add(name=given, datatype="FP32", shape=[-1, int(name.removeprefix("vector_"))])
     written: bytes = reply.SerializeToString()

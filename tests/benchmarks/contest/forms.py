@@ -41,6 +41,23 @@ class Form:
     method: str = ""
     """Of gRPC."""
     doubles: bool = False
+    pool: int = 16
+    """Random payloads that are sent in turns."""
+    digits: int = 0
+    """Of the numbers that are sent; 0 for all that they have."""
+
+    def request(self, address: str, size: int, seed: int) -> bytes:
+        """The request of that number."""
+        return self.write(address, f"vector_{size}", numbers(size, seed, doubles=self.doubles))
+
+    def difference(self, size: int, reply: bytes) -> str:
+        """How the reply to the first request differs from what was sent; empty if it does not."""
+        given, found = numbers(size, 0, doubles=self.doubles), self.read(reply)
+        if self.digits:
+            given = np.array([float(f"{each:.{self.digits}g}") for each in given.tolist()], given.dtype)
+        if np.array_equal(given, found):
+            return ""
+        return f"sent {given[:5]}..., got {found[:5]}... of {len(found)} numbers"
 
 
 def numbers(size: int, seed: int, *, doubles: bool = False) -> Numbers:
@@ -60,6 +77,19 @@ def _json(document: object) -> bytes:
 def _v2_rest(address: str, model: str, given: Numbers) -> bytes:
     tensor = {"name": "input0", "datatype": _datatype(given), "shape": [1, len(given)], "data": given}
     return http(f"/v2/models/{model}/infer", address, _json({"inputs": [tensor]}))
+
+
+def _v2_rest_by_python(address: str, model: str, given: Numbers) -> bytes:
+    """Seven digits, and a blank behind each comma and colon, as Python's `json` writes them."""
+    data = [float(f"{each:.7g}") for each in given.tolist()]
+    tensor = {"name": "input0", "datatype": _datatype(given), "shape": [1, len(given)], "data": data}
+    return http(f"/v2/models/{model}/infer", address, json.dumps({"inputs": [tensor]}).encode())
+
+
+def _transcoded_by_python(address: str, model: str, given: Numbers) -> bytes:
+    contents = {"fp32_contents": [float(f"{each:.7g}") for each in given.tolist()]}
+    tensor = {"name": "input0", "datatype": "FP32", "shape": [1, len(given)], "contents": contents}
+    return http(schema.MODEL_INFER, address, json.dumps({"model_name": model, "inputs": [tensor]}).encode())
 
 
 def _read_v2_rest(body: bytes) -> Numbers:
@@ -133,6 +163,8 @@ def _of_wire(form: wire.Form) -> Form:
 
 
 V2_REST = Form("V2 REST", _v2_rest, _read_v2_rest)
+V2_REST_BY_PYTHON = Form("V2 REST by Python", _v2_rest_by_python, _read_v2_rest, digits=7)
+TRANSCODED_BY_PYTHON = Form("JSON of the transcoder by Python", _transcoded_by_python, _read_transcoded, digits=7)
 V2_REST_DOUBLES = Form("V2 REST", _v2_rest, _read_v2_rest, doubles=True)
 V2_BINARY = Form("V2 REST, binary tensors", _v2_binary, _read_v2_binary)
 TRANSCODED = Form("JSON of the transcoder", _transcoded, _read_transcoded)

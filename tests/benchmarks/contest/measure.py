@@ -13,22 +13,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from tests.benchmarks.contest import wrk
 from tests.benchmarks.contest.contests import Contest
-from tests.benchmarks.contest.forms import Form, numbers
 from tests.benchmarks.contest.generator import Load, Result
 from tests.benchmarks.contest.process import Watched
-from tests.benchmarks.contest.sides import Gateway, MissingError, Side, Started
+from tests.benchmarks.contest.sides import AnyForm, Gateway, MissingError, Side, Started
 from tests.benchmarks.servers import Server
 from tests.interop.processes import ProcessError
 from tests.peers.build import ROOT
 
-POOL = 16
-"""Random payloads that are sent in turns."""
 POOL_BYTES = 2**24
-"""Of large ones fewer, but two."""
+"""Of large payloads fewer are sent in turns, but two."""
 WRK_SIZE, WRK_IN_FLIGHT = 1_000, 16
 """Of larger loads the requests that wrk leaves without a reply at its end, whose CPU is spent, are not few."""
 SHARE = 0.5
@@ -284,14 +279,14 @@ WARM_UP = 64
 LARGE = 100_000
 
 
-def requests(folder: Path, form: Form, address: str, size: int) -> list[str]:
+def requests(folder: Path, form: AnyForm, address: str, size: int) -> list[str]:
     """Files with random payloads."""
     files: list[str] = []
     written = 0
-    for seed in range(POOL):
+    for seed in range(form.pool):
         file = folder / f"request-{address.replace(':', '-')}-{form.name.replace(' ', '-')}-{size}-{seed}"
         if not file.exists():
-            file.write_bytes(form.write(address, f"vector_{size}", numbers(size, seed, doubles=form.doubles)))
+            file.write_bytes(form.request(address, size, seed))
         files.append(str(file))
         written += file.stat().st_size
         if written > POOL_BYTES and seed > 0:
@@ -299,7 +294,7 @@ def requests(folder: Path, form: Form, address: str, size: int) -> list[str]:
     return files
 
 
-def check(load: Load, form: Form, size: int, folder: Path, generator: Generator) -> None:
+def check(load: Load, form: AnyForm, size: int, folder: Path, generator: Generator) -> None:
     """Send one request.
 
     Raises:
@@ -309,6 +304,5 @@ def check(load: Load, form: Form, size: int, folder: Path, generator: Generator)
     reply.unlink(missing_ok=True)
     generator.prepare(replace(load, in_flight=1, seconds=0.0, warm_up=1, reply=str(reply)))
     generator.leave()
-    given, found = numbers(size, 0, doubles=form.doubles), form.read(reply.read_bytes())
-    if not np.array_equal(given, found):
-        raise WrongReplyError(f"{load.address}: sent {given[:5]}..., got {found[:5]}... of {len(found)} numbers")
+    if difference := form.difference(size, reply.read_bytes()):
+        raise WrongReplyError(f"{load.address}: {difference}")

@@ -164,6 +164,9 @@ the first program of a table by that of the program in its line: below 1 the fir
   turn, the shortest of the rounds.
 - Payloads are random and numbers have all their digits. Before each table one reply of each program is compared with
   the numbers that were sent.
+- **Traffic as it is** (`tests/benchmarks/contest/traffic.py`): 480 requests in turns, of 30 models, batches of 1 to 32,
+  one to three inputs, JSON with blanks as Python writes it, an id and a traceparent in each request, heads of eight
+  kinds of clients. Beside it the same gateway with one of these bodies again and again.
 - Behind all proxies is one server that gives back its input (`tests/benchmarks/contest/echo.py`). `direct` is this
   server, or the model server, without a proxy. Proxies have one worker thread and no access log. The gateway has its
   default configuration.

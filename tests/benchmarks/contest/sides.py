@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 from unittest import SkipTest
 
 from gateway.protocols.v2.grpc import schema
@@ -17,12 +18,16 @@ from tests.attacks.attacked import Attacked, Talker
 from tests.benchmarks.contest import envoy
 from tests.benchmarks.contest.forms import Form
 from tests.benchmarks.contest.nginx import nginx_config
+from tests.benchmarks.contest.traffic import Traffic
 from tests.benchmarks.servers import Server
 from tests.interop.processes import Process, clean_environment, free_port, start_gateway
 from tests.peers.build import ROOT, BuildError, require, site_packages
 from tests.peers.system import PATH
 
 START_SECONDS = 60
+
+
+AnyForm: TypeAlias = Form | Traffic
 
 
 class MissingError(Exception):
@@ -67,7 +72,7 @@ class Started:
 @dataclass(frozen=True)
 class Side:
     name: str
-    form: Form
+    form: AnyForm
     """Of the requests that it gets."""
     start: Callable[[Started], Server]
 
@@ -142,7 +147,7 @@ def envoy_as(kind: str) -> Callable[[Started], Server]:
     def start(started: Started) -> Server:
         backend = echo(started, "v2-rest" if kind == envoy.PROXY else "v2-grpc").address
         port = free_port()
-        folder = started.folder / f"envoy {kind}"
+        folder = started.folder / f"envoy {kind} {port}"
         folder.mkdir(parents=True)
         (folder / "schema").write_bytes(schema.DESCRIPTORS)
         return start_envoy(started, folder, port, envoy.config(kind, port, backend, str(folder / "schema")))

@@ -56,3 +56,12 @@ async def test_a_request_that_arrives_in_pieces(serve: Serve) -> None:
     length = int(head.lower().partition(b"content-length: ")[2].split()[0])
     assert b'"data":[0.25,1.5]' in await reader.readexactly(length)
     writer.close()
+
+
+def test_rest_of_traffic() -> None:
+    head = b"POST /v2/models/traffic_3/infer HTTP/1.1\r\nHost: a"
+    body = b'{"id": "7", "inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [0.25]}]}'
+    assert answer(head, body).endswith(
+        b'\r\n\r\n{"model_name": "traffic_3", "id": "7", "outputs": '
+        b'[{"name": "x", "shape": [1], "datatype": "FP32", "data": [0.25]}]}'
+    )

@@ -51,7 +51,9 @@ def bars(axis, rows, figure_of, title) -> None:
         drawn = axis.barh(places, values, height, label=side, color=COLOURS[at % len(COLOURS)])
         axis.bar_label(drawn, [f"{value:,.0f}" if value else "missing" for value in values], fontsize=7, padding=2)
     axis.set_yticks([index + 0.4 - height / 2 for index in range(len(rows))])
-    axis.set_yticklabels([f"{row['size']:,} numbers, {row['in_flight']} in flight" for row in rows], fontsize=8)
+    sizes = [f"{row['size']:,} numbers, " if row["size"] else "" for row in rows]
+    labels = [f"{size}{row['in_flight']} in flight" for size, row in zip(sizes, rows, strict=True)]
+    axis.set_yticklabels(labels, fontsize=8)
     axis.invert_yaxis()
     axis.set_xscale("log")
     axis.margins(x=0.15)

@@ -19,7 +19,7 @@ from gateway.protocols.grps.brpc.frames import (
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import METHODS, SERVICE
 from gateway.protocols.grps.descriptors import RpcMeta
-from gateway.protocols.grps.protobuf.message import write_original
+from gateway.protocols.grps.protobuf.message import write_message
 from gateway.protocols.grps.schema import backend_method
 
 _METAS = {
@@ -45,7 +45,7 @@ def encode_request(request: Request, target: Target) -> Message:
     given = request.parameters
     if given and ATTACHMENT in given:
         request = replace(request, parameters={name: each for name, each in given.items() if name != ATTACHMENT})
-    payload = write_original(client.encode_request(request), request.original)
+    payload = write_message(client.encode_request(request))
     if given:
         meta, payload = with_attachment(meta, payload, given)
     return write_frame(meta, payload, request.deadline)

@@ -1,7 +1,7 @@
 """grps over brpc, facing clients."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
-from gateway.core.frozen import set_field
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Request, Response, Translate
@@ -19,7 +19,7 @@ from gateway.protocols.grps.brpc.frames import (
 from gateway.protocols.grps.brpc.payload import decompressed, read_payload
 from gateway.protocols.grps.brpc.service import read_operation
 from gateway.protocols.grps.descriptors import RpcMeta
-from gateway.protocols.grps.protobuf.message import write_original
+from gateway.protocols.grps.protobuf.message import write_message
 
 SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
 """The meta of a successful reply, without the correlation id."""
@@ -41,12 +41,10 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     origin = Message(parts=(correlation_field(frame.meta.correlation_id),))
     grps = read_payload(frame, "input", listener.limits)
     request = server.decode_request(grps, operation, origin, listener.model)
-    set_field(request, "deadline", _deadline(frame.meta, message))
-    if frame.attachment:
-        if operation is not Operation.INFER:
-            raise DecodeError(f"an attachment of {len(frame.attachment)} bytes; only Predict can have one")
-        set_field(request, "parameters", attachment_parameters(frame))
-    return request
+    if frame.attachment and operation is not Operation.INFER:
+        raise DecodeError(f"an attachment of {len(frame.attachment)} bytes; only Predict can have one")
+    parameters = attachment_parameters(frame) if frame.attachment else request.parameters
+    return replace(request, deadline=_deadline(frame.meta, message), parameters=parameters)
 
 
 def _deadline(meta: Protobuf, message: Message) -> float | None:
@@ -62,9 +60,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: as `server.encode_response` of the folder above; RESOURCE_EXHAUSTED, the reply is larger than a
             frame can be.
     """
-    grps = server.encode_response(answer, request, translate)
-    original = answer.original if isinstance(answer, Response) else None
-    meta, payload = SUCCESS + correlation_of(request), write_original(grps, original)
+    payload = write_message(server.encode_response(answer, request, translate))
+    meta = SUCCESS + correlation_of(request)
     if isinstance(answer, Response) and answer.parameters:
         meta, payload = with_attachment(meta, payload, answer.parameters)
     return write_frame(meta, payload)

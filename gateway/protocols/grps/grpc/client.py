@@ -5,7 +5,7 @@ from gateway.core.types import Answer, Message, Request, call
 from gateway.protocols.grps import client
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.grpc.errors import call_error
-from gateway.protocols.grps.protobuf.message import read_message, write_original
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import backend_method
 
 
@@ -17,7 +17,7 @@ def encode_request(request: Request, target: Target) -> Message:
             parameter or an input that the message cannot carry.
     """
     path = f"/{GRPC_SERVICE}/{backend_method(request.operation)}"
-    return call(path, write_original(client.encode_request(request), request.original))
+    return call(path, write_message(client.encode_request(request)))
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:

@@ -1,10 +1,10 @@
 """grps over gRPC, facing clients."""
 
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import NO_HEADERS, Answer, Message, Request, Response, Translate, reply
+from gateway.core.types import NO_HEADERS, Answer, Message, Request, Translate, reply
 from gateway.protocols.grps import schema, server
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
-from gateway.protocols.grps.protobuf.message import read_message, write_original
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 
 _OPERATIONS = {f"/{GRPC_SERVICE}/{name}": operation for name, operation in schema.METHODS.items()}
 
@@ -26,5 +26,4 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     Raises:
         GatewayError: INVALID_ARGUMENT naming an output that the reply cannot carry.
     """
-    original = answer.original if isinstance(answer, Response) else None
-    return reply(NO_HEADERS, write_original(server.encode_response(answer, request, translate), original))
+    return reply(NO_HEADERS, write_message(server.encode_response(answer, request, translate)))

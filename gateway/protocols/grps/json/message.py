@@ -7,7 +7,6 @@ from typing import Any
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.frozen import set_field
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import payload
@@ -21,8 +20,9 @@ from gateway.protocols.grps.json.generic_tensor import (
     write_tensor,
 )
 from gateway.protocols.grps.json.gmap import read_base64, read_gmap, write_gmap
+from gateway.protocols.grps.json.originals import original_of
 from gateway.protocols.grps.json.quoted_numbers import unquote
-from gateway.protocols.grps.json.verbatim import original_of
+from gateway.protocols.grps.json.types import read_by_type
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
 _FLAGS: dict[object, int] = {"UNKNOWN": UNKNOWN, "SUCCESS": SUCCESS, "FAILURE": FAILURE, 0: 0, 1: 1, 2: 2}
@@ -39,8 +39,11 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
-    text = unquote(body)
-    document = json.read(text, ARRAYS, values=limits.json_values, literals=True)
+    grps = read_by_type(body, limits)
+    if grps is not None:
+        set_field(grps, "original", original_of(body, grps))
+        return grps
+    document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
         raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")
     members = [key for key in _READERS if document.get(key) is not None]
@@ -57,10 +60,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
             raise DecodeError(f"the message holds no data, but {sorted(unknown)[0]!r}; expected {expected}")
         return GrpsMessage(model, status)
     [member] = members
-    grps = GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
-    if text is body:  # which has no numbers in quotes
-        set_field(grps, "original", original_of(text, document, grps))
-    return grps
+    return GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
 
 
 def check_json(body: Buffer, limits: Limits) -> None:

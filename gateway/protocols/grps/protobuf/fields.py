@@ -3,7 +3,7 @@
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer
 from gateway.protobuf.schema import not_utf8
-from gateway.protobuf.wire import Allowance, Field, key, varint
+from gateway.protobuf.wire import Allowance, key, varint
 
 
 class MessageAllowance(Allowance):
@@ -24,10 +24,10 @@ class MessageAllowance(Allowance):
             raise refusal(Reason.TOO_LARGE, text)
 
 
-def check_wire_type(field: Field, expected: int, what: str) -> None:
-    """Raises DecodeError where `field` has another wire type. Protobuf libraries ignore such a field."""
-    if field.wire_type != expected:
-        raise DecodeError(f"{what} has wire type {field.wire_type}, expected {expected}")
+def check_wire_type(wire_type: int, expected: int, what: str) -> None:
+    """Raises DecodeError where a field has another wire type. Protobuf libraries ignore such a field."""
+    if wire_type != expected:
+        raise DecodeError(f"{what} has wire type {wire_type}, expected {expected}")
 
 
 def read_text(value: Buffer, what: str) -> str:

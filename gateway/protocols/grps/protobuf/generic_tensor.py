@@ -14,6 +14,7 @@ is written is packed and in one piece.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import chain
 from math import prod
 from struct import Struct
@@ -22,11 +23,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gateway.core import bytes_elements
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.core.types import Buffer, Shape, Tensor
 from gateway.protobuf.integers import count_integers, read_integers, write_integers
-from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, Field, key, read_field, read_varint, varint
+from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, cut_short, key, read_tag, read_uint64s, read_varint, varint
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 from gateway.protocols.grps.protobuf.fields import MessageAllowance, read_text, write_field, write_text
 
@@ -39,7 +40,10 @@ ELEMENTS = {datatype: dtype.number + 3 for datatype, dtype in DTYPES.items()}
 _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items()}
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
-_SINGLE = {ELEMENTS[Datatype.FP16]: I32, ELEMENTS[Datatype.FP32]: I32, ELEMENTS[Datatype.FP64]: I64}
+_WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
+"""Bytes of an element on the wire, where that is fixed; FP16 goes as FP32."""
+
+_SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
 """The wire type of a single element that is not packed; VARINT where it is not listed."""
 
 _FIELDS = {
@@ -51,8 +55,8 @@ _FIELDS = {
 }
 """Name and possible wire types of each field. Protobuf libraries ignore a field with another one."""
 
-_WIDTHS = {Datatype.FP16: 4, Datatype.FP32: 4, Datatype.FP64: 8}
-"""Bytes of an element on the wire, where that is fixed."""
+RAW = frozenset(datatype for datatype, width in _WIDTHS.items() if width == datatype.size)
+"""The datatypes whose packed lists are the raw form of a Tensor."""
 
 _FLAT_STRING = ELEMENTS[Datatype.BYTES]
 _FLAT_STRING_KEY = _FLAT_STRING << 3 | LENGTH
@@ -61,24 +65,12 @@ _LENGTH = Struct("<I")
 
 # --- Reading ---
 
-
-class _Fields:
-    """The data fields of one tensor: `lists` by field number, each in pieces; `strings` in the raw form of BYTES,
-    `count` of them."""
-
-    __slots__ = ("count", "dtype", "lists", "name", "shape", "strings")
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.dtype = 0
-        self.shape: list[memoryview] = []
-        self.lists: dict[int, list[memoryview]] = {}
-        self.strings = bytearray()
-        self.count = 0
+_NAME_TAG, _SHAPE_TAG = NAME << 3 | LENGTH, SHAPE << 3 | LENGTH
+_DTYPE_TAG = DTYPE << 3 | VARINT
 
 
-def read_tensor(message: memoryview, position: int, allowance: MessageAllowance) -> Tensor:
-    """The tensor in `message`. FP32 and FP64 in one piece are views on it. `position` is what errors call a tensor
+def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> Tensor:
+    """The tensor in `message`. FP32 and FP64 in one piece are slices of it. `position` is what errors call a tensor
     without a name.
 
     Raises:
@@ -86,49 +78,104 @@ def read_tensor(message: memoryview, position: int, allowance: MessageAllowance)
             takes; an element out of the datatype's range.
         GatewayError: RESOURCE_EXHAUSTED, more than `allowance`.
     """
-    what = f"tensor {position}"
-    found = _read_fields(message, what, allowance)
-    what = f"tensor {found.name!r}" if found.name else what
-    datatype = read_dtype(found.dtype, what)
-    check_members([*found.lists, *([_FLAT_STRING] if found.count else [])], datatype, what)
-    shape = _read_dimensions(found.shape, what)
-    spend_tensor(allowance, shape, datatype, what)
-    return Tensor(found.name, datatype, shape, _read_elements(found, datatype, shape, what))
-
-
-def read_dtype(number: int, what: str) -> Datatype:
-    """The datatype with this number in `dtype`. Raises DecodeError where there is none."""
-    datatype = _BY_NUMBER.get(number)
+    name, dtype, dimensions, lists, strings, count = _read_fields(message, f"tensor {position}", allowance)
+    what = f"tensor {name!r}" if name else f"tensor {position}"
+    datatype = _BY_NUMBER.get(dtype)
     if datatype is None:
         expected = ", ".join(f"{dtype.number} {dtype.name}" for dtype in DTYPES.values())
-        raise DecodeError(f"{what}: dtype is {number}, expected one of {expected}")
-    return datatype
+        raise DecodeError(f"{what}: dtype is {dtype}, expected one of {expected}")
+    pieces = lists.pop(ELEMENTS[datatype], ())
+    if lists or (count and datatype is not BYTES):
+        # Real servers do not check this, and compute with no elements.
+        filled, own = _MEMBERS[next(iter(lists), _FLAT_STRING)], DTYPES[datatype]
+        raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
+    shape = read_shape(dimensions, what)
+    elements = prod(shape)
+    # of BYTES only the length prefixes, since it has more only if the message has
+    allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
+    packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if datatype in _WIDTHS:
+        found: float = len(packed) / _WIDTHS[datatype]
+    else:
+        found = count if datatype is BYTES else count_integers(packed)
+    if found != elements:
+        member = DTYPES[datatype].member
+        raise DecodeError(f"{what}: {found:g} elements in {member}, but shape {list(shape)} takes {elements}")
+    return Tensor(name, datatype, shape, strings if datatype is BYTES else _raw(packed, datatype, elements, what))
 
 
-def check_members(filled: Iterable[int], datatype: Datatype, what: str) -> None:
-    """Raises DecodeError where a list other than that of `datatype` is among the `filled` fields. Real servers do not
-    check this, and compute with no elements."""
-    expected = ELEMENTS[datatype]
-    for number in filled:
-        if number != expected and number in _MEMBERS:
-            dtype = DTYPES[datatype]
-            raise DecodeError(f"{what}: {_MEMBERS[number]} is filled, but {dtype.name} takes {dtype.member}")
+def _raw(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
+    """The elements of a packed list in a Tensor's raw form."""
+    if datatype is Datatype.FP16:
+        return _narrow(np.frombuffer(packed, "<f4"), what)
+    return packed if datatype in _WIDTHS else read_integers(packed, datatype, elements, what)
 
 
-def spend_tensor(allowance: MessageAllowance, shape: Shape, datatype: Datatype, what: str) -> None:
-    """Account for a tensor's data; for BYTES only for the length prefixes, since the elements are not known yet."""
-    allowance.spend_tensor(prod(shape) * (datatype.size or _LENGTH.size), what)
+_Fields: TypeAlias = tuple[str, int, list[int], dict[int, list[Buffer]], bytearray, int]
+"""The fields of a tensor: name, dtype and dimensions; the lists by field number, each in pieces; and the elements of
+flat_string in the raw form of BYTES, with their number."""
 
 
-def check_count(count: float, datatype: Datatype, shape: Shape, what: str) -> None:
-    """Raises DecodeError where `count` elements do not fill `shape`."""
-    if count != prod(shape):
-        raise DecodeError(
-            f"{what}: {count:g} elements in {DTYPES[datatype].member}, but shape {list(shape)} takes {prod(shape)}"
-        )
+def _read_fields(message: Buffer, what: str, allowance: MessageAllowance) -> _Fields:
+    name, dtype, count = "", 0, 0
+    dimensions: list[int] = []
+    lists: dict[int, list[Buffer]] = {}
+    strings, octets = bytearray(), b""
+    at, end, left = 0, len(message), allowance.left
+    try:
+        while at < end:
+            tag = message[at]
+            if tag == _FLAT_STRING_KEY:
+                # One byte more than the message, so that there is a length to read after a key that is the last byte.
+                octets = octets or b"\x00".join((message, b""))
+                at, count = _read_strings(octets, at, strings, count, what)
+                continue
+            size, start = message[at + 1], at + 2
+            stop = start + size
+            if tag == _DTYPE_TAG and size <= 0x7F:
+                start, stop = at + 1, at + 2
+            elif size > 0x7F or tag & 0x87 != LENGTH or tag < 8:
+                tag, start, stop = read_tag(message, at)
+            if stop > end:
+                raise cut_short(message, at)
+            number = tag >> 3
+            left -= allowance.PER_FIELD + (0 if number in _MEMBERS and tag & 7 == LENGTH else stop - at)
+            if left < 0:
+                raise allowance.spent()
+            value = message[start:stop]
+            if tag == _NAME_TAG:
+                name = str(value, "utf-8")
+            elif tag == _DTYPE_TAG:
+                dtype = value[0] if len(value) == 1 else read_varint(value, 0)[0]
+            elif tag == _SHAPE_TAG:
+                dimensions += read_uint64s(value)
+            elif number in _FIELDS:
+                _check_wire_type(number, tag & 7, what)
+                if number == SHAPE:
+                    dimensions += read_uint64s(value)
+                elif number == _FLAT_STRING:  # its key was written in more bytes than needed
+                    read_text(value, f"{what}: element {count} of flat_string")
+                    strings += _LENGTH.pack(len(value)) + value
+                    count += 1
+                elif stop > start:
+                    lists.setdefault(number, []).append(value)
+            at = stop
+    except IndexError as error:
+        raise cut_short(message, at) from error
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what}: name is not UTF-8") from error
+    allowance.left = left
+    return name, dtype, dimensions, lists, strings, count
 
 
-def narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
+def _check_wire_type(number: int, wire_type: int, what: str) -> None:
+    name, allowed = _FIELDS[number]
+    if wire_type not in allowed:
+        expected = " or ".join(map(str, allowed))
+        raise DecodeError(f"{what}: {name} has wire type {wire_type}, expected {expected}")
+
+
+def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
     """FP32 numbers as FP16 in raw form.
 
     Raises:
@@ -143,49 +190,10 @@ def narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
     return narrowed.view(np.uint8).data
 
 
-def _read_fields(message: memoryview, what: str, allowance: MessageAllowance) -> _Fields:
-    found, at, end = _Fields(), 0, len(message)
-    octets = b""
-    while at < end:
-        if message[at] == _FLAT_STRING_KEY:
-            # One byte more than the message, so that there is a length to read after a key that is the last byte.
-            octets = octets or b"\x00".join((message, b""))
-            at = _read_strings(octets, at, found, what)
-            continue
-        field = read_field(message, at)
-        at = field.end
-        _keep(field, message[field.value : at], found, what, allowance)
-    return found
-
-
-def _keep(field: Field, value: memoryview, found: _Fields, what: str, allowance: MessageAllowance) -> None:
-    number, wire_type = field.number, field.wire_type
-    allowance.spend(0 if number in _MEMBERS and wire_type == LENGTH else field.end - field.start)
-    if number not in _FIELDS:
-        return
-    name, allowed = _FIELDS[number]
-    if wire_type not in allowed:
-        expected = " or ".join(map(str, allowed))
-        raise DecodeError(f"{what}: {name} has wire type {wire_type}, expected {expected}")
-    if number == NAME:
-        found.name = read_text(value, f"{what}: name")
-    elif number == DTYPE:
-        found.dtype = read_varint(value, 0)[0]
-    elif number == SHAPE:
-        found.shape.append(value)
-    elif number == _FLAT_STRING:
-        # Its key was written in more bytes than needed; `_read_strings` reads all others.
-        read_text(value, f"{what}: element {found.count} of flat_string")
-        found.strings += _LENGTH.pack(len(value)) + value
-        found.count += 1
-    elif value:
-        found.lists.setdefault(number, []).append(value)
-
-
-def _read_strings(octets: bytes, at: int, found: _Fields, what: str) -> int:
-    """Read consecutive elements of flat_string from `at`; returns where they end. The last byte of `octets` is not part
-    of the message."""
-    strings, count, end = found.strings, found.count, len(octets) - 1
+def _read_strings(octets: bytes, at: int, strings: bytearray, count: int, what: str) -> tuple[int, int]:
+    """Add consecutive elements of flat_string from `at` to `strings`, of which there are `count`; returns where they
+    end, and how many there are then. The last byte of `octets` is not part of the message."""
+    end = len(octets) - 1
     pack = _LENGTH.pack
     try:
         while at < end and octets[at] == _FLAT_STRING_KEY:
@@ -202,31 +210,7 @@ def _read_strings(octets: bytes, at: int, found: _Fields, what: str) -> int:
         raise DecodeError(f"{what}: element {count} of flat_string is not UTF-8") from error
     if at > end:
         raise DecodeError(f"{what}: element {count - 1} of flat_string reaches past the end of the message")
-    found.count = count
-    return at
-
-
-def _read_dimensions(pieces: list[memoryview], what: str) -> Shape:
-    packed, at = pieces[0] if len(pieces) == 1 else b"".join(pieces), 0
-    dimensions: list[int] = []
-    while at < len(packed) and len(dimensions) <= MAX_RANK:
-        dimension, at = read_varint(packed, at)
-        dimensions.append(dimension)
-    return read_shape(dimensions, what)
-
-
-def _read_elements(found: _Fields, datatype: Datatype, shape: Shape, what: str) -> Buffer:
-    """The elements in a Tensor's raw form."""
-    if datatype is Datatype.BYTES:
-        check_count(found.count, datatype, shape, what)
-        return found.strings
-    pieces = found.lists.get(ELEMENTS[datatype], [])
-    packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if datatype in _WIDTHS:
-        check_count(len(packed) / _WIDTHS[datatype], datatype, shape, what)
-        return narrow(np.frombuffer(packed, "<f4"), what) if datatype is Datatype.FP16 else packed
-    check_count(count_integers(packed), datatype, shape, what)
-    return read_integers(packed, datatype, prod(shape), what)
+    return at, count
 
 
 # --- Writing ---
@@ -250,7 +234,8 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
     for tensor in tensors:
         elements = _write_elements(tensor)
         size = len(elements)
-        head = _write_head(tensor, size)
+        write = _write_short_head if len(tensor.name) <= _SHORT else _write_head
+        head = write(tensor.name, tensor.datatype, tensor.shape, size)
         start = _TENSOR_KEY + varint(len(head) + size)
         total += len(start) + len(head) + size
         written += start + head
@@ -260,17 +245,21 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
     return (*parts, written) if written or not parts else tuple(parts), total
 
 
-def _write_head(tensor: Tensor, size: int) -> bytes:
+def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
     """All of a tensor before its elements, which take `size` bytes: for packed lists also the key and the length."""
-    head = b""
-    if tensor.name:
-        head = write_text(NAME, tensor.name, f"the name of tensor {tensor.name!r}")
-    head += _DTYPE_FIELDS[tensor.datatype]
-    if tensor.shape:
-        head += write_field(SHAPE, b"".join(map(_write_dimension, tensor.shape)))
-    if size and tensor.datatype is not Datatype.BYTES:
-        head += _KEYS[tensor.datatype] + varint(size)
+    head = write_text(NAME, name, f"the name of tensor {name!r}") if name else b""
+    head += _DTYPE_FIELDS[datatype]
+    if shape:
+        head += write_field(SHAPE, b"".join(map(_write_dimension, shape)))
+    if size and datatype is not BYTES:
+        head += _KEYS[datatype] + varint(size)
     return head
+
+
+_write_short_head = lru_cache(256)(_write_head)
+"""Clients send few names, datatypes and shapes. The cache saves 1 us for each tensor."""
+_SHORT = 256
+"""Characters of a name up to which it does."""
 
 
 def _write_dimension(dimension: int) -> bytes:
@@ -281,13 +270,15 @@ def _write_dimension(dimension: int) -> bytes:
 
 def _write_elements(tensor: Tensor) -> Buffer:
     datatype = tensor.datatype
+    if datatype in RAW:
+        return tensor.data
     if datatype not in DTYPES:
         raise invalid_input(f"tensor {tensor.name!r}: grps has no {datatype}, only {', '.join(DTYPES)}")
-    if datatype is Datatype.BYTES:
+    if datatype is BYTES:
         return _write_strings(tensor)
     if datatype is Datatype.FP16:
         return np.frombuffer(tensor.data, "<f2").astype("<f4").view(np.uint8).data
-    return tensor.data if datatype in _WIDTHS else write_integers(tensor.data, datatype)
+    return write_integers(tensor.data, datatype)
 
 
 def _write_strings(tensor: Tensor) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from struct import Struct
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import Datatype, Kind
 from gateway.core.types import Buffer, Tensor
 from gateway.protobuf.integers import read_integers, write_integers
 from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, fields
@@ -24,25 +24,18 @@ _MAPS = dict(enumerate(MAPS.items(), 1))
 """Name and datatype of each map by field number."""
 _NUMBERS = {datatype: number for number, (_, datatype) in _MAPS.items()}
 _WIRE_TYPES = {
-    Datatype.BYTES: LENGTH,
-    Datatype.INT32: VARINT,
-    Datatype.INT64: VARINT,
-    Datatype.FP32: I32,
-    Datatype.FP64: I64,
+    datatype: {Kind.BYTES: LENGTH, Kind.FLOAT: I64 if datatype.size == 8 else I32}.get(datatype.kind, VARINT)
+    for datatype in _NUMBERS
 }
 _SCALAR_KEYS = {datatype: bytes((_VALUE << 3 | wire_type,)) for datatype, wire_type in _WIRE_TYPES.items()}
 
 _DEFAULTS = {
-    Datatype.BYTES: b"",
-    Datatype.INT32: b"\x00",
-    Datatype.INT64: b"\x00",
-    Datatype.FP32: bytes(4),
-    Datatype.FP64: bytes(8),
+    datatype: b"\x00" if wire_type == VARINT else bytes(datatype.size) for datatype, wire_type in _WIRE_TYPES.items()
 }
 """The value of an entry without one, in wire form."""
 
 
-def read_gmap(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+def read_gmap(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
     """The entries of a GenericMapData, each a tensor `[1]`. Of two with one key in the same map the last counts, as in
     protobuf.
 
@@ -55,23 +48,24 @@ def read_gmap(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor,
         number = field.number
         allowance.spend(field.value - field.start)
         if number in _MAPS:
-            check_wire_type(field, LENGTH, f"gmap: {_MAPS[number][0]}")
+            check_wire_type(field.wire_type, LENGTH, f"gmap: {_MAPS[number][0]}")
             tensor = _read_entry(message[field.value : field.end], number, allowance)
             tensors[number, tensor.name] = tensor
     return tuple(tensors.values())
 
 
-def _read_entry(entry: memoryview, number: int, allowance: MessageAllowance) -> Tensor:
+def _read_entry(entry: Buffer, number: int, allowance: MessageAllowance) -> Tensor:
     name, datatype = _MAPS[number]
-    key, value = "", memoryview(_DEFAULTS[datatype])
+    key = ""
+    value: Buffer = _DEFAULTS[datatype]
     for field in fields(entry):
         content = entry[field.value : field.end]
         allowance.spend(field.value - field.start if field.number == _VALUE else field.end - field.start)
         if field.number == _KEY:
-            check_wire_type(field, LENGTH, f"gmap: a key of {name}")
+            check_wire_type(field.wire_type, LENGTH, f"gmap: a key of {name}")
             key = read_text(content, f"gmap: a key of {name}")
         elif field.number == _VALUE:
-            check_wire_type(field, _WIRE_TYPES[datatype], f"gmap: a value of {name}")
+            check_wire_type(field.wire_type, _WIRE_TYPES[datatype], f"gmap: a value of {name}")
             value = content
             if number == _S_S:
                 read_text(value, f"gmap: {key!r} of {name}")
@@ -80,7 +74,7 @@ def _read_entry(entry: memoryview, number: int, allowance: MessageAllowance) -> 
     return Tensor(key, datatype, (1,), _read_value(value, datatype, what), TEXT if number == _S_S else "")
 
 
-def _read_value(value: memoryview, datatype: Datatype, what: str) -> Buffer:
+def _read_value(value: Buffer, datatype: Datatype, what: str) -> Buffer:
     """A value in the raw form of a Tensor."""
     if datatype is Datatype.BYTES:
         return b"".join((_LENGTH.pack(len(value)), value))

@@ -7,9 +7,7 @@ from struct import Struct
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
-from gateway.core.layouts import LARGEST
 from gateway.core.offload import COPIED, LARGE
-from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.protocols.grps.errors import OK
@@ -21,10 +19,8 @@ from gateway.protocols.grps.protobuf.fields import (
     write_field,
     write_text,
 )
-from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, Parts, read_tensor, write_tensors
+from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, RAW, Parts, read_tensor, write_tensors
 from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
-from gateway.protocols.grps.protobuf.recalled import may_be_remembered, message_as_it_came, recall, remember
-from gateway.protocols.grps.protobuf.small_messages import MAX_SIZE, read_small
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload
 
 _STATUS, _MODEL = 1, 2
@@ -44,6 +40,9 @@ _KEYS = {payload: key(number) for number, payload in _PAYLOADS.items()}
 _SUBMESSAGES = frozenset({Payload.GTENSORS, Payload.NDARRAY, Payload.GMAP})
 _LENGTH = Struct("<I")
 
+_COPIED = 2**14
+"""Bytes of a message up to which copies of its lists cost less than views of them."""
+
 _MAX_CHECKED_FIELDS = 100_000
 
 
@@ -51,52 +50,36 @@ _MAX_CHECKED_FIELDS = 100_000
 
 
 def read_message(body: Buffer, limit: int) -> GrpsMessage:
-    """The message in `body`. Large FP32 and FP64 tensors are views on it. `limit` is the most bytes that all tensors
-    may take.
+    """The message in `body`. FP32 and FP64 tensors of large messages are views on it. `limit` is the most bytes that
+    all tensors may take.
 
     Raises:
         DecodeError: not a GrpsMessage, an unknown field in place of data, or a tensor whose elements do not match its
             dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
     """
-    if len(body) > LARGEST or len(body) > limit:
-        return _read_anew(body, limit)
-    # A copy costs less than parsing views, and is what contents are compared in.
-    body = bytes(body)
-    known = recall(body)
-    if known is not None:
-        return known
-    grps = _read_anew(body, limit)
-    return remember(body, grps, write_message(grps)) if may_be_remembered(body, grps) else grps
-
-
-def _read_anew(body: Buffer, limit: int) -> GrpsMessage:
-    small = read_small(body, limit) if len(body) <= MAX_SIZE else None
-    return read_large(body, limit) if small is None else small
-
-
-def read_large(body: Buffer, limit: int) -> GrpsMessage:
-    """As `read_message`, always without upb."""
-    message, allowance = memoryview(body), MessageAllowance(limit)
+    message = bytes(body) if len(body) <= _COPIED else memoryview(body)
+    allowance = MessageAllowance(limit)
     model, payload, unknown = "", None, 0
-    status: list[memoryview] = []
-    data: list[memoryview] = []
-    for field in fields(message):
-        number, value = field.number, message[field.value : field.end]
-        allowance.spend(field.value - field.start if number in _PAYLOADS else field.end - field.start)
-        if number in _PAYLOADS:
-            check_wire_type(field, LENGTH, _PAYLOADS[number].value)
+    status: list[Buffer] = []
+    data: list[Buffer] = []
+    for number, wire_type, start, begin, end in fields(message):
+        member = _PAYLOADS.get(number)
+        allowance.spend(begin - start if member else end - start)
+        if member:
+            if wire_type != LENGTH:
+                check_wire_type(wire_type, LENGTH, member.value)
             # Of a oneof the last member counts; a submessage in several pieces is their concatenation.
-            if payload is not _PAYLOADS[number] or payload not in _SUBMESSAGES:
+            if payload is not member or payload not in _SUBMESSAGES:
                 data.clear()
-            data.append(value)
-            payload = _PAYLOADS[number]
+            data.append(message[begin:end])
+            payload = member
         elif number == _STATUS:
-            check_wire_type(field, LENGTH, "status")
-            status.append(value)
+            check_wire_type(wire_type, LENGTH, "status")
+            status.append(message[begin:end])
         elif number == _MODEL:
-            check_wire_type(field, LENGTH, "model")
-            model = read_text(value, "model")
+            check_wire_type(wire_type, LENGTH, "model")
+            model = read_text(message[begin:end], "model")
         else:
             unknown = number
     if payload is None and unknown and not status:
@@ -105,37 +88,37 @@ def read_large(body: Buffer, limit: int) -> GrpsMessage:
     return GrpsMessage(model, _read_status(_joined(status)) if status else None, payload, tensors)
 
 
-def _joined(pieces: list[memoryview]) -> memoryview:
-    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+def _joined(pieces: list[Buffer]) -> Buffer:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _read_gtensors(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+def _read_gtensors(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
     tensors: list[Tensor] = []
-    for field in fields(message):
-        allowance.spend(field.value - field.start)
-        if field.number == _TENSORS:
-            check_wire_type(field, LENGTH, "gtensors: tensors")
-            tensors.append(read_tensor(message[field.value : field.end], len(tensors), allowance))
+    for number, wire_type, start, value, end in fields(message):
+        allowance.spend(value - start)
+        if number == _TENSORS:
+            check_wire_type(wire_type, LENGTH, "gtensors: tensors")
+            tensors.append(read_tensor(message[value:end], len(tensors), allowance))
     return tuple(tensors)
 
 
-def _read_bin_data(element: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+def _read_bin_data(element: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
     allowance.spend_tensor(len(element), Payload.BIN_DATA.value)
     return (Tensor("", Datatype.BYTES, (1,), b"".join((_LENGTH.pack(len(element)), element))),)
 
 
-def _read_str_data(element: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+def _read_str_data(element: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
     read_text(element, Payload.STR_DATA.value)
     (tensor,) = _read_bin_data(element, allowance)
     return (replace(tensor, content_type=TEXT),)
 
 
-def _read_ndarray(message: memoryview, allowance: MessageAllowance) -> tuple[Tensor, ...]:
+def _read_ndarray(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
     """Always empty: the numbers of an ndarray exist in JSON only."""
     return ()
 
 
-_READERS: dict[Payload, Callable[[memoryview, MessageAllowance], tuple[Tensor, ...]]] = {
+_READERS: dict[Payload, Callable[[Buffer, MessageAllowance], tuple[Tensor, ...]]] = {
     Payload.BIN_DATA: _read_bin_data,
     Payload.STR_DATA: _read_str_data,
     Payload.GTENSORS: _read_gtensors,
@@ -167,7 +150,7 @@ def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
 
 _FIELD_COST = 256
 """Bytes that take as long to parse as one field takes to skip."""
-_COPIED_FIELDS = frozenset({ELEMENTS[Datatype.FP32], ELEMENTS[Datatype.FP64]})
+_COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 
 
 def parsed_size(body: Buffer) -> int:
@@ -203,11 +186,6 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
 
 
 # --- Writing ---
-
-
-def write_original(grps: GrpsMessage, original: Original | None) -> tuple[Buffer, ...]:
-    """`grps` as `original` has it, if that says the same and nothing else; otherwise as `write_message`."""
-    return (None if original is None else message_as_it_came(original, grps)) or write_message(grps)
 
 
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
@@ -256,20 +234,20 @@ _WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
 _CODE, _MSG, _FLAG = 1, 2, 3
 
 
-def _read_status(message: memoryview) -> GrpsStatus:
+def _read_status(message: Buffer) -> GrpsStatus:
     """Flags that the schema does not have are kept. Raises DecodeError where `message` is not a Status."""
     if message == _OK:
         return OK
     code, text, flag = 0, "", UNKNOWN
     for field in fields(message):
         if field.number == _CODE:
-            check_wire_type(field, VARINT, "status: code")
+            check_wire_type(field.wire_type, VARINT, "status: code")
             code = _int32(read_varint(message, field.value)[0])
         elif field.number == _MSG:
-            check_wire_type(field, LENGTH, "status: msg")
+            check_wire_type(field.wire_type, LENGTH, "status: msg")
             text = read_text(message[field.value : field.end], "status: msg")
         elif field.number == _FLAG:
-            check_wire_type(field, VARINT, "status: status")
+            check_wire_type(field.wire_type, VARINT, "status: status")
             flag = _int32(read_varint(message, field.value)[0])
     return GrpsStatus(code, text, flag)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
-from gateway.core.frozen import set_field
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protocol import Target
@@ -14,17 +13,14 @@ from gateway.protocols.v2.extensions import check_operation, check_outputs, chec
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
-from gateway.protocols.v2.grpc.parameters import has_newer_types, read_parameters
-from gateway.protocols.v2.grpc.recalled import recall, remember, request_as_it_came
+from gateway.protocols.v2.grpc.parameters import read_parameters
 from gateway.protocols.v2.grpc.streams import unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
     RESPONSE,
     InferenceHead,
     read_inference,
-    read_tensors,
     write_inference,
-    write_plain,
 )
 from gateway.protocols.v2.ids import check_id
 from gateway.protocols.v2.tensors import widen
@@ -74,16 +70,9 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_parameters(request.parameters, target)
     method, _ = schema.REQUESTS[request.operation]
     lacking = _LACKING.get(target.flavor)
-    if (original := request_as_it_came(request, REQUEST, lacking)) is not None:
-        return call(method, original.parts)
-    if not (request.id or request.parameters or request.outputs or lacking):
-        plain = write_plain(REQUEST, request.model, request.version, request.inputs)
-        if plain is not None:
-            return call(method, plain)
-    head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
-    parts = write_inference(head, REQUEST, inputs, newer=has_newer_types(target))
-    return call(method, parts)
+    head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs, target)
+    return call(method, write_inference(head, REQUEST, inputs))
 
 
 # --- responses ---
@@ -120,39 +109,23 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         return _DECODERS[request.operation](reply)
     # MLServer streams ModelInferResponses that are not wrapped
     is_wrapped = request.operation is STREAM and target.flavor != MLSERVER
-    response = _read_wrapped(reply, target) if is_wrapped else _read_response(reply.body, reply, target)
+    body = _unwrapped(reply) if is_wrapped else reply.body
+    response = _read_response(body, reply, target)
     if request.id:
         check_id(response, request.id)
     return response
 
 
-def _read_wrapped(reply: Message, target: Target) -> Response:
+def _unwrapped(reply: Message) -> Buffer:
     """The ModelInferResponse in a stream's response. Raises GatewayError if it is an error instead."""
     wrapped, error = unwrap_response(reply.body)
     if error:
         raise decode_stream_error(error, wrapped)
-    response = _read_response(wrapped, reply, target)
-    if response.original is not None:  # that is of the response alone, the body has more around it
-        set_field(response, "original", None)
-    return response
+    return wrapped
 
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
     """The ModelInferResponse in `body`, raw or typed, which came with `reply`."""
-    if (known := recall(body, RESPONSE, reply)) is not None:
-        said, id, outputs, none, original = known
-        return Response(outputs, said.model, said.version, id, none, reply, original=original)
-    inference = read_inference(body, RESPONSE)
-    head = inference.message
-    response = Response(
-        read_tensors(inference, RESPONSE, target.limits.message),
-        head.model_name,
-        head.model_version,
-        head.id or None,
-        read_parameters(head.parameters, "the response", reply=True),
-        reply,
-    )
-    if inference.raw and not head.parameters:
-        said = InferenceHead(response.model, response.version, response.id, response.parameters)
-        remember(body, RESPONSE, said, response.outputs)
-    return response
+    model, version, id, outputs, rest = read_inference(body, RESPONSE, target.limits.message)
+    parameters = read_parameters(rest.parameters, "the response", reply=True) if rest else {}
+    return Response(outputs, model, version, id, parameters, reply)

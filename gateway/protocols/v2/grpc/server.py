@@ -21,7 +21,6 @@ from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.recalled import recall, remember, response_as_it_came
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
 from gateway.protocols.v2.grpc.tensors import (
@@ -30,9 +29,7 @@ from gateway.protocols.v2.grpc.tensors import (
     InferenceHead,
     Parts,
     read_inference,
-    read_tensors,
     write_inference,
-    write_plain,
 )
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
@@ -50,35 +47,20 @@ _WHAT = "the request"
 
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
-    body = message.body
-    if (known := recall(body, REQUEST, message)) is not None:
-        head, id, inputs, none, original = known
-        return Request(
-            operation, head.model, head.version, id, inputs, head.outputs, none, origin=message, original=original
-        )
-    inference = read_inference(body, REQUEST)
-    head = inference.message
-    inputs = read_tensors(inference, REQUEST, listener.limits.message)
-    parameters = read_parameters(head.parameters, _WHAT)
-    refuse_shared_memory(parameters, _WHAT)
-    deadline = take_deadline(parameters, message, _WHAT) if parameters else None
-    # perf_analyzer also sets it on unary calls
-    empty_final = take_flag(parameters, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM
-    request = Request(
-        operation,
-        head.model_name,
-        head.model_version,
-        head.id or None,
-        inputs,
-        _read_outputs(head.outputs) if head.outputs else (),
-        without_consumed(parameters),
-        deadline=deadline,
-        origin=extended(EmptyFinalMessage, message) if empty_final else message,
-    )
-    if inference.raw and not head.parameters:
-        said = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs)
-        remember(body, REQUEST, said, inputs)
-    return request
+    model, version, id, inputs, rest = read_inference(message.body, REQUEST, listener.limits.message)
+    outputs: tuple[RequestedOutput, ...] = ()
+    parameters: Parameters = {}
+    deadline, origin = None, message
+    if rest is not None:
+        outputs = _read_outputs(rest.outputs)
+        given = read_parameters(rest.parameters, _WHAT)
+        refuse_shared_memory(given, _WHAT)
+        deadline = take_deadline(given, message, _WHAT) if given else None
+        # perf_analyzer also sets it on unary calls
+        if take_flag(given, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM:
+            origin = extended(EmptyFinalMessage, message)
+        parameters = without_consumed(given)
+    return Request(operation, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 
 def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
@@ -163,8 +145,6 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
     """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
     assert isinstance(answer, Response)
-    if (original := response_as_it_came(answer, request, RESPONSE)) is not None:
-        return reply(NO_HEADERS, original.parts)
     return reply(NO_HEADERS, _write_response(answer, request, answer.parameters))
 
 
@@ -181,11 +161,6 @@ def _write_response(response: Response, request: Request, parameters: Parameters
     """The ModelInferResponse of `response`, with `parameters` instead of its own."""
     # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
     model, version = request.model or response.model, request.version or response.version
-    if (
-        not (request.id or parameters)
-        and (plain := write_plain(RESPONSE, model, version, response.outputs)) is not None
-    ):
-        return plain
     return write_inference(InferenceHead(model, version, request.id, parameters), RESPONSE, response.outputs)
 
 

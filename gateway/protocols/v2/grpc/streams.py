@@ -23,7 +23,7 @@ _INFER_RESPONSE = 2
 _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 
-class EmptyFinalMessage(Message):
+class EmptyFinalMessage(Message, frozen=True):
     """The message of a request with `triton_enable_empty_final_response`."""
 
 

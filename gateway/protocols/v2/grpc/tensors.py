@@ -1,25 +1,26 @@
-"""Tensors in V2 gRPC: a ModelInferRequest's `inputs` and a ModelInferResponse's `outputs`.
+"""The messages with tensors, ModelInferRequest and ModelInferResponse, both read and written in one pass.
 
-Each entry has a tensor's name, datatype and shape. The data of all tensors are either raw, one bytes field each behind
-the entries and in their order (`raw_input_contents`, `raw_output_contents`), or typed, in each entry's `contents`.
+Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw, one
+bytes field each behind the entries and in their order (`raw_input_contents`, `raw_output_contents`), or typed, in each
+entry's `contents`.
 
-Small messages are parsed whole. From large ones the fields with tensor data are cut out as views, so that the data are
-not copied, and only the rest is parsed.
+The fields are found here, without upb, so that the data of large messages stay where they are. upb reads and writes
+what is rarely there: parameters and requested outputs.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import attrgetter
 from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import frozen
+from gateway.core.frozen import Value, frozen
+from gateway.core.protocol import Target
 from gateway.core.types import Buffer, Message, Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
-from gateway.protobuf.wire import LENGTH, Allowance, cut, fields, key, varint
+from gateway.protobuf.wire import LENGTH, VARINT, Allowance, fields, key, read_int64s, read_tag, varint
 from gateway.protocols.v2.grpc import schema
-from gateway.protocols.v2.grpc.parameters import read_parameters, write_parameters
+from gateway.protocols.v2.grpc.parameters import has_newer_types, read_parameters, write_parameters
 from gateway.protocols.v2.grpc.typed_contents import read_contents
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.tensors import check_raw, read_datatype, read_shape
@@ -30,19 +31,20 @@ Parts: TypeAlias = tuple[Buffer, ...]
 
 @frozen
 class MessageKind:
-    """The fields of the two messages with tensors, ModelInferRequest and ModelInferResponse, that differ."""
+    """The fields of the two messages with tensors, ModelInferRequest and ModelInferResponse, that differ.
+
+    - `what`, `role`: the message and a tensor of it in the text of errors.
+    - `message`, `tensor`: the classes of both.
+    - `raw`, `raw_number`: the repeated field of raw contents; `raw_tag`, `raw_key`: its number and wire type.
+    """
 
     what: str
-    """The message in the text of errors."""
     role: str
-    """A tensor of it in the text of errors."""
     message: ProtobufClass
     tensor: ProtobufClass
-    tensors: str
-    """The name of the repeated field of tensors."""
     raw: str
-    """The name, number and key (number and wire type) of the repeated field of raw contents."""
     raw_number: int
+    raw_tag: int
     raw_key: bytes
 
 
@@ -51,9 +53,9 @@ REQUEST = MessageKind(
     "input",
     schema.ModelInferRequest,
     schema.InferInputTensor,
-    "inputs",
     "raw_input_contents",
     7,
+    7 << 3 | LENGTH,
     key(7),
 )
 RESPONSE = MessageKind(
@@ -61,99 +63,171 @@ RESPONSE = MessageKind(
     "output",
     schema.ModelInferResponse,
     schema.InferOutputTensor,
-    "outputs",
     "raw_output_contents",
     6,
+    6 << 3 | LENGTH,
     key(6),
 )
-_KINDS = {kind.role: kind for kind in (REQUEST, RESPONSE)}
 
-TENSORS, _CONTENTS = 5, 5
-"""The field numbers of `inputs` and `outputs`, and of a tensor's `contents`."""
-
-_SMALL = 2**17
-"""Bytes up to which a message is parsed whole: upb takes 3 us for that, its copies included; cutting takes 14."""
+TENSORS = 5
+"""The number of `inputs` and `outputs`."""
+_CONTENTS_NUMBER = 5
 
 
-@frozen
-class InferenceFields:
-    """The fields of a ModelInferRequest or ModelInferResponse that can be large, and the rest of it."""
-
-    message: Protobuf
-    """The message; its tensors and raw contents may be missing."""
-    tensors: Sequence[tuple[Protobuf, Buffer]]
-    """Each tensor's message and its typed contents: an InferTensorContents, empty if there are none."""
-    raw: Sequence[Buffer]
+_COPIED = 2**14
+"""Bytes of a message up to which copies of its tensors' data cost less than views of them."""
 
 
-def read_inference(body: Buffer, kind: MessageKind) -> InferenceFields:
-    """The fields of `body`. The typed contents, and all tensor data of a large message, are views on it.
+# --- Reading ---
 
-    Raises:
-        DecodeError: not a message of `kind`.
-    """
-    if len(body) <= _SMALL:
-        message = parse(kind.message, body)
-        # Slices are lists. Iterating over a repeated field itself ends with an exception inside protobuf.
-        tensors = getattr(message, kind.tensors)[:]
-        if not any(map(_is_typed, tensors)):
-            return InferenceFields(message, [(each, b"") for each in tensors], getattr(message, kind.raw)[:])
-    return _cut_inference(body, kind)
+_MODEL, _VERSION, _ID, _ENTRY = (number << 3 | LENGTH for number in (1, 2, 3, TENSORS))
+"""The tags (number and wire type) of `model_name`, `model_version`, `id` and the tensors."""
+_NAME, _DATATYPE, _SHAPE, _CONTENTS = (number << 3 | LENGTH for number in (1, 2, 3, _CONTENTS_NUMBER))
+_UNPACKED_SHAPE = 3 << 3 | VARINT
+"""The tags of a tensor's fields."""
 
 
-def _is_typed(tensor: Protobuf) -> bool:
-    # MLServer sets an empty `contents` in its replies, whose data are raw
-    return bool(tensor.HasField("contents") and tensor.contents.ByteSize())
+InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None]
+"""Model, version, id and tensors of a message; and the message of its parameters and requested outputs alone, None
+where it has neither."""
 
 
-def _cut_inference(body: Buffer, kind: MessageKind) -> InferenceFields:
-    allowance = Allowance()
-    rest, taken = cut(memoryview(body), (TENSORS, kind.raw_number), allowance)
-    return InferenceFields(
-        parse(kind.message, rest),
-        [_cut_tensor(view, kind, allowance) for number, view in taken if number == TENSORS],
-        [view for number, view in taken if number == kind.raw_number],
-    )
-
-
-def _cut_tensor(tensor: memoryview, kind: MessageKind, allowance: Allowance) -> tuple[Protobuf, Buffer]:
-    rest, taken = cut(tensor, (_CONTENTS,), allowance)
-    # protobuf: a message field that occurs several times is the concatenation of its occurrences
-    contents = taken[0][1] if len(taken) == 1 else b"".join(view for _, view in taken)
-    return parse(kind.tensor, rest), contents
-
-
-def read_tensors(inference: InferenceFields, kind: MessageKind, limit: int) -> tuple[Tensor, ...]:
-    """The tensors, whose names must differ. `limit` is in bytes of one tensor.
+def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
+    """The fields of `body`. The data of a large message's tensors are views on it. `limit` is in bytes of one tensor.
 
     Raises:
-        DecodeError: anything that the specification does not allow.
-        GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
+        DecodeError: not a message of `kind`, or anything else that the specification does not allow.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
-    tensors: dict[str, Tensor] = {}
-    for position, (entry, contents) in enumerate(inference.tensors):
-        name = entry.name
-        if not name:
-            raise DecodeError(f"{kind.role} {position} has no name")
-        if name in tensors:
-            raise DecodeError(f"{kind.role} {name!r} is given twice")
-        what = f"{kind.role} {name!r}"
-        parameters = _read_parameters(entry.parameters, kind, what) if entry.parameters else {}
-        datatype = read_datatype(entry.datatype, what)
-        shape = read_shape(entry.shape[:], datatype, what)
-        if inference.raw:
-            data = _raw_contents(inference, position, kind, what)
-            check_raw(data, datatype, shape, what)
+    if len(body) > Allowance.ALWAYS:
+        _check_allowance(body, kind)
+    body = bytes(body) if len(body) <= _COPIED else memoryview(body)
+    model = version = id = ""
+    entries: list[Buffer] = []
+    raw: list[Buffer] = []
+    rest: list[Buffer] = []
+    raw_tag = kind.raw_tag
+    at, end = 0, len(body)
+    try:
+        while at < end:
+            tag, size, start = body[at], body[at + 1], at + 2
+            stop = start + size
+            if size > 0x7F or tag & 0x87 != LENGTH:  # it is not short, as nearly all fields are
+                tag, start, stop = read_tag(body, at)
+            if tag == raw_tag:
+                raw.append(body[start:stop])
+            elif tag == _ENTRY:
+                entries.append(body[start:stop])
+            elif tag == _MODEL:
+                model = str(body[start:stop], "utf-8")
+            elif tag == _VERSION:
+                version = str(body[start:stop], "utf-8")
+            elif tag == _ID:
+                id = str(body[start:stop], "utf-8")
+            else:
+                rest.append(body[at:stop])
+            at = stop
+    except (IndexError, UnicodeDecodeError) as error:
+        raise _malformed(kind) from error
+    if at > end:
+        raise _malformed(kind)
+    tensors = _read_tensors(entries, raw, kind, limit)
+    return model, version, id or None, tensors, parse(kind.message, b"".join(rest)) if rest else None
+
+
+def _malformed(kind: MessageKind) -> DecodeError:
+    return DecodeError(f"the body is no {kind.message.DESCRIPTOR.full_name} message: {_MALFORMED}")
+
+
+_MALFORMED = "a field is cut short, or a text is not UTF-8"
+
+
+def _check_allowance(body: Buffer, kind: MessageKind) -> None:
+    """Raises DecodeError if a large message has too much outside tensor data."""
+    allowance, message = Allowance(), memoryview(body)
+    for number, wire_type, start, value, end in fields(message):
+        if wire_type == LENGTH and number == TENSORS:
+            allowance.spend(value - start)
+            for each in fields(message[value:end]):
+                is_contents = each.wire_type == LENGTH and each.number == _CONTENTS_NUMBER
+                allowance.spend((each.value if is_contents else each.end) - each.start)
         else:
+            is_raw = wire_type == LENGTH and number == kind.raw_number
+            allowance.spend((value if is_raw else end) - start)
+
+
+def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, limit: int) -> tuple[Tensor, ...]:
+    """The tensors, whose names must differ."""
+    tensors: dict[str, Tensor] = {}
+    for position, entry in enumerate(entries):
+        is_head = raw and len(entry) <= _SHORT
+        found = _read_head(bytes(entry), kind.role, position) if is_head else _read_entry(entry, kind.role, position)
+        what, name, datatype, shape, contents, rest = found
+        if name in tensors:
+            raise DecodeError(f"{what} is given twice")
+        parameters = _read_parameters(rest, kind, what) if rest else {}
+        if not raw:
             data = read_contents(contents, datatype, shape, limit, what)
+        elif contents:
+            raise DecodeError(f"{what} has contents beside {kind.raw}; a message must have only one of them")
+        elif position >= len(raw):
+            raise DecodeError(f"{what} has no raw contents: {len(raw)} {kind.raw} for {len(entries)} tensors")
+        else:
+            data = raw[position]
+            check_raw(data, datatype, shape, what)
         tensors[name] = Tensor(name, datatype, shape, data, "", parameters)
-    if len(inference.raw) > len(tensors):
-        raise DecodeError(f"{len(inference.raw)} {kind.raw} for {len(tensors)} {kind.role}s")
+    if len(raw) > len(tensors):
+        raise DecodeError(f"{len(raw)} {kind.raw} for {len(tensors)} {kind.role}s")
     return tuple(tensors.values())
 
 
-def _read_parameters(given: Protobuf, kind: MessageKind, what: str) -> dict[str, ParameterValue]:
-    parameters = read_parameters(given, what, reply=kind is RESPONSE)
+_Entry: TypeAlias = tuple[str, str, Datatype, Shape, Buffer, bytes]
+"""What errors call a tensor; its name, datatype, shape and typed contents; and the rest of its fields."""
+
+
+def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
+    name = datatype = ""
+    dimensions: list[int] = []
+    contents: list[Buffer] = []
+    rest: list[Buffer] = []
+    at, end = 0, len(entry)
+    try:
+        while at < end:
+            tag, start, stop = read_tag(entry, at)
+            if tag == _NAME:
+                name = str(entry[start:stop], "utf-8")
+            elif tag == _DATATYPE:
+                datatype = str(entry[start:stop], "utf-8")
+            elif tag in (_SHAPE, _UNPACKED_SHAPE):
+                dimensions += read_int64s(entry[start:stop])
+            elif tag == _CONTENTS:
+                contents.append(entry[start:stop])
+            else:
+                rest.append(entry[at:stop])
+            at = stop
+    except (IndexError, UnicodeDecodeError) as error:
+        raise DecodeError(f"{role} {position} is malformed: {_MALFORMED}") from error
+    if at > end:
+        raise DecodeError(f"{role} {position} is malformed: {_MALFORMED}")
+    if not name:
+        raise DecodeError(f"{role} {position} has no name")
+    what = f"{role} {name!r}"
+    checked = read_datatype(datatype, what)
+    # protobuf: a message field that occurs several times is the concatenation of its occurrences
+    typed = contents[0] if len(contents) == 1 else b"".join(contents)
+    return what, name, checked, read_shape(dimensions, checked, what), typed, b"".join(rest)
+
+
+_read_head = lru_cache(256)(_read_entry)
+"""For entries without contents, of which clients send few. The cache saves 1 us of 2 for each tensor, which is 2% of a
+request."""
+
+_SHORT = 256
+"""Bytes of an entry, or characters of a name, up to which the caches keep it."""
+
+
+def _read_parameters(fields: bytes, kind: MessageKind, what: str) -> dict[str, ParameterValue]:
+    parameters = read_parameters(parse(kind.tensor, fields).parameters, what, reply=kind is RESPONSE)
     if kind is REQUEST:
         refuse_shared_memory(parameters, what)
     # KServe puts it on the outputs of its gRPC replies, too, though it has a meaning in REST only
@@ -161,127 +235,89 @@ def _read_parameters(given: Protobuf, kind: MessageKind, what: str) -> dict[str,
     return parameters
 
 
-def _raw_contents(inference: InferenceFields, position: int, kind: MessageKind, what: str) -> Buffer:
-    if len(inference.tensors[position][1]):
-        raise DecodeError(f"{what} has contents beside {kind.raw}; a message must have only one of them")
-    if position >= len(inference.raw):
-        raise DecodeError(
-            f"{what} has no raw contents: {len(inference.raw)} {kind.raw} for {len(inference.tensors)} tensors"
-        )
-    return inference.raw[position]
+# --- Writing ---
+
+_MODEL_KEY, _VERSION_KEY, _ID_KEY, _ENTRY_KEY, _REQUESTED_KEY = map(key, (1, 2, 3, TENSORS, 6))
+_NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY = map(key, (1, 2, 3))
 
 
-@frozen
-class InferenceHead:
-    """The fields of an inference beside its tensors. `outputs` are those that a request asks for."""
+class InferenceHead(Value):
+    """The fields of an inference beside its tensors. `outputs` are those that a request asks for. `reader`: the server
+    that it is for; None for a client, which has all types of parameters."""
 
     model: str
     version: str
     id: str | None
     parameters: Parameters
     outputs: tuple[RequestedOutput, ...] = ()
+    reader: Target | None = None
 
 
-def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], *, newer: bool = True) -> Parts:
-    """The message of `head` and `tensors`, whose data are raw: parts of their own that are not copied. `newer`: the
-    reader has the newer types of parameters.
+def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
+    """The message of `head` and `tensors`, whose data are raw: parts of their own that are not copied.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or the
             reader cannot carry.
     """
     try:
-        written = _write_head(head, kind, tensors, newer)
+        written = _write_fields(head, kind, tensors)
     except UnicodeEncodeError as error:
         raise not_utf8(error, kind.what) from error
     parts: list[Buffer] = []
     for tensor in tensors:
         size = len(tensor.data)
-        written += kind.raw_key + varint(size)
+        written += (kind.raw_key, varint(size))
         if size:
-            parts += (written, tensor.data)
-            written = b""
-    return (*parts, written) if written else tuple(parts)
+            parts += (b"".join(written), tensor.data)
+            written = []
+    return (*parts, b"".join(written)) if written else tuple(parts)
 
 
-def write_plain(kind: MessageKind, model: str, version: str, tensors: Sequence[Tensor]) -> Parts | None:
-    """The message of one tensor without id, parameters and requested outputs, as `write_inference` writes it but in
-    fewer steps; None if it is not as plain as that, or its names are long."""
-    if len(tensors) != 1 or tensors[0].parameters:
-        return None
-    (tensor,) = tensors
-    size = len(tensor.data)
-    if not size or len(model) + len(version) + len(tensor.name) > _REMEMBERED:
-        return None
-    return _recalled_start(kind.role, model, version, tensor.name, tensor.datatype, tensor.shape, size), tensor.data
-
-
-@lru_cache(256)
-def _recalled_start(
-    role: str, model: str, version: str, name: str, datatype: Datatype, shape: Shape, size: int
-) -> bytes:
-    kind = _KINDS[role]
-    try:
-        before, after = _plain_head(role, model, version, (), ((name, datatype, shape),))
-    except UnicodeEncodeError as error:
-        raise not_utf8(error, kind.what) from error
-    return before + after + kind.raw_key + varint(size)
-
-
-def _write_head(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], newer: bool) -> bytes:
+def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[bytes]:
     """All fields but the raw contents."""
-    if head.parameters or any(map(_parameters_of, (*head.outputs, *tensors))):
-        return _head_with_parameters(head, kind, tensors, newer)
-    model, version, outputs = head.model, head.version, tuple([each.name for each in head.outputs])
-    specs = tuple([(each.name, each.datatype, each.shape) for each in tensors])
-    length = len(model) + len(version) + sum(map(len, outputs)) + sum([len(name) for name, _, _ in specs])
-    is_short = length <= _REMEMBERED and len(specs) + len(outputs) <= _FEW
-    write = _recalled_head if is_short else _plain_head
-    before, after = write(kind.role, model, version, outputs, specs)
-    if not head.id:
-        return before + after
-    text = head.id.encode()
-    return b"".join((before, _ID_KEY, varint(len(text)), text, after))
-
-
-_parameters_of = attrgetter("parameters")
-
-_ID_KEY = key(3)
-_REMEMBERED = 512
-"""The largest number of characters in names that are remembered with their message."""
-_FEW = 16
-"""The largest number of tensors and requested outputs of such a message."""
-
-
-def _plain_head(
-    role: str, model: str, version: str, outputs: tuple[str, ...], specs: tuple[tuple[str, Datatype, Shape], ...]
-) -> tuple[bytes, bytes]:
-    """The fields before and after `id` of a message without parameters."""
-    kind = _KINDS[role]
-    before, after = kind.message(model_name=model, model_version=version), kind.message()
-    entries = getattr(after, kind.tensors)
-    for name, datatype, shape in specs:
-        entries.add(name=name, datatype=datatype, shape=shape)
-    for name in outputs:
-        after.outputs.add(name=name)
-    return before.SerializeToString(), after.SerializeToString()
-
-
-# Clients send the same names, datatypes and shapes again and again; upb takes 5 us to write them.
-_recalled_head = lru_cache(256)(_plain_head)
-
-
-def _head_with_parameters(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor], newer: bool) -> bytes:
-    message = kind.message(model_name=head.model, model_version=head.version, id=head.id)
-    write_parameters(message.parameters, head.parameters, kind.what, newer=newer)
-    for output in head.outputs:
-        entry = message.outputs.add(name=output.name)
-        write_parameters(entry.parameters, output.parameters, f"output {output.name!r}", newer=newer)
-    entries = getattr(message, kind.tensors)
+    written = [_write_text(_MODEL_KEY, head.model), _write_text(_VERSION_KEY, head.version)]
+    if head.id:
+        written.append(_write_text(_ID_KEY, head.id))
+    if head.parameters:
+        written.append(_write_parameters(kind.message(), head.parameters, kind.what, head.reader))
     for tensor in tensors:
-        entry = entries.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        if tensor.parameters:
-            write_parameters(entry.parameters, tensor.parameters, f"{kind.role} {tensor.name!r}", newer=newer)
+        if tensor.parameters or len(tensor.name) > _SHORT:
+            what = f"{kind.role} {tensor.name!r}"
+            parameters = _write_parameters(kind.tensor(), tensor.parameters, what, head.reader)
+            written.append(_write_entry(tensor.name, tensor.datatype, tensor.shape, parameters))
+        else:
+            written.append(_write_short_entry(tensor.name, tensor.datatype, tensor.shape))
+    for output in head.outputs:
+        entry = _write_text(_NAME_KEY, output.name)
+        if output.parameters:
+            message, what = schema.InferRequestedOutputTensor(), f"output {output.name!r}"
+            entry += _write_parameters(message, output.parameters, what, head.reader)
+        written += (_REQUESTED_KEY, varint(len(entry)), entry)
+    return written
+
+
+def _write_text(key: bytes, text: str) -> bytes:
+    """A field of text, which is left out if it is empty."""
+    octets = text.encode()
+    return key + varint(len(octets)) + octets if octets else b""
+
+
+def _write_entry(name: str, datatype: Datatype, shape: Shape, parameters: bytes = b"") -> bytes:
+    """The field of a tensor. `parameters` is that field of it."""
+    dimensions = b"".join(map(varint, shape))
+    packed = _SHAPE_KEY + varint(len(dimensions)) + dimensions if shape else b""
+    entry = _write_text(_NAME_KEY, name) + _write_text(_DATATYPE_KEY, datatype) + packed + parameters
+    return _ENTRY_KEY + varint(len(entry)) + entry
+
+
+_write_short_entry = lru_cache(256)(_write_entry)
+"""The cache saves 0.6 us of 0.7 for each tensor."""
+
+
+def _write_parameters(message: Protobuf, parameters: Parameters, what: str, reader: Target | None) -> bytes:
+    """The field `parameters` of `message`, which is empty."""
+    write_parameters(message.parameters, parameters, what, newer=reader is None or has_newer_types(reader))
     written: bytes = message.SerializeToString()
     return written
 

@@ -7,13 +7,12 @@ Content-Type says: tritonclient sends none, and its asyncio client labels plain 
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
-from gateway.core.types import Headers, Message
+from gateway.core.types import Buffer, Headers, Message
 
 HEADER_LENGTH = "inference-header-content-length"
 HEADER_LENGTH_FIELD = HEADER_LENGTH.encode()
 
 _OCTET_STREAM = (b"content-type", b"application/octet-stream")
-_ABSENT = "absent"
 
 
 class BinaryTensors:
@@ -21,7 +20,7 @@ class BinaryTensors:
 
     __slots__ = ("_bytes", "_offset")
 
-    def __init__(self, tensors: memoryview) -> None:
+    def __init__(self, tensors: Buffer) -> None:
         self._bytes = tensors
         self._offset = 0
 
@@ -30,7 +29,7 @@ class BinaryTensors:
         """The bytes that are not handed out yet."""
         return len(self._bytes) - self._offset
 
-    def take(self, size: object, what: str) -> memoryview:
+    def take(self, size: object, what: str) -> Buffer:
         """The next `size` bytes. Raises DecodeError if `size` is no integer, negative, or more than are left."""
         if type(size) is not int or size < 0:
             raise DecodeError(f"{what}: binary_data_size must be an integer of at least 0, not {size!r}")
@@ -42,24 +41,23 @@ class BinaryTensors:
 
     def finish(self) -> None:
         """Raise DecodeError if there are bytes behind those of the last tensor."""
-        left = self.left
-        if left:
-            raise DecodeError(f"{left} bytes follow the last tensor; each must be counted in a binary_data_size")
+        if self._offset != len(self._bytes):
+            raise DecodeError(f"{self.left} bytes follow the last tensor; each must be counted in a binary_data_size")
 
 
-def split_body(message: Message) -> tuple[bytes, BinaryTensors]:
-    """The JSON header of a message's body, as bytes, in which text can be searched, and the binary tensors behind it.
+def split_body(message: Message) -> tuple[bytes, Buffer]:
+    """The JSON header of a message's body, as bytes, in which text can be searched, and what is behind it.
 
     Raises:
         DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
     """
     body = message.body
-    length = message.headers.get(HEADER_LENGTH, _ABSENT)
-    if length is _ABSENT:
-        return bytes(body), BinaryTensors(memoryview(b""))
+    length = message.headers.first.get(HEADER_LENGTH_FIELD)
+    if length is None:
+        return bytes(body), b""
     end = _header_length(length, len(body))
     view = memoryview(body)
-    return bytes(view[:end]), BinaryTensors(view[end:])
+    return bytes(view[:end]), view[end:]
 
 
 _LONGEST_SEARCHED = 2**20
@@ -79,10 +77,11 @@ def json_size(message: Message) -> int:
     return len(body) if b"BYTES" in header or b"\\" in header else length
 
 
-def _header_length(text: str, size: int) -> int:
+def _header_length(text: bytes, size: int) -> int:
     # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
-    if not (text.isascii() and text.isdigit()) or len(text) > 19:
-        raise DecodeError(f"Inference-Header-Content-Length must be a number of bytes, not {text[:40]!r}")
+    if not text.isdigit() or len(text) > 19:
+        shown = text[:40].decode("latin-1")
+        raise DecodeError(f"Inference-Header-Content-Length must be a number of bytes, not {shown!r}")
     length = int(text)
     if length > size:
         raise DecodeError(f"Inference-Header-Content-Length is {length}, but the body has {size} bytes")

@@ -2,27 +2,36 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+from msgspec import UNSET
 
 from gateway import json
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, unsupported
+from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, RequestedOutput, Response
+from gateway.core.types import Answer, Buffer, Headers, Message, Parameters, Request, Response
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.rest import extensions, generate, metadata, repeated, verbatim
-from gateway.protocols.v2.rest.binary import binary_headers, split_body
+from gateway.protocols.v2.rest import extensions, generate, metadata, originals
+from gateway.protocols.v2.rest.binary import BinaryTensors, binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_string
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_string
+from gateway.protocols.v2.rest.messages import (
+    BodyForm,
+    InferenceRequest,
+    InferenceResponse,
+    InferenceTensor,
+    RequestOutput,
+    general_response,
+    read_whole,
+)
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
-from gateway.protocols.v2.rest.recalled import remember_response, response_like_before
-from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, WITHOUT_JSON, read_document, write_binary, write_json
-from gateway.protocols.v2.rest.verbatim import BodyForm
+from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, WITHOUT_JSON, read_tensors, write_binary, write_json
 from gateway.protocols.v2.tensors import widen
 
 # --- inference requests ---
@@ -59,50 +68,39 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_parameters(request.parameters, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
-    body_form, original = form.form, request.original
-    if original is not None and original.form is body_form:
-        original = verbatim.request_as_it_came(request, body_form, form.lacking)
-        if original is not None:
-            return Message("POST", path, verbatim.headers_of(original), original.parts)
-    written = repeated.request_in(body_form, request)
-    if written is None:
-        written = (_write_binary if body_form is _BINARY else _write_json)(request, form.lacking)
-    headers, parts = written
+    original = originals.for_server(request, form.form, form.lacking)
+    if original is not None:
+        return Message("POST", path, originals.headers_of(original), original.parts)
+    headers, parts = (_write_binary if form.form is _BINARY else _write_json)(request, form.lacking)
     return Message("POST", path, headers, parts)
 
 
 def _write_binary(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
-    parameters: dict[str, Any] = dict(request.parameters)
+    parameters = dict(request.parameters)
     if not request.outputs:
         parameters["binary_data_output"] = True
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
-    document = _request_document(request, [write_binary(each) for each in inputs], parameters, binary=True)
-    header = json.write(document)
+    entries = [write_binary(each) for each in inputs]
+    (header,) = json.write_message(_infer_request(request, entries, parameters, {"binary_data": True}))
     return binary_headers(len(header)), (header, *[each.data for each in inputs if len(each.data)])
 
 
 def _write_json(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers, tuple[Buffer, ...]]:
-    inputs = [write_json(each, "input", request.translate, lacking) for each in request.inputs]
-    return JSON_HEADERS, json.write_parts(_request_document(request, inputs, dict(request.parameters), binary=False))
+    entries = [write_json(each, "input", request.translate, lacking) for each in request.inputs]
+    return JSON_HEADERS, json.write_message(_infer_request(request, entries, request.parameters, {}))
 
 
-def _request_document(
-    request: Request, inputs: list[JsonObject], parameters: dict[str, Any], *, binary: bool
-) -> JsonObject:
-    document: JsonObject = {}
-    if request.id is not None:
-        document["id"] = request.id
-    if parameters:
-        document["parameters"] = json_parameters(parameters, "the request")
-    document["inputs"] = inputs
-    if request.outputs:
-        document["outputs"] = [_write_requested_output(each, binary) for each in request.outputs]
-    return document
-
-
-def _write_requested_output(output: RequestedOutput, binary: bool) -> JsonObject:
-    parameters = {**output.parameters, "binary_data": True} if binary else output.parameters
-    return {"name": output.name, "parameters": parameters} if parameters else {"name": output.name}
+def _infer_request(
+    request: Request, inputs: list[InferenceTensor], parameters: Parameters, of_outputs: Parameters
+) -> InferenceRequest:
+    """The message of a request. `of_outputs` are further parameters of each output that it asks for."""
+    outputs = [RequestOutput(each.name, {**each.parameters, **of_outputs} or UNSET) for each in request.outputs]
+    return InferenceRequest(
+        id=UNSET if request.id is None else request.id,
+        parameters=json_parameters(parameters, "the request") or UNSET,
+        inputs=inputs,
+        outputs=outputs or UNSET,
+    )
 
 
 def _encode_stream(request: Request, target: Target) -> Message:
@@ -175,23 +173,30 @@ def encode_request(request: Request, target: Target) -> Message:
 
 def _decode_infer(reply: Message, limits: Limits) -> Response:
     """An inference response. Its binary outputs are views on the reply's body."""
-    if (known := response_like_before(reply, limits)) is not None:
-        return known
-    header, binary = split_body(reply)
-    document, outputs = read_document(header, "output", binary, limits.json_values, limits.message)
-    parameters = read_parameters(document.get("parameters"), "the response", reply=True)
+    header, behind = split_body(reply)
+    infer = read_whole(InferenceResponse, header, limits.json_values)
+    if infer is not None:
+        try:
+            return _response(infer, header, BinaryTensors(behind), reply, limits)
+        except (DecodeError, GatewayError):
+            pass  # the general reader says what is wrong, and where
+    return _response(general_response(header, limits.json_values), None, BinaryTensors(behind), reply, limits)
+
+
+def _response(
+    infer: InferenceResponse, whole: bytes | None, binary: BinaryTensors, reply: Message, limits: Limits
+) -> Response:
+    """The response that `infer` says. `whole` is its text, if every member of that is in `infer`."""
+    outputs, form = read_tensors(infer.outputs, "output", binary, limits)
+    parameters = read_parameters(infer.parameters, "the response", reply=True)
     parameters.pop("binary_data_output", None)  # KServe's models repeat it from the request, where the gateway set it
-    response = Response(
-        outputs,
-        read_string(document, "model_name"),
-        read_string(document, "model_version"),
-        document["id"] if isinstance(document.get("id"), str) else None,
-        parameters,
-        reply,
-        original=verbatim.of_response(document, header, reply, outputs, parameters),
+    model, version = (
+        checked_string(infer.model_name, "model_name"),
+        checked_string(infer.model_version, "model_version"),
     )
-    remember_response(document, header, response)
-    return response
+    id = infer.id if isinstance(infer.id, str) else None
+    original = None if whole is None else originals.of_response(infer, whole, form, reply, outputs, parameters)
+    return Response(outputs, model, version, id, parameters, reply, False, original)
 
 
 def _decode_stream(reply: Message, target: Target) -> Response:

@@ -26,7 +26,7 @@ from gateway.protocols.v2.parameters import (
     take_deadline,
     without_consumed,
 )
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_string
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, checked_id, read_string
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.tensors import REFUSED_IN_JSON, write_strings
@@ -53,7 +53,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     limits = listener.limits
     document = json.read_members(message.body, _REQUEST_MEMBERS, values=limits.json_values, literals=True)
     parameters = read_parameters(document.pop(_PARAMETERS, None), _WHAT)
-    request_id = read_id(document)
+    request_id = checked_id(document.get(_ID))
     document.pop(_ID, None)
     for key in document:
         if key in parameters:
@@ -120,7 +120,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     for output in answer.outputs:
         document[output.name] = _write_output(widen(output, REFUSED_IN_JSON), translate, f"output {output.name!r}")
     ordered = {key: document[key] for key in sorted(document)}
-    return Message(headers=JSON_HEADERS, parts=json.write_parts(ordered), status=200)
+    return Message(headers=JSON_HEADERS, parts=json.write_message(ordered), status=200)
 
 
 def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
@@ -129,7 +129,7 @@ def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
         texts = write_strings(tensor, translate, what)
         return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
     values = tensor.array.reshape(() if tensor.elements == 1 else -1)
-    return json.numbers(values, translate.nan or "error", what)
+    return json.placed(json.number_pieces(values, translate.nan or "error", what))
 
 
 # --- facing backends ---
@@ -152,7 +152,7 @@ def encode_request(request: Request, target: Target) -> Message:
         document[_PARAMETERS] = request.parameters
     for tensor in request.inputs:
         document[tensor.name] = _write_input(tensor)
-    return Message("POST", path, JSON_HEADERS, json.write_parts(document))
+    return Message("POST", path, JSON_HEADERS, json.write_message(document))
 
 
 def _check_parameters(request: Request) -> None:
@@ -187,7 +187,7 @@ def _write_input(tensor: Tensor) -> Any:
     try:
         if tensor.datatype is Datatype.BYTES:
             return write_strings(tensor, _FOR_TRITON, what)
-        return json.numbers(tensor.array.reshape(-1), "literal", what)
+        return json.placed(json.written(tensor.data, tensor.datatype, "literal", what))
     except GatewayError as error:
         raise unsupported(error.message) from error
 

@@ -6,6 +6,8 @@ A field that is null counts as absent: KServe and MLServer write null for what t
 from reprlib import repr as shown
 from typing import Any, TypeAlias
 
+from msgspec import UNSET
+
 from gateway import json
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
@@ -29,10 +31,16 @@ def read_reply(reply: Message, limits: Limits) -> JsonObject:
 
 def read_string(document: JsonObject, key: str) -> str:
     """The string at `key`, empty where it is absent or null. Raises DecodeError for anything else."""
-    text = document.get(key)
-    if text is not None and not isinstance(text, str):
-        raise DecodeError(f"{key} must be a string, not {shown(text)}")
-    return text or ""
+    return checked_string(document.get(key), key)
+
+
+def checked_string(given: object, key: str) -> str:
+    """`given`, the value of `key`; empty where that is absent (UNSET) or null. Raises DecodeError for anything else."""
+    if isinstance(given, str):
+        return given
+    if given is not None and given is not UNSET:
+        raise DecodeError(f"{key} must be a string, not {shown(given)}")
+    return ""
 
 
 def read_list(document: JsonObject, key: str) -> list[Any]:
@@ -65,9 +73,6 @@ def read_name(entry: object, role: str, position: int) -> str:
     return name
 
 
-def read_id(document: JsonObject) -> str | None:
-    """A request's `id`, None where it is absent or null. Raises DecodeError for anything but a string."""
-    given = document.get("id")
-    if given is not None and not isinstance(given, str):
-        raise DecodeError(f"id must be a string, not {shown(given)}")
-    return given
+def checked_id(given: object) -> str | None:
+    """`given`, a request's `id`; None where it is absent (UNSET) or null. Raises DecodeError if it is no string."""
+    return None if given is None or given is UNSET else checked_string(given, "id")

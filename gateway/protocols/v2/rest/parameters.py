@@ -3,6 +3,8 @@
 from math import isfinite
 from reprlib import repr as shown
 
+from msgspec import UNSET
+
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.types import Parameters, ParameterValue
 
@@ -10,7 +12,7 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """The parameters in `given`, a JSON object or None.
+    """The parameters in `given`, a JSON object; none if it is null or missing.
 
     `reply` skips what servers add to theirs: null for an absent value (KServe), and the request's HTTP headers in an
     object `headers` (MLServer).
@@ -18,20 +20,23 @@ def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[st
     Raises:
         DecodeError: not an object; naming its key, a value that is no string, 64-bit integer, finite number or boolean.
     """
-    if given is None:
+    if given is None or given is UNSET:
         return {}
     if type(given) is not dict:
         raise DecodeError(f"{what}: parameters must be an object, not {shown(given)}")
-    return {key: _read_value(key, each, what) for key, each in given.items() if not (reply and _is_added(key, each))}
+    if reply:
+        given = {
+            key: each
+            for key, each in given.items()
+            if each is not None and not (key == "headers" and type(each) is dict)
+        }
+    return {key: each if type(each) in _SIMPLE else _read_number(key, each, what) for key, each in given.items()}
 
 
-def _is_added(key: str, given: object) -> bool:
-    return given is None or (key == "headers" and type(given) is dict)
+_SIMPLE = frozenset({str, bool})
 
 
-def _read_value(key: str, given: object, what: str) -> ParameterValue:
-    if isinstance(given, (str, bool)):
-        return given
+def _read_number(key: str, given: object, what: str) -> ParameterValue:
     if isinstance(given, int) and _INT64_MIN <= given <= _UINT64_MAX:
         return given
     if isinstance(given, float) and isfinite(given):

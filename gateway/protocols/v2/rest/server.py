@@ -1,25 +1,44 @@
 """Facing clients: reads V2 REST's requests and writes its responses."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+
+from msgspec import UNSET
 
 from gateway import json
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import extended, field, replace
 from gateway.core.operations import INFER, STREAM, Operation
-from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Buffer, Message, Request, RequestedOutput, Response, Tensor, Translate, reply
+from gateway.core.protocol import DecodeRequest, EncodeResponse, Limits, ListenerSettings
+from gateway.core.types import (
+    Answer,
+    Buffer,
+    Message,
+    Parameters,
+    Request,
+    RequestedOutput,
+    Response,
+    Translate,
+    inference,
+    reply,
+)
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.rest import events, extensions, generate, metadata, repeated, verbatim
-from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
-from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, JsonObject, read_id, read_list, read_name
+from gateway.protocols.v2.rest import events, extensions, generate, metadata, originals
+from gateway.protocols.v2.rest.binary import HEADER_LENGTH, BinaryTensors, binary_headers, split_body
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
+from gateway.protocols.v2.rest.messages import (
+    BodyForm,
+    InferenceRequest,
+    InferenceResponse,
+    InferenceTensor,
+    RequestOutput,
+    general_request,
+    read_whole,
+)
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.rest.recalled import MakeOrigin, remember_request, request_like_before
-from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_document, write_binary, write_json
-from gateway.protocols.v2.rest.verbatim import BodyForm
+from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
 
 _WHAT = "the request"
 # Python 3.11 takes ten times as long to find a member in its class.
@@ -29,7 +48,7 @@ _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 # --- inference requests ---
 
 
-class BinaryOutputMessage(Message):
+class BinaryOutputMessage(Message, frozen=True):
     """The message of an inference whose client wants outputs in the binary tensor data extension.
 
     The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of the requested
@@ -47,58 +66,61 @@ class BinaryOutputMessage(Message):
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
-    if (known := request_like_before(message, limits)) is not None:
-        return known
-    header, binary = split_body(message)
-    document, inputs = read_document(header, "input", binary, limits.json_values, limits.message)
-    parameters = read_parameters(document.get("parameters"), _WHAT)
-    refuse_shared_memory(parameters, _WHAT)
-    binary_data_output = take_flag(parameters, "binary_data_output", _WHAT) or False
-    outputs, binary_data = _read_outputs(document)
-    make_origin = _make_origin(binary_data_output, binary_data)
-    deadline = take_deadline(parameters, message, _WHAT)
-    forwarded = without_consumed(parameters)
-    request = Request(
-        INFER,
-        message.captures["model"],
-        message.captures.get("version", ""),
-        read_id(document),
-        inputs,
-        outputs,
-        forwarded,
-        "",
-        deadline,
-        message if make_origin is None else make_origin(message),
-        original=verbatim.of_request(document, header, message, inputs, outputs, forwarded),
-    )
-    remember_request(document, header, request, make_origin)
-    return request
+    header, behind = split_body(message)
+    infer = read_whole(InferenceRequest, header, limits.json_values)
+    if infer is not None:
+        try:
+            return _request(infer, header, BinaryTensors(behind), message, limits)
+        except (DecodeError, GatewayError):
+            pass  # the general reader says what is wrong, and where
+    return _request(general_request(header, limits.json_values), None, BinaryTensors(behind), message, limits)
 
 
-def _read_outputs(document: JsonObject) -> tuple[tuple[RequestedOutput, ...], dict[str, bool]]:
+def _request(
+    infer: InferenceRequest, whole: bytes | None, binary: BinaryTensors, message: Message, limits: Limits
+) -> Request:
+    """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
+    inputs, form = read_tensors(infer.inputs, "input", binary, limits)
+    parameters: Parameters = {}
+    outputs: tuple[RequestedOutput, ...] = ()
+    origin, deadline, binary_data_output, binary_data = message, None, False, _NO_FLAGS
+    if infer.parameters is not UNSET:
+        given = read_parameters(infer.parameters, _WHAT)
+        refuse_shared_memory(given, _WHAT)
+        binary_data_output = take_flag(given, "binary_data_output", _WHAT) or False
+        deadline = take_deadline(given, message, _WHAT)
+        parameters = without_consumed(given)
+    if infer.outputs:
+        outputs, binary_data = _read_outputs(infer.outputs)
+    if binary_data_output or True in binary_data.values():
+        origin = extended(BinaryOutputMessage, message, binary_data_output, binary_data)
+    original = None if whole is None else originals.of_request(infer, whole, form, message, inputs, outputs, parameters)
+    captures = message.captures
+    return inference(
+        captures["model"], captures.get("version", ""), checked_id(infer.id), inputs, outputs, parameters, deadline,
+        origin, original,
+    )  # fmt: skip
+
+
+_NO_FLAGS: Mapping[str, bool] = {}
+
+
+def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutput, ...], Mapping[str, bool]]:
     """The requested outputs, and the parameter `binary_data` of those that have it."""
     outputs: dict[str, RequestedOutput] = {}
     binary_data: dict[str, bool] = {}
-    for position, entry in enumerate(read_list(document, "outputs")):
-        name = read_name(entry, "output", position)
+    for entry in entries:
+        name = entry.name
         if name in outputs:
             raise DecodeError(f"output {name!r} is requested twice")
         what = f"output {name!r}"
-        parameters = read_parameters(entry.get("parameters"), what)
+        parameters = read_parameters(entry.parameters, what)
         refuse_shared_memory(parameters, what)
         binary = take_flag(parameters, "binary_data", what)
         if binary is not None:
             binary_data[name] = binary
         outputs[name] = RequestedOutput(name, parameters)
     return tuple(outputs.values()), binary_data
-
-
-def _make_origin(binary_data_output: bool, binary_data: dict[str, bool]) -> MakeOrigin | None:
-    """The function that makes the `origin` of a request of its message; None if that is the message, since all outputs
-    are wanted in JSON."""
-    if not binary_data_output and True not in binary_data.values():
-        return None
-    return lambda message: extended(BinaryOutputMessage, message, binary_data_output, binary_data)
 
 
 # --- generate and streams ---
@@ -202,20 +224,17 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 # --- responses ---
 
-_Outputs: TypeAlias = tuple[list[JsonObject], list[Buffer]]
-
 
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
     """The response, with each output in the form that the client asked for; JSON if it did not ask."""
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
-    form, original = _form_of(answer, request.origin), answer.original
-    if original is not None and original.form is form:
-        original = verbatim.response_as_it_came(answer, request, form, translate)
+    if answer.original is not None:
+        original = originals.for_client(answer, request, _form_of(answer, request.origin), translate)
         if original is not None:
-            return reply(verbatim.headers_of(original), original.parts, 200)
-    return _encode_response(answer, request, form, translate)
+            return reply(originals.headers_of(original), original.parts, 200)
+    return _encode_response(answer, request, request.origin, translate)
 
 
 def _form_of(response: Response, origin: Message | None) -> BodyForm | None:
@@ -231,7 +250,7 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Me
         message = generate.encode_response(answer, request, translate)
     else:
         assert isinstance(answer, Response)
-        message = _encode_response(answer, request, _JSON, translate)
+        message = _encode_response(answer, request, None, translate)
     return replace(message, headers=events.HEADERS)
 
 
@@ -240,47 +259,31 @@ def encode_end(request: Request) -> Message:
     return Message(headers=events.HEADERS, status=200)
 
 
-def _encode_response(response: Response, request: Request, form: BodyForm | None, translate: Translate) -> Message:
-    """The response with its outputs in `form`, as `_form_of`."""
-    if form is not None and (written := repeated.response_in(form, response, request)) is not None:
-        headers, parts = written
-        return reply(headers, parts, 200)
-    outputs, tensors = _write_outputs(response.outputs, None if form is _JSON else request.origin, translate)
-    document = json.write_parts(_response_document(response, request, outputs))
-    if not tensors:
-        # like Triton, without the header if every binary tensor is empty
-        return reply(JSON_HEADERS, document, 200)
-    return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
-
-
-def _write_outputs(outputs: tuple[Tensor, ...], origin: Message | None, translate: Translate) -> _Outputs:
-    """The outputs' JSON, and the raw bytes of those that are binary and not empty. Those are that `origin` wants so."""
-    entries: list[JsonObject] = []
+def _encode_response(response: Response, request: Request, origin: Message | None, translate: Translate) -> Message:
+    """The response. Those outputs are binary that `origin` wants so."""
+    entries: list[InferenceTensor] = []
     tensors: list[Buffer] = []
-    for output in outputs:
+    for output in response.outputs:
         if not (isinstance(origin, BinaryOutputMessage) and origin.wants_binary(output.name)):
             entries.append(write_json(output, "output", translate, WITHOUT_JSON))
             continue
         entries.append(write_binary(output))
         if len(output.data):
             tensors.append(output.data)
-    return entries, tensors
-
-
-def _response_document(response: Response, request: Request, outputs: list[JsonObject]) -> JsonObject:
-    # In Triton's order. Name, version and id are the client's own: MLServer answers a request without an id with a new
-    # UUID, KServe with null.
-    document: JsonObject = {}
-    if request.id is not None:
-        document["id"] = request.id
-    document["model_name"] = request.model or response.model
-    version = request.version or response.version
-    if version:
-        document["model_version"] = version
-    if response.parameters:
-        document["parameters"] = json_parameters(response.parameters, "the response")
-    document["outputs"] = outputs
-    return document
+    # Name, version and id are the client's own: MLServer answers a request without an id with a new UUID, KServe with
+    # null.
+    message = InferenceResponse(
+        id=UNSET if request.id is None else request.id,
+        model_name=request.model or response.model,
+        model_version=request.version or response.version or UNSET,
+        parameters=json_parameters(response.parameters, "the response") if response.parameters else UNSET,
+        outputs=entries,
+    )
+    document = json.write_message(message)
+    if not tensors:
+        # like Triton, without the header if every binary tensor is empty
+        return reply(JSON_HEADERS, document, 200)
+    return reply(binary_headers(sum(map(len, document))), (*document, *tensors), 200)
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {

@@ -5,28 +5,28 @@ With the binary tensor data extension the parameter `binary_data_size` replaces 
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections.abc import Sequence
 from itertools import chain
-from math import prod
+from math import isfinite, prod
 from reprlib import repr as shown
+from typing import Any
 
 import numpy as np
+from msgspec import UNSET, Raw
 
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import Buffer, Parameters, ParameterValue, Shape, Tensor, Translate
-from gateway.json import Array, ArrayForm, Numbers
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, ParameterValue, Shape, Tensor, Translate
+from gateway.json import Array, Numbers, Pieces
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
-from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
+from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferenceTensor
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
-from gateway.protocols.v2.rest.usual import few_numbers, read_usual
-from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_datatype, read_shape, widen
-
-_DATA = {"data": ArrayForm.ARRAY}
-_TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
+from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shape, widen
 
 REFUSED_IN_JSON = frozenset(WIDER)
 """"fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON."""
@@ -38,74 +38,103 @@ _BASE64 = "base64"
 _SMALL = 64 * 2**10
 """Bytes of a BYTES tensor up to which its elements are made one list."""
 
-
-def read_document(
-    header: bytes, role: str, binary: BinaryTensors, values: int, limit: int
-) -> tuple[JsonObject, tuple[Tensor, ...]]:
-    """The JSON object of an inference request or response, and its tensors: `read_inference`, then `read_tensors`."""
-    usual = read_usual(header, f"{role}s", binary, values, limit)
-    if usual is not None:
-        return usual
-    document = read_inference(header, values)
-    return document, read_tensors(document, role, binary, limit)
+# Python 3.11 takes ten times as long to find a member in its class.
+_JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
 
-def read_inference(header: bytes, values: int) -> JsonObject:
-    """The JSON object of an inference request or response. Each tensor's `data` is parsed straight into an Array.
-
-    `values` limits how many JSON values may be outside these arrays. NaN and Infinity are accepted as numbers, since
-    rapidjson, which tritonclient and Triton use, writes them.
-
-    Raises:
-        DecodeError: not a JSON object.
-    """
-    return json.read(header, _DATA, values=values, literals=True, level=_TENSOR_LEVEL)
+# --- reading ---
 
 
-def read_tensors(document: JsonObject, role: str, binary: BinaryTensors, limit: int) -> tuple[Tensor, ...]:
-    """The tensors in `document`'s `inputs` or `outputs`, whose names must differ.
+def read_tensors(
+    entries: Sequence[InferenceTensor], role: str, binary: BinaryTensors, limits: Limits
+) -> tuple[tuple[Tensor, ...], BodyForm | None]:
+    """The tensors in a message's `inputs` or `outputs`, whose names must differ, and the form of all of them; None if
+    they differ in it, or one is not as the gateway would write it.
 
     `role` is the singular, "input" or "output". Outputs are read as servers write them: with null members, and FP16 in
-    JSON. `limit` is in bytes of one tensor.
+    JSON.
 
     Raises:
         DecodeError: anything that the specification does not allow.
-        GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
     """
-    if document.get(f"{role}s") is None:
-        raise DecodeError(f"{role}s are missing")
-    tensors: dict[str, Tensor] = {}
-    for position, entry in enumerate(read_list(document, f"{role}s")):
-        name = read_name(entry, role, position)
-        if name in tensors:
+    tensors: list[Tensor] = []
+    names: set[str] = set()
+    common: BodyForm | None = None
+    for position, entry in enumerate(entries):
+        name = entry.name
+        if name in names:
             raise DecodeError(f"{role} {name!r} is given twice")
-        tensors[name] = _read_tensor(name, entry, role, binary, limit)
+        names.add(name)
+        tensor, form = _read_tensor(entry, role, binary, limits)
+        tensors.append(tensor)
+        common = form if form is common or not position else None
     binary.finish()
-    return tuple(tensors.values())
+    return tuple(tensors), common
 
 
-def _read_tensor(name: str, entry: JsonObject, role: str, binary: BinaryTensors, limit: int) -> Tensor:
+def _read_tensor(
+    entry: InferenceTensor, role: str, binary: BinaryTensors, limits: Limits
+) -> tuple[Tensor, BodyForm | None]:
+    name, data, given = entry.name, entry.data, entry.parameters
     what, reply = f"{role} {name!r}", role == "output"
-    datatype = read_datatype(entry.get("datatype"), what)
-    shape = read_shape(entry.get("shape"), datatype, what)
-    parameters = read_parameters(entry.get("parameters"), what, reply=reply)
-    if parameters and not reply:
-        refuse_shared_memory(parameters, what)
-    size = parameters.pop("binary_data_size", None)
-    array: Array | None = entry.get("data")
-    if (size is None) == (array is None):
+    datatype = entry.datatype
+    shape = read_shape(entry.shape, datatype, what)
+    parameters: dict[str, ParameterValue] = {}
+    size: ParameterValue | None = None
+    if given is not UNSET:
+        parameters = read_parameters(given, what, reply=reply)
+        if not reply:
+            refuse_shared_memory(parameters, what)
+        size = parameters.pop("binary_data_size", None)
+    if (size is None) == (data is UNSET):
         found = "neither data nor" if size is None else "both data and"
         raise DecodeError(f"{what} has {found} binary_data_size")
-    if array is None:
-        data: Buffer = binary.take(size, what)
-        check_raw(data, datatype, shape, what)
-        return Tensor(name, datatype, shape, data, "", parameters)
+    if size is not None:
+        raw: Buffer = binary.take(size, what)
+        check_raw(raw, datatype, shape, what)
+        says_more = len(parameters) + 1 != len(given)  # type: ignore[arg-type]
+        return Tensor(name, datatype, shape, raw, "", parameters), None if says_more else _BINARY
     if datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
-    _check_nesting(array, shape, what)
-    check_size(shape, datatype, limit, what)
-    data = _read_data(array.values, datatype, parameters, what)
-    return Tensor(name, datatype, shape, data, "", parameters)
+    raw, form = _read_contents(data, datatype, shape, parameters, limits, what)
+    if given is not UNSET and (not given or len(given) != len(parameters)):  # the gateway writes no empty object
+        form = None
+    return Tensor(name, datatype, shape, raw, "", parameters), form
+
+
+def _read_contents(
+    data: Contents, datatype: Datatype, shape: Shape, parameters: dict[str, ParameterValue], limits: Limits, what: str
+) -> tuple[Buffer, BodyForm | None]:
+    """The raw form of a tensor's JSON `data`, and JSON if it is as the gateway would write it. Removes the parameter
+    `content_type` if it says that BYTES are base64."""
+    if not isinstance(data, Array):
+        text: Any = bytes(data) if isinstance(data, Raw) else data
+        count = prod(shape)
+        if count * datatype.size <= limits.message:
+            raw = json.packed(text, datatype, count)
+            if raw is not None:
+                return raw, _JSON
+        data = json.array(text, values=limits.json_values, literals=True)
+    _check_nesting(data, shape, what)
+    check_size(shape, datatype, limits.message, what)
+    return _read_array(data.values, datatype, parameters, what), _JSON if _is_plain(data, datatype) else None
+
+
+def _is_plain(array: Array, datatype: Datatype) -> bool:
+    """Whether an array is flat and of the datatype's kind, and has a form in JSON."""
+    values = array.values
+    if len(array.shape) != 1 or datatype in WIDER:
+        return False
+    if isinstance(values, bytes) or len(values) == 0:
+        return True
+    kind = values.dtype.kind
+    # NaN and infinities are read as numbers, but are none in JSON
+    return kind in _KINDS[datatype] and (kind != "f" or bool(isfinite(values.min()) and isfinite(values.max())))
+
+
+_KINDS = {each: "b" if each.kind is Kind.BOOL else "iuf" if each.kind is Kind.FLOAT else "iu" for each in Datatype}
+"""The kinds of numpy's dtypes that each datatype's numbers are written as: 1.0 is no integer, and 1 no boolean."""
 
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:
@@ -116,8 +145,9 @@ def _check_nesting(array: Array, shape: Shape, what: str) -> None:
     raise DecodeError(f"{what}: {found}, but shape {list(shape)} takes {prod(shape)}, flat or nested as the shape")
 
 
-def _read_data(values: Numbers | bytes, datatype: Datatype, parameters: dict[str, ParameterValue], what: str) -> Buffer:
-    """The raw form of a tensor's JSON `data`. Removes the parameter `content_type` if it says that BYTES are base64."""
+def _read_array(
+    values: Numbers | bytes, datatype: Datatype, parameters: dict[str, ParameterValue], what: str
+) -> Buffer:
     if datatype is not BYTES:
         return _read_numbers(values, datatype, what)
     strings = _read_strings(values, what)
@@ -153,43 +183,36 @@ def _decode_base64(texts: bytes, what: str) -> bytes:
         raise DecodeError(f"{what}: a string is not base64") from error
 
 
-def write_binary(tensor: Tensor) -> JsonObject:
-    """The JSON of a tensor whose raw bytes follow the JSON header."""
+# --- writing ---
+
+
+def write_binary(tensor: Tensor) -> InferenceTensor:
+    """The entry of a tensor whose raw bytes follow the JSON header."""
     parameters = {**json_parameters(tensor.parameters, f"tensor {tensor.name!r}"), "binary_data_size": len(tensor.data)}
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": parameters}
+    return InferenceTensor(tensor.name, tensor.datatype, tensor.shape, parameters)
 
 
-def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> JsonObject:
-    """The JSON of a tensor with its data in it, flat. A datatype in `lacking` is widened.
+def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> InferenceTensor:
+    """The entry of a tensor with its data in it, flat. A datatype in `lacking` is widened.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming the tensor, a value that JSON cannot carry.
     """
     what = f"{role} {tensor.name!r}"
-    tensor = widen(tensor, lacking)
-    parameters = dict(json_parameters(tensor.parameters, what))
-    if tensor.datatype is BYTES:
+    if tensor.datatype in lacking:
+        tensor = widen(tensor, lacking)
+    parameters = json_parameters(tensor.parameters, what) if tensor.parameters else tensor.parameters
+    if tensor.datatype is not BYTES:
+        data: Contents = json.placed(json.written(tensor.data, tensor.datatype, translate.nan or "error", what))
+    else:
+        data = write_strings(tensor, translate, what)
         if translate.bytes == _BASE64:
-            parameters["content_type"] = _BASE64
-        return _tensor_object(tensor, parameters, write_strings(tensor, translate, what))
-    few = few_numbers(tensor)
-    if few is not None:
-        return _tensor_object(tensor, parameters, few)
-    values = tensor.array.reshape(-1)
-    return _tensor_object(tensor, parameters, json.numbers(values, translate.nan or "error", what))
+            parameters = {**parameters, "content_type": _BASE64}
+    return InferenceTensor(tensor.name, tensor.datatype, tensor.shape, parameters or UNSET, data)
 
 
-def _tensor_object(tensor: Tensor, parameters: Parameters, data: object) -> JsonObject:
-    # in Triton's order
-    document: JsonObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
-    if parameters:
-        document["parameters"] = parameters
-    document["data"] = data
-    return document
-
-
-def write_strings(tensor: Tensor, translate: Translate, what: str) -> object:
-    """The elements of BYTES as a list of JSON strings, for a document that `json.write_parts` writes.
+def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] | Raw | Pieces:
+    """The elements of BYTES as a list of JSON strings, for a message that `json.write_message` writes.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
@@ -197,7 +220,7 @@ def write_strings(tensor: Tensor, translate: Translate, what: str) -> object:
     lists = (_strings_of(elements, translate, what) for elements in bytes_elements.pieces(tensor.data))
     if len(tensor.data) <= _SMALL:
         return list(chain.from_iterable(lists))
-    return json.in_document(tuple(json.string_pieces(lists)))
+    return json.placed(json.string_pieces(lists))
 
 
 def _strings_of(elements: list[bytes], translate: Translate, what: str) -> list[str]:

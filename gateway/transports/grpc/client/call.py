@@ -49,7 +49,7 @@ class ClientCall:
         self.ends_at: float | None = None
         """When its time is over, on the loop's clock."""
         self.deadline: Deadline | None = None
-        """What ends a streamed call then. Whoever waits for another call gives it up."""
+        """Ends a streamed call then. Whoever waits for another call gives it up."""
         self._limits = limits
         self.is_streamed = streamed
         self._reader: MessageReader | None = None

@@ -24,10 +24,10 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.http2.bounds import SHORT_TURN, SMALL_DATA, TOGETHER, TURN
 from gateway.http2.client import (
-    ClientConnection,
     Event,
     GoneAway,
     HeadersReceived,
+    Http2Client,
     ReplyReceived,
     SettingsReceived,
 )
@@ -42,14 +42,14 @@ from gateway.transports.grpc.messages import framed
 from gateway.transports.sockets import keep_probing
 
 _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
-"""What is received at a time."""
+"""Bytes received at a time."""
 
 _STUCK = 2**20
 """Bytes that wait to be written. Messages are no more than a frame of them: the heads and resets of calls have piled
 up before a server that does not read."""
 
 
-class ConnectionObserver(typing.Protocol):
+class GrpcConnectionObserver(typing.Protocol):
     """The observer that a GrpcClientConnection reports its state to."""
 
     def opened(self, connection: "GrpcClientConnection") -> None: ...
@@ -62,13 +62,15 @@ class ConnectionObserver(typing.Protocol):
 class GrpcClientConnection(asyncio.BufferedProtocol):
     """`ready` is done once the server has spoken HTTP/2, or fails with a TransportError."""
 
-    def __init__(self, place: Address, limits: Limits, timeouts: EndpointTimeouts, owner: ConnectionObserver) -> None:
+    def __init__(
+        self, place: Address, limits: Limits, timeouts: EndpointTimeouts, owner: GrpcConnectionObserver
+    ) -> None:
         self.place = place
         self.loop = asyncio.get_running_loop()
         self._timeouts = timeouts
         self._owner = owner
         self._transport: asyncio.Transport
-        self._http2 = ClientConnection(limits.headers, self.loop.time())
+        self._http2 = Http2Client(limits.headers, self.loop.time())
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._taken = 0
         """Where the bytes begin that had no turn yet, or are an incomplete frame."""

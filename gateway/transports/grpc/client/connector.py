@@ -11,13 +11,13 @@ from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
-from gateway.transports.grpc.client.pool import Pool, Resolve, Secured
+from gateway.transports.grpc.client.pool import GrpcPool, Resolve
 from gateway.transports.grpc.client.request_heads import RequestHeadWriter
 from gateway.transports.grpc.client.resolving import resolved
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS, EndpointTimeouts
 from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
-from gateway.transports.tls import ClientTls, default_tls
+from gateway.transports.tls import ClientTls, Secured, default_tls
 
 _GRACE = 0.01
 """Seconds that are added to the endpoint's timeout. The gateway ends the call at the deadline itself; without this the
@@ -57,8 +57,8 @@ class GrpcConnector:
         authority = "localhost" if parsed.path else str(parsed)
         self._heads = RequestHeadWriter(authority, secure=is_tls)
         place = replace(parsed, host=ip) if ip else parsed
-        secured = Secured(tls or default_tls(ALPN), parsed.host) if is_tls else None
-        self._pool = Pool(resolve or partial(resolved, place), limits, timeouts, secured)
+        secured = Secured(tls or default_tls(ALPN), parsed.host, ALPN) if is_tls else None
+        self._pool = GrpcPool(resolve or partial(resolved, place), limits, timeouts, secured)
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling resets the stream, so that the endpoint stops.

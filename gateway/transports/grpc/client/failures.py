@@ -14,11 +14,13 @@ _RESETS: dict[int, Reason] = {
 def reset(code: int) -> TransportError:
     """The endpoint reset the stream.
 
-    RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred".
+    RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". The
+    request may be sent again, and the endpoint is there: it has answered.
     """
     reason = _RESETS.get(code, Reason.UNREACHABLE)
     text = f"the call was reset: {error_name(code)}"
-    return TransportError(reason.status, reason, text, sent=code != ErrorCode.REFUSED_STREAM)
+    is_refused = code == ErrorCode.REFUSED_STREAM
+    return TransportError(reason.status, reason, text, sent=not is_refused, answered=is_refused)
 
 
 def malformed(text: str) -> TransportError:

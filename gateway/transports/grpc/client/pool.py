@@ -9,16 +9,14 @@ from typing import TypeAlias
 
 from gateway.core.address import Address
 from gateway.core.errors import TransportError
-from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.tasks import spawn
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, deadline_passed, not_connected, unreachable
-from gateway.transports.grpc.address import ALPN
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from gateway.transports.timeouts import connect_seconds
-from gateway.transports.tls import ClientTls, Connecting, connect
+from gateway.transports.tls import Secured
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 """Looks up the addresses that there are now. Raises TransportError where there are none."""
@@ -28,15 +26,7 @@ _MOST_ATTEMPTS = 3
 _CLOSED_AT_ONCE = "the connection was closed at once"
 
 
-@frozen
-class Secured:
-    """TLS towards an endpoint, and the host that its address names."""
-
-    tls: ClientTls
-    host: str
-
-
-class Pool:
+class GrpcPool:
     """Each call goes to the next connection that takes one. Connections are made when the first call needs them, to
     all addresses at once. They are kept, and made again when they break; meanwhile calls use the others, or wait."""
 
@@ -208,10 +198,11 @@ class Pool:
         connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):
-                await self._open_socket(connection)
+                await self._connections.open(connection, place, self._secured)
                 await connection.ready
         except OSError as error:
-            why = not_connected(error, place.host, self._timeouts.connect, server_name=self._server_name)
+            name = "" if self._secured is None else self._secured.server_name
+            why = not_connected(error, place.host, self._timeouts.connect, server_name=name)
             if connection in self._connections:
                 connection.abort(why)
             return why.message
@@ -222,21 +213,3 @@ class Pool:
         self._ready.append(connection)
         self.changed()
         return ""
-
-    async def _open_socket(self, connection: GrpcClientConnection) -> None:
-        loop, place, secured = asyncio.get_running_loop(), connection.place, self._secured
-        try:
-            if place.path:
-                await loop.create_unix_connection(lambda: connection, place.path)
-            elif secured is not None:
-                connected = await loop.create_connection(Connecting, place.host, place.port)
-                await connect(connected, connection, secured.tls, secured.host, ALPN)
-            else:
-                await loop.create_connection(lambda: connection, place.host, place.port)
-        except BaseException:
-            self.lost(connection)
-            raise
-
-    @property
-    def _server_name(self) -> str:
-        return "" if self._secured is None else self._secured.tls.server_name or self._secured.host

@@ -12,12 +12,12 @@ from gateway.http2.server import RequestReceived, RequestStarted
 from gateway.transports.grpc.messages import announced_size
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.grpc.server.connection import Event, GrpcServerConnection, Site
-from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.lifecycle import Phase
 from gateway.transports.lifespan import Lifespan
 
 
-class BoundedConnection(GrpcServerConnection):
+class BoundedGrpcConnection(GrpcServerConnection):
     """After its last request, or at its age, the client is asked by GOAWAY to use another connection; this one ends
     with its last call. Calls have `limits.connection_grace` seconds for that. A call that is shed is refused once the
     size of its message is known; the calls of gRPC's own services are not."""
@@ -26,31 +26,26 @@ class BoundedConnection(GrpcServerConnection):
         super().__init__(site)
         self._lifespan = Lifespan(site.limits, self._loop.time())
         self._shedding = site.connections.shedding
-        self._timer: asyncio.TimerHandle | None = None
-        """Until the connection is too old; then until its calls are ended."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection was accepted."""
         super().connection_made(transport)
-        if self._lifespan.ends_at < math.inf:
-            self._timer = self._loop.call_at(self._lifespan.ends_at, self._end_of_life)
+        self._lifespan.call_at(self._loop, self._lifespan.ends_at, self._end_of_life)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side."""
         super().connection_lost(error)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._lifespan.stop()
 
-    def _begin(self, stream: Stream, head: RequestHead) -> None:
+    def _begin(self, stream: Stream, head: CallHead) -> None:
         super()._begin(stream, head)
         if not self.is_draining and self._lifespan.is_last(self._loop.time()):
             self._end_of_life()
 
     def _end_of_life(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         grace = self.limits.connection_grace
-        self._timer = None if grace is None else self._loop.call_later(grace, self._end_overdue_calls)
+        when = math.inf if grace is None else self._loop.time() + grace
+        self._lifespan.call_at(self._loop, when, self._end_overdue_calls)
         self.retire()
 
     def _end_overdue_calls(self) -> None:

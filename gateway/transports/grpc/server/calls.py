@@ -22,11 +22,13 @@ from gateway.core.types import Buffer, Headers, Message, bytes_of
 from gateway.http2.bounds import SMALL_DATA
 from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
-from gateway.http2.server import WINDOW, ServerConnection
+from gateway.http2.server import WINDOW, Http2Server
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.heads import RequestHead
+from gateway.transports.grpc.server.call_deadlines import CallDeadlines
+from gateway.transports.grpc.server.heads import CallHead
+from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
 
 _LARGE_WINDOW = 2**23
@@ -58,13 +60,13 @@ class Method:
 class CallConnection(typing.Protocol):
     """The connection of a call."""
 
-    http2: ServerConnection[RequestHead]
+    http2: Http2Server[CallHead]
     limits: Limits
     memory: Memory
     sundries: Sundries
     loop: asyncio.AbstractEventLoop
-    next_due: float
-    """When it rings the calls that are due; infinity while none has a deadline."""
+    deadlines: CallDeadlines
+    large_messages: LargeMessages
     peer: str
     identity: str
     is_stopping: bool
@@ -75,15 +77,6 @@ class CallConnection(typing.Protocol):
 
     def flush_together(self) -> None:
         """Write a reply together with those that are ready before the loop's next turn."""
-
-    def ring_calls_at(self, when: float) -> None:
-        """Call `ring` of the calls that are due at this time, which is before `next_due`."""
-
-    def admits(self, call: "ServerCall", size: int) -> bool:
-        """Whether so many more bytes of a large message may arrive now. If not, `call.grant` is called when so."""
-
-    def release(self, call: "ServerCall") -> None:
-        """The large message has arrived, or is not wanted any more."""
 
     def ended(self, task: object) -> None:
         """A cancelled request, whose stream was closed already, has stopped running."""
@@ -97,7 +90,7 @@ class ServerCall:
         "_record", "_stream", "_task", "_unstarted", "arrived_bytes", "arriving_since", "due",
     )  # fmt: skip
 
-    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: CallHead) -> None:
         self._owner = owner
         self._stream = stream
         self._method = method
@@ -110,11 +103,11 @@ class ServerCall:
         # The next two are of unary calls: most calls are, and a constructor of their own would take as long as this.
         self._body: Received | None = None
         self._unstarted: Any = None
-        """What the task will wait for, until it has started."""
+        """The reply that the task will wait for, until it has started."""
         self._deadline: float | None = None
         self._is_admitted = False
         self._record = UNRECORDED
-        """Of the last message handed on."""
+        """The record of the last message handed on."""
         self.arriving_since = stream.heard
         """When the message that is arriving began, or was last allowed to go on."""
         self.arrived_bytes = 0
@@ -123,8 +116,8 @@ class ServerCall:
         """When its time is over; None if it has no deadline."""
         if head.timeout is not None:
             self._deadline = self.due = due = stream.heard + head.timeout
-            if due < owner.next_due:
-                owner.ring_calls_at(due)
+            if due < owner.deadlines.next_due:
+                owner.deadlines.ring_at(due)
 
     @property
     def _reader(self) -> MessageReader:
@@ -195,7 +188,7 @@ class ServerCall:
         missing = self._reader.missing
         if missing <= WINDOW:
             self._owner.http2.grant(self._stream, self._held())
-        elif self._is_admitted or self._owner.admits(self, missing):
+        elif self._is_admitted or self._owner.large_messages.admits(self, missing):
             if not self._is_admitted:
                 self._begin_arriving()
             self._is_admitted = True
@@ -307,7 +300,7 @@ class ServerCall:
 
     def _let_others(self) -> None:
         self._is_admitted = False
-        self._owner.release(self)
+        self._owner.large_messages.release(self)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         # The stream holds the call, and the call its task, until one of them is over: `_stop` keeps it longer.
@@ -421,7 +414,7 @@ class StreamCall(ServerCall):
         "_trailers", "_writing",
     )  # fmt: skip
 
-    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: RequestHead) -> None:
+    def __init__(self, owner: CallConnection, stream: Stream, method: Method, head: CallHead) -> None:
         super().__init__(owner, stream, method, head)
         self._queue: deque[Received] = deque()
         self._held_bytes = 0

@@ -11,12 +11,10 @@ While it also stops (`is_stopping`), streams end after the message in hand.
 
 import asyncio
 from collections.abc import Mapping
-from math import inf
 from time import perf_counter
 from typing import TypeAlias
 
-from gateway.core.alarm import Alarm
-from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED, Record
@@ -26,18 +24,13 @@ from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
 from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import RequestHeads
-from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection, http1_reply
-from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.calls import (
-    Method,
-    ServerCall,
-    StartRecord,
-    StreamCall,
-    UnaryCall,
-    refused,
-    stopping,
-)
-from gateway.transports.grpc.server.heads import RequestFault, RequestHead
+from gateway.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
+from gateway.transports.grpc.server.call_deadlines import CallDeadlines
+from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, StreamCall, UnaryCall, stopping
+from gateway.transports.grpc.server.heads import CallHead
+from gateway.transports.grpc.server.large_messages import LargeMessages
+from gateway.transports.grpc.server.refusals import no_method, refuse, refuse_fault
+from gateway.transports.grpc.server.stalled import end_stalled
 from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.memory import CALL_BYTES
 from gateway.transports.reply_progress import ReplyProgress
@@ -46,22 +39,13 @@ from gateway.transports.timeouts import Timeouts
 SCRATCH_BYTES = 2**18
 """Bytes received at a time. A connection keeps of them only an incomplete frame, or what had no turn yet."""
 
-_LARGEST_AT_ONCE = 2
-"""How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
-beyond the window that each stream has."""
-
-_HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is told HTTP_1_1_REQUIRED", http_status=505)
-"""Why a request that is no gRPC is refused at an address where HTTP/1.1 is served as well. Clients may then send it
-over HTTP/1.1, RFC 9113 section 7; curl does."""
-
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
-Event: TypeAlias = RequestReceived[RequestHead] | RequestStarted[RequestHead] | DataReceived | StreamReset | DataSent
+Event: TypeAlias = RequestReceived[CallHead] | RequestStarted[CallHead] | DataReceived | StreamReset | DataSent
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _ANSWERING, _CLOSED, _LINGERING = Phase.IDLE, Phase.HEAD, Phase.ANSWERING, Phase.CLOSED, Phase.LINGERING
 _LAST = frozenset({_LINGERING, _CLOSED})
-_MAX_METHOD = 200
 
 
 @frozen
@@ -69,15 +53,22 @@ class Site(ConnectionContext):
     """The data that all connections of one listener share."""
 
     methods: Mapping[bytes, Method]
-    heads: RequestHeads[RequestHead]
+    heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Of requests that no method serves; None if nobody observes."""
+    """Starts the records of requests that no method serves; None if nobody observes."""
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for errors."""
     shares_http1: bool = False
     """Whether requests that are no gRPC are served over HTTP/1.1 at the same address."""
+
+    def start_record(self, head: CallHead, peer: str, now: float) -> Record:
+        """The record of a request of `peer` that no method serves."""
+        if self.record is None:
+            return UNRECORDED
+        path = head.path.decode("utf-8", "replace")
+        return self.record(Message(path=path, headers=head.metadata, peer=peer, received=now), 0)
 
 
 class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -87,32 +78,24 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         super().__init__(site)
         self._site = site
         self.loop = self._loop
-        self.next_due = inf
-        self._deadlines = Alarm(self._loop, self._ring_calls)
-        """Rings when the first of the deadlines is over. It is not set back when that call ends: calls mostly end long
-        before their deadlines, so this takes a look at all of them now and then, and no step for each."""
         self.limits: Limits = site.limits
         self.peer = self.identity = ""
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
         """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
-        self.http2: ServerConnection[RequestHead] = ServerConnection(site.heads, self._loop.time(), _HTTP1_REPLY)
+        self.http2: Http2Server[CallHead] = Http2Server(site.heads, self._loop.time(), _HTTP1_REPLY)
         self.http2.ping_interval = site.limits.ping_interval
+        self.deadlines = CallDeadlines(self._loop, self.http2.streams)
+        self.large_messages = LargeMessages(site.limits)
         self._rest = b""
         """Bytes that are an incomplete frame, or had no turn yet."""
         self._is_working = False
-        self._is_yielding = False
         self._is_watching = False
         self._unwritten = 0
         """Replies that are ready and wait to be written together."""
         self._looked = 0.0
         """When everything that is waited for was last looked at."""
-        self._arriving: dict[ServerCall, int] = {}
-        """Calls whose large message may arrive now, and its size."""
-        self._held_back: dict[ServerCall, None] = {}
-        """Calls whose large message may not arrive yet, first come, first served: one that does not fit holds up those
-        behind it."""
 
     # What the event loop calls.
 
@@ -151,7 +134,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Closed by either side."""
         super().connection_lost(error)
-        self._deadlines.stop()
+        self.deadlines.stop()
         self._rest = b""
         self._cancel_all()
         self.http2.is_closed = True
@@ -190,7 +173,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         while True:
             while events:
                 self._on(events.popleft())
-            if not http2.has_more or http2.is_closed or perf_counter() - begun > TURN:
+            if not http2.has_more or http2.is_closed:
+                break
+            if http2.still_running >= MAX_STREAMS or perf_counter() - begun > TURN:
                 break
             at += http2.receive(data[at:], now)
         self._is_working = False
@@ -199,17 +184,13 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._advance_phase()
         if http2.queued or http2.waiting or http2.is_closed or self.is_draining or self._counted:
             self.flush()
-        if not http2.is_closed and (http2.has_more or perf_counter() - begun > SHORT_TURN):
+        if http2.is_closed:
+            return
+        if http2.has_more or http2.still_running >= MAX_STREAMS or perf_counter() - begun > SHORT_TURN:
             self._yield()
 
-    def _yield(self) -> None:
-        if not self._is_yielding:
-            self._is_yielding = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._take_turn)
-
     def _take_turn(self) -> None:
-        self._is_yielding = False
+        super()._take_turn()
         if self._phase in _LAST:
             return
         if self.http2.has_more:
@@ -281,57 +262,31 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             else:
                 stream.handler.went_on()
 
-    def _begin(self, stream: Stream, head: RequestHead) -> None:
+    def _begin(self, stream: Stream, head: CallHead) -> None:
+        site = self._site
         if head.fault is not None:
-            self._refuse(stream, head, head.fault)
+            record = site.start_record(head, self.peer, self._loop.time())
+            refuse_fault(self.http2, stream, head.fault, record, shares_http1=site.shares_http1)
             return
-        method = self._site.methods.get(head.path)
+        method = site.methods.get(head.path)
         if method is None:
-            is_told = is_admitted(self._site.admit, head.metadata, self._identity, self._peer)
-            self._send_error(stream, head, _no_method(head.path, self._site.spoken if is_told else ""))
+            is_told = is_admitted(site.admit, head.metadata, self._identity, self._peer)
+            self._refuse(stream, head, no_method(head.path, site.spoken if is_told else ""))
             return
-        if self._site.admit is not None and method.refuse is not None:  # not gRPC's own services
-            try:
-                self._site.admit(head.metadata, self._identity, self._peer)
-            except GatewayError as error:
-                self._send_error(stream, head, error)
-                return
         try:
+            if site.admit is not None and method.refuse is not None:  # not gRPC's own services
+                site.admit(head.metadata, self._identity, self._peer)
             self.sundries.add(CALL_BYTES + head.size)
         except GatewayError as error:
-            self._send_error(stream, head, error)
+            self._refuse(stream, head, error)
             return
         stream.handler = (UnaryCall if method.stream is None else StreamCall)(self, stream, method, head)
         if not self._is_watching:
             self._watch()
 
-    def _send_error(self, stream: Stream, head: RequestHead, error: GatewayError) -> None:
+    def _refuse(self, stream: Stream, head: CallHead, error: GatewayError) -> None:
         """Refuse a request that no call is made for."""
-        reply, record = refused(error), self._begun(head)
-        record.failed(error)
-        record.end(reply.status, 0)
-        self.http2.send_end(stream, replies.HEAD + replies.trailers(reply) + replies.more_trailers(record))
-
-    def _begun(self, head: RequestHead) -> Record:
-        """The record of a request that is refused."""
-        if self._site.record is None:
-            return UNRECORDED
-        path = head.path.decode("utf-8", "replace")
-        message = Message(path=path, headers=head.metadata, peer=self.peer, received=self._loop.time())
-        return self._site.record(message, 0)
-
-    def _refuse(self, stream: Stream, head: RequestHead, fault: RequestFault) -> None:
-        if fault.http_status != 200 and self._site.shares_http1:
-            fault = _HTTP1_REQUIRED
-        record = self._begun(head)
-        record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
-        record.end(fault.status or fault.http_status, 0)
-        if fault is _HTTP1_REQUIRED:
-            self.http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
-        elif fault.http_status != 200:
-            self.http2.send_end(stream, replies.fault_block(fault))
-        else:
-            self.http2.send_end(stream, replies.HEAD + replies.status_block(fault.status, fault.text))
+        refuse(self.http2, stream, error, self._site.start_record(head, self.peer, self._loop.time()))
 
     def _advance_phase(self) -> None:
         if self._phase is _HEAD and self.http2.is_open:
@@ -342,47 +297,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self.http2.block_since is not None and not self._is_watching:
             self._watch()
 
-    # Large messages, of which only some may arrive at once.
-
-    def admits(self, call: ServerCall, size: int) -> bool:
-        """Whether so many more bytes of a message may arrive now. If not, `call.grant` is called when they may."""
-        if call in self._held_back:
-            return False
-        if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:
-            self._held_back[call] = None
-            return False
-        self._arriving[call] = size
-        return True
-
-    def release(self, call: ServerCall) -> None:
-        """The large message has arrived, or is not wanted any more: the next may arrive."""
-        self._held_back.pop(call, None)
-        if self._arriving.pop(call, None) is None:
-            return
-        while self._held_back:
-            first = next(iter(self._held_back))
-            del self._held_back[first]
-            first.grant()
-            if first in self._held_back:
-                return
-
     # Time.
-
-    def ring_calls_at(self, when: float) -> None:
-        """Ring the calls that are due at this time, which is before `next_due`."""
-        self.next_due = when
-        self._deadlines.set(when - self._loop.time())
-
-    def _ring_calls(self) -> None:
-        now, self.next_due = self._loop.time(), inf
-        for stream in list(self.http2.streams.values()):
-            call: ServerCall | None = stream.handler
-            if call is not None and call.due is not None and call.due <= now:
-                call.ring()
-        calls = [stream.handler for stream in self.http2.streams.values() if stream.handler is not None]
-        first = min((call.due for call in calls if call.due is not None), default=inf)
-        if first < inf:
-            self.ring_calls_at(first)
 
     def _watch(self) -> None:
         """Look regularly at everything that is waited for, while there is anything."""
@@ -402,8 +317,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         now, timeouts = self._loop.time(), self._context.timeouts
         if self._end_overdue(now, timeouts):
             return
-        for stream in list(self.http2.streams.values()):
-            self._look_at(stream, now, timeouts)
+        end_stalled(self.http2, timeouts, self._looked, now)
         self.flush()
         if self.http2.streams or self.http2.block_since is not None or self.http2.is_paused:
             self._watch()
@@ -424,34 +338,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return True
         return False
 
-    def _look_at(self, stream: Stream, now: float, timeouts: Timeouts) -> None:
-        """End a request that stopped arriving, or arrives too slowly, a stream in which nothing happens, and a reply
-        that the client takes too slowly. While the client reads no stream, the connection's progress counts."""
-        call: ServerCall | None = stream.handler
-        late = None
-        if call is not None:
-            late = _too_slow(call, stream, now, timeouts) if call.is_arriving else call.idle_for_too_long(now)
-        if call is not None and late is not None:
-            call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
-            return
-        unsent = stream.unsent
-        if unsent is None:
-            return
-        if unsent.progress is None:
-            unsent.progress = ReplyProgress(unsent.size, now)
-            return
-        if self.http2.is_paused:
-            unsent.progress.excuse(now - self._looked)
-        if unsent.progress.is_too_slow(unsent.size, now, timeouts):
-            self.http2.reset(stream, ErrorCode.CANCEL)
-            if call is not None:
-                call.cancel()
-
     def renew(self, site: Site) -> "list[asyncio.Task[None]]":
         """Serve every request that begins after this call with `site`. Returns the tasks of the calls in flight that
         have one message each."""
         self._context = self._site = site
-        self.limits = site.limits
+        self.limits = self.large_messages.limits = site.limits
         self.http2.ping_interval = site.limits.ping_interval
         running: list[asyncio.Task[None]] = []
         for stream in list(self.http2.streams.values()):
@@ -462,7 +353,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if method is not None:
                 call.renew(method)
             elif call.task is None:
-                call.fail(_no_method(call.path))
+                call.fail(no_method(call.path))
             if isinstance(call, UnaryCall) and call.task is not None:
                 running.append(call.task)
         return running
@@ -550,21 +441,3 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self.flush()
         else:
             super()._close()
-
-
-def _no_method(path: bytes, spoken: str = "") -> GatewayError:
-    text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
-    return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)
-
-
-def _too_slow(call: ServerCall, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
-    """Why the message that is arriving is not waited for any longer; None if it is. While the stream's window is shut,
-    the client cannot send: then only the time for the whole message counts."""
-    if stream.room > 0 and now - stream.heard > timeouts.body:
-        return f"nothing of the message came for {timeouts.body:g} s"
-    waited = now - call.arriving_since
-    if waited > timeouts.message:
-        return f"the message did not arrive within {timeouts.message:g} s"
-    if stream.room > 0 and waited > timeouts.body + call.arrived_bytes / timeouts.rate:
-        return f"the message came at less than {timeouts.rate:g} bytes a second"
-    return None

@@ -33,7 +33,7 @@ class RequestFault:
 
 
 @frozen
-class RequestHead:
+class CallHead:
     """The head of a client's request. `timeout` is in seconds; `encoding` is that of the messages that are compressed,
     empty for none; `metadata` are the call's own, binary ones decoded; `size` is what they take in memory, in bytes."""
 
@@ -45,28 +45,28 @@ class RequestHead:
     size: int = 0
 
 
-def request_heads(limit: int) -> RequestHeads[RequestHead]:
+def request_heads(limit: int) -> RequestHeads[CallHead]:
     """Reads heads of requests whose metadata have at most `limit` bytes (`limits.headers`)."""
     text = f"the request's metadata have more than {limit} bytes (limits.headers)"
-    return RequestHeads(limit, _interpret, RequestHead(fault=RequestFault(text, Status.RESOURCE_EXHAUSTED)))
+    return RequestHeads(limit, _interpret, CallHead(fault=RequestFault(text, Status.RESOURCE_EXHAUSTED)))
 
 
-def _interpret(fields: list[Field], by_name: ByName) -> RequestHead:
+def _interpret(fields: list[Field], by_name: ByName) -> CallHead:
     fault = _carrier_fault(by_name)
     if fault is not None:
-        return RequestHead(fault=fault)
+        return CallHead(fault=fault)
     path, encoding = by_name[b":path"], by_name.get(b"grpc-encoding", b"identity")
     if encoding != b"identity" and encoding not in ENCODINGS:
         shown = encoding[:100].decode("latin-1")
         text = f"grpc-encoding {shown!r} is not supported, identity, deflate and gzip are"
-        return RequestHead(path, fault=RequestFault(text, Status.UNIMPLEMENTED))
+        return CallHead(path, fault=RequestFault(text, Status.UNIMPLEMENTED))
     try:
         timeout = _timeout(by_name.get(b"grpc-timeout"))
         metadata = Metadata(_metadata(fields))
     except DecodeError as error:
-        return RequestHead(path, fault=RequestFault(str(error), Status.INVALID_ARGUMENT))
+        return CallHead(path, fault=RequestFault(str(error), Status.INVALID_ARGUMENT))
     size = sum(FIELD_BYTES + len(name) + len(text) for name, text in metadata.raw)
-    return RequestHead(path, timeout, b"" if encoding == b"identity" else encoding, metadata, size=size)
+    return CallHead(path, timeout, b"" if encoding == b"identity" else encoding, metadata, size=size)
 
 
 def _carrier_fault(by_name: ByName) -> RequestFault | None:

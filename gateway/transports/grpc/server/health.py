@@ -92,7 +92,7 @@ _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
 _REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND}
-"""What records say of an answer that is not SERVING. The call itself succeeds."""
+"""The failure that records note for an answer that is not SERVING. The call itself succeeds."""
 
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:

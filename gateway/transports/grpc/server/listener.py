@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import GrpcForm, ListenerSettings, Protocol
@@ -15,7 +14,7 @@ from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.grpc import schema
 from gateway.transports.grpc.address import ALPN
-from gateway.transports.grpc.server.bounded_connection import BoundedConnection
+from gateway.transports.grpc.server.bounded_connection import BoundedGrpcConnection
 from gateway.transports.grpc.server.calls import Method, StartRecord
 from gateway.transports.grpc.server.connection import SCRATCH_BYTES, GrpcServerConnection, Site
 from gateway.transports.grpc.server.descriptors import Descriptors
@@ -23,9 +22,7 @@ from gateway.transports.grpc.server.heads import request_heads
 from gateway.transports.grpc.server.health import HealthService
 from gateway.transports.grpc.server.reflection import Reflection
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import bound_server, stop_accepting
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from gateway.transports.tls import accepting
 
 
 class GrpcListener(BaseListener):
@@ -38,9 +35,6 @@ class GrpcListener(BaseListener):
 
     opening = Opening(PREFACE, ALPN)
 
-    address: str
-    """`host:port`, once started."""
-
     def __init__(
         self,
         settings: ListenerSettings,
@@ -50,7 +44,7 @@ class GrpcListener(BaseListener):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         connections: ListenerConnections | None = None,
     ) -> None:
-        super().__init__(ListenerConnections.of(settings) if connections is None else connections)
+        super().__init__(settings, connections, timeouts)
         self._ending = asyncio.Event()
         self._site = Site(
             settings.limits,
@@ -64,19 +58,6 @@ class GrpcListener(BaseListener):
             _spoken(protocols),
             settings.shares_http1,
         )
-        self._class = self._connection_class(settings)
-        self._accept = accepting(settings, self.serve, self._connections, timeouts)
-        self._server: asyncio.Server | None = None
-
-    async def start(self, address: Address) -> None:
-        """Bind, and accept connections.
-
-        Raises:
-            OSError: the address is taken, not allowed, or none of this machine.
-        """
-        self._server = await bound_server(self._connection, address)
-        self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1], scheme=""))
-        await self._server.start_serving()
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
         """Empty: any protocols over gRPC can follow each other."""
@@ -95,13 +76,9 @@ class GrpcListener(BaseListener):
             admit=exchanges.admit,
             spoken=_spoken(protocols),
         )
-        self._class = self._connection_class(settings)
-        self._accept = accepting(settings, self.serve, self._connections, site.timeouts)
+        self._accept_with(settings)
         connections = self._connections.renew(settings)
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
-
-    def _connection_class(self, settings: ListenerSettings) -> type[GrpcServerConnection]:
-        return BoundedConnection if self._connections.are_bounded(settings.limits) else GrpcServerConnection
 
     def announce_end(self) -> None:
         """From now on gRPC's health service answers NOT_SERVING, also to clients that watch it."""
@@ -112,17 +89,11 @@ class GrpcListener(BaseListener):
         """As in every Listener. Clients are asked to send no more requests (GOAWAY); requests that `drain` gives up
         end with UNAVAILABLE."""
         self.announce_end()
-        self._connections.begin_draining()
-        if self._server is not None:
-            server, self._server = self._server, None
-            await stop_accepting(server, self._connection)
-
-    def _connection(self) -> asyncio.BaseProtocol:
-        return self._accept()
+        await super().stop_accepting()
 
     def serve(self) -> GrpcServerConnection:
         """The connection of a new client, after the TLS handshake."""
-        return self._class(self._site)
+        return (BoundedGrpcConnection if self._is_bounded else GrpcServerConnection)(self._site)
 
 
 def _by_name(

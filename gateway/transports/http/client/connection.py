@@ -33,26 +33,26 @@ _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
 9110 section 15.5.9)."""
 
 
-class ConnectionObserver(typing.Protocol):
+class HttpConnectionObserver(typing.Protocol):
     """The observer that a connection reports its state to: the pool."""
 
-    def opened(self, connection: "ClientConnection") -> None:
+    def opened(self, connection: "HttpClientConnection") -> None:
         """The socket is connected. `look_after` is to be called."""
 
-    def ending(self, connection: "ClientConnection") -> None:
+    def ending(self, connection: "HttpClientConnection") -> None:
         """The connection carried its last exchange; its peer should close it. `look_after` is to be called."""
 
-    def freed(self, connection: "ClientConnection") -> None:
+    def freed(self, connection: "HttpClientConnection") -> None:
         """The connection can carry another exchange."""
 
-    def lost(self, connection: "ClientConnection") -> None:
+    def lost(self, connection: "HttpClientConnection") -> None:
         """The socket is closed."""
 
     def distrust(self) -> None:
         """The peer sent bytes that answer no request."""
 
 
-class ClientConnection(asyncio.BufferedProtocol):
+class HttpClientConnection(asyncio.BufferedProtocol):
     """Sends requests and receives replies, one after the other.
 
     `scratch` receives bytes. All connections of a loop may share it, because every loop fills it and calls
@@ -71,7 +71,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     _request_size = 0
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, scratch: memoryview, observer: ConnectionObserver, *, reusable: bool
+        self, loop: asyncio.AbstractEventLoop, scratch: memoryview, observer: HttpConnectionObserver, *, reusable: bool
     ) -> None:
         self.loop = loop
         self._scratch = scratch

@@ -12,15 +12,15 @@ from gateway.transports.errors import connector_closed, not_connected, seconds_l
 from gateway.transports.foreign import foreign
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme
-from gateway.transports.http.client.connection import SCRATCH_BYTES, ClientConnection
-from gateway.transports.http.client.pool import Pool
+from gateway.transports.http.client.connection import SCRATCH_BYTES, HttpClientConnection
+from gateway.transports.http.client.pool import HttpPool
 from gateway.transports.http.client.reply import ReplyReader, unreadable
 from gateway.transports.http.client.reply_heads import ReplyHeads
 from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
-from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
+from gateway.transports.tls import ClientTls, Secured, connect, default_tls
 
 
 @frozen
@@ -66,7 +66,7 @@ class HttpConnector:
     ) -> None:
         self._address = parse_address(address if tls is None else with_scheme(address, "https"))
         self._host = ip or self._address.host
-        self._tls = (tls or default_tls(ALPN)) if self._address.tls else None
+        self._secured = Secured(tls or default_tls(ALPN), self._address.host) if self._address.tls else None
         self._closing_heads = HeadWriter(self._address, close=True)
         self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
         self._limits = limits
@@ -75,7 +75,7 @@ class HttpConnector:
         self._connect_limit = TimeLimit()
         self._reusable = not connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._pool = Pool(timeouts.idle)
+        self._pool = HttpPool(timeouts.idle)
         self._reply_heads = ReplyHeads()
 
     async def exchange(self, message: Message) -> Message:
@@ -146,14 +146,14 @@ class HttpConnector:
         """Close every connection. Exchanges that are running fail."""
         await self._pool.close()
 
-    async def _fresh_connection(self, deadline: float | None) -> ClientConnection:
+    async def _fresh_connection(self, deadline: float | None) -> HttpClientConnection:
         """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
         now = loop.time()
         seconds = connect_seconds(self._connect_seconds, deadline, now)
-        connection = ClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
+        connection = HttpClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
         opening = self._open(loop, connection)
         try:
             if seconds == self._connect_seconds:  # as for most calls; `TimeLimit` is the cheaper one
@@ -163,26 +163,17 @@ class HttpConnector:
         except BaseException as error:
             self._pool.lost(connection)
             if isinstance(error, OSError):
-                raise not_connected(error, self._host, seconds, self._connect_seconds, self._server_name) from error
+                name = self._address.host if self._secured is None else self._secured.server_name
+                raise not_connected(error, self._host, seconds, self._connect_seconds, name) from error
             raise
         if not connection.is_fresh():
             raise _spoiled(connection)
         return connection
 
-    def _open(self, loop: asyncio.AbstractEventLoop, connection: ClientConnection) -> Awaitable[object]:
-        if self._tls is not None:
-            return self._open_tls(loop, connection, self._tls)
+    def _open(self, loop: asyncio.AbstractEventLoop, connection: HttpClientConnection) -> Awaitable[object]:
+        if self._secured is not None:
+            return connect(connection, self._host, self._address.port, self._secured)
         return loop.create_connection(lambda: connection, self._host, self._address.port)
-
-    async def _open_tls(
-        self, loop: asyncio.AbstractEventLoop, connection: ClientConnection, tls: ClientTls
-    ) -> ClientConnection:
-        connected = await loop.create_connection(Connecting, self._host, self._address.port)
-        return await connect(connected, connection, tls, self._address.host)
-
-    @property
-    def _server_name(self) -> str:
-        return self._address.host if self._tls is None else self._tls.server_name or self._address.host
 
     async def _inflated_reply(self, reply: ReplyReader) -> Message:
         assert reply.message is not None
@@ -202,7 +193,7 @@ class HttpConnector:
         return await inflate_anywhere(body, compression.CODINGS[coding], self._limits, "the body")
 
 
-def _spoiled(connection: ClientConnection) -> TransportError:
+def _spoiled(connection: HttpClientConnection) -> TransportError:
     """The error for a new connection that is not quiet; it is closed."""
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"

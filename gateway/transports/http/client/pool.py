@@ -5,7 +5,7 @@ import math
 
 from gateway.core.surviving import surviving
 from gateway.transports.connector_connections import ConnectorConnections
-from gateway.transports.http.client.connection import ClientConnection
+from gateway.transports.http.client.connection import HttpClientConnection
 
 DISTRUST_SECONDS = 60.0
 """After an endpoint sent bytes that answer no request, each exchange gets a connection of its own for so long. A second
@@ -15,14 +15,14 @@ WATCH_SECONDS = 1.0
 """How often the new connections and those that are ending are looked at."""
 
 
-class Pool:
+class HttpPool:
     """The connection that was used last is used next, so that superfluous ones stay idle; they are closed after
     `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
-        self._connections: ConnectorConnections[ClientConnection] = ConnectorConnections()
-        self._idle: list[ClientConnection] = []  # the oldest first
+        self._connections: ConnectorConnections[HttpClientConnection] = ConnectorConnections()
+        self._idle: list[HttpClientConnection] = []  # the oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
@@ -39,7 +39,7 @@ class Pool:
         """Whether connections are kept after their exchange; not while the endpoint is distrusted."""
         return not self.is_cautious or self._is_trusted_again()
 
-    def take(self) -> ClientConnection | None:
+    def take(self) -> HttpClientConnection | None:
         """An idle connection that its peer has left open and silent; None if there is none."""
         idle = self._idle
         while idle:
@@ -59,19 +59,19 @@ class Pool:
 
     # What the connections call.
 
-    def opened(self, connection: ClientConnection) -> None:
-        """As in ConnectionObserver."""
+    def opened(self, connection: HttpClientConnection) -> None:
+        """As in HttpConnectionObserver."""
         self._connections.opened(connection)
         if self._watching is None:
             self._watch(connection.loop)
 
-    def ending(self, connection: ClientConnection) -> None:
-        """As in ConnectionObserver."""
+    def ending(self, connection: HttpClientConnection) -> None:
+        """As in HttpConnectionObserver."""
         if self._watching is None:
             self._watch(connection.loop)
 
-    def freed(self, connection: ClientConnection) -> None:
-        """As in ConnectionObserver."""
+    def freed(self, connection: HttpClientConnection) -> None:
+        """As in HttpConnectionObserver."""
         if self.is_cautious and not self.keeps:
             connection.abort()
             return
@@ -82,15 +82,15 @@ class Pool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """As in ConnectionObserver: use no connection twice for DISTRUST_SECONDS."""
+        """As in HttpConnectionObserver: use no connection twice for DISTRUST_SECONDS."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         self.is_cautious = True
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
 
-    def lost(self, connection: ClientConnection) -> None:
-        """As in ConnectionObserver. A closed connection stays in the idle list until `take` or the timer finds it."""
+    def lost(self, connection: HttpClientConnection) -> None:
+        """As in HttpConnectionObserver. A closed one stays in the idle list until `take` or the timer finds it."""
         self._connections.lost(connection)
 
     def _is_trusted_again(self) -> bool:

@@ -5,13 +5,14 @@ It has a class of its own so that other listeners do not pay for that with each 
 
 from copy import copy
 
-from gateway.transports.http.server.connection import HttpContext, ServerConnection
+from gateway.transports.http.server.connection import HttpServerConnection
+from gateway.transports.http.server.context import HttpContext
 from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.request_head import RequestHead
 from gateway.transports.lifespan import Lifespan
 
 
-class BoundedConnection(ServerConnection):
+class BoundedHttpConnection(HttpServerConnection):
     """After its last request the reply has `Connection: close`. A request that is shed is refused after its head; a
     small body is still received, so that the connection can be kept."""
 

@@ -25,42 +25,29 @@ from time import perf_counter
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
-from gateway.core.frozen import frozen, replace
-from gateway.core.patterns import PathTable
-from gateway.core.record import GIVEN_UP, UNRECORDED, Record
+from gateway.core.frozen import replace
+from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import keep, spawn
-from gateway.core.transport import (
-    Admit,
-    EventualReply,
-    Exchange,
-    ExchangeStream,
-    Refuse,
-    StartRecord,
-    begun,
-    is_admitted,
-)
-from gateway.core.types import Buffer, Headers, Message
+from gateway.core.transport import EventualReply
+from gateway.core.types import Buffer, Message
 from gateway.http2.bounds import SHORT_TURN, TURN
 from gateway.transports.http.server import reply_bytes
+from gateway.transports.http.server.ahead import BytesAhead
 from gateway.transports.http.server.content_coding import deflated_reply, exchange_inflated, request_stream
-from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
+from gateway.transports.http.server.context import HttpContext
+from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.half_close import HalfClose, can_wait
-from gateway.transports.http.server.head_cache import HeadCache
-from gateway.transports.http.server.http2_refusal import FIRST_LINE, Http2Refusal, NoteRefusal
-from gateway.transports.http.server.request_body import ChunkedBody, SizedBody
+from gateway.transports.http.server.http2_refusal import FIRST_LINE, Http2Refusal
+from gateway.transports.http.server.request_body import ChunkedBody, SizedBody, arriving_body
 from gateway.transports.http.server.request_head import (
     HeadReader,
     Http2PrefaceError,
     RequestHead,
-    UnknownExpectationError,
 )
 from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
-from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
+from gateway.transports.lifecycle import Lifecycle, Phase
 
 log = logging.getLogger(__name__)
-
-# Bytes that a client may send while its request is answered. More stays in the kernel, which makes the client wait.
-_MAX_AHEAD = 64 * 2**10
 
 REQUESTS_PER_TURN = 32
 """Requests that one connection may have received before other connections have their turn, or fewer, if they take TURN
@@ -75,33 +62,7 @@ _SERVING = frozenset({_IDLE, _HEAD, _BODY, _ANSWERING, _FLUSHING})
 _UNANSWERED = frozenset({_HEAD, _BODY, _ANSWERING, _FLUSHING})
 
 
-@frozen
-class HttpContext(ConnectionContext):
-    """The data that all connections of one HTTP listener share."""
-
-    table: PathTable
-    heads: HeadCache
-    exchange: Exchange
-    stream: ExchangeStream
-    refuse: Refuse
-    record: StartRecord | None
-    admit: Admit | None = None
-
-
-def refusal_noter(context: HttpContext) -> NoteRefusal:
-    """Writes down the requests that a listener refuses since they come over HTTP/2."""
-
-    def note(message: Message, error: GatewayError, status: int) -> str:
-        record = begun(context.record, message, context.table.protocol_for_error(message.path), 0)
-        record.failed(error)
-        record.end(status, 0)
-        is_told = is_admitted(context.admit, message.headers, message.identity, message.peer)
-        return context.table.spoken if is_told else ""
-
-    return note
-
-
-class ServerConnection(Lifecycle, asyncio.Protocol):
+class HttpServerConnection(Lifecycle, asyncio.Protocol):
     """Serves one client. `_head` and `_dispatch` belong to the request that is being received or answered; they are
     None until its head is parsed."""
 
@@ -116,28 +77,17 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._dispatch: Dispatch | None = None
         self._body: SizedBody | ChunkedBody | None = None
         """The body that is arriving."""
-        self._ahead = bytearray()
-        """Bytes that arrived before their turn."""
-        self._ahead_error: GatewayError | None = None
-        """Why bytes that arrived before their turn were not kept."""
-        self._head_bytes = 0
-        """What the request's head holds, counted in `sundries`; 0 for heads of the cache, which many requests share."""
-        self._is_yielding = False
-        """Whether others have their turn before this connection receives more."""
+        self._ahead = BytesAhead()
         self._keep_alive = False
         """Whether the connection is kept after the reply."""
         self._task: asyncio.Task[None] | None = None
         """Answers the request, where that takes time."""
-        self._written: asyncio.Future[None] | None = None
-        """What a streamed reply waits for while the client reads too slowly."""
-        self._has_ended = False
-        """Whether the client has said that it will send nothing more."""
         self._half_close: HalfClose | None = None
-        """Finds out whether such a client waits for its reply; None before."""
-        self._is_streaming = False
-        """Whether some of a streamed reply is written."""
-        self._record: Record = UNRECORDED
-        """What becomes of the request, from the moment when it is answered or refused."""
+        """Finds out whether a client that will send nothing more waits for its reply; None before it says so."""
+        self._stream: StreamedReplyWriter | None = None
+        """Writes the reply, where that is streamed."""
+        self._record = UNRECORDED
+        """The record of the request, from the moment when it is answered or refused."""
 
     # What the event loop and the listener call; more in Lifecycle.
 
@@ -157,7 +107,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
-        if self._phase in _RECEIVING and not self._ahead:
+        if self._phase in _RECEIVING and not self._ahead.data:
             self._receive(data)
         elif self._phase is _LINGERING:
             self._drop(len(data))
@@ -172,8 +122,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._head_reader.stop()
         self._record.give_up(GIVEN_UP["http"])
         self._record = UNRECORDED
-        self._body = None
-        self._ahead.clear()
+        self._body = self._stream = None
+        self._ahead.data.clear()
         if self._task is not None:
             keep(self._task)
             self._task.cancel()
@@ -182,31 +132,23 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client will send nothing more. Returns whether the connection stays open: while requests that are whole
         are answered, and the client may wait for that. It has left if a streamed reply has begun."""
-        if self._has_ended:  # uvloop says it again after `resume_reading`
+        if self._half_close is not None:  # uvloop says it again after `resume_reading`
             return True
-        is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead))
-        if not is_answering or self._is_streaming or not can_wait(self._transport):
+        is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead.data))
+        has_begun = self._stream is not None and self._stream.begun
+        if not is_answering or has_begun or not can_wait(self._transport):
             return False
-        self._has_ended = True
+        self._half_close = HalfClose(self._loop, self._transport)
         if self._phase is _ANSWERING:
-            self._begin_reply()
+            self._half_close.watch()
         return True
-
-    def _begin_reply(self) -> None:
-        """Find out whether the client that will send nothing more waits for this reply."""
-        try:
-            self._half_close = HalfClose(self._loop, self._transport, self._transport.abort)
-        except OSError:
-            self._transport.abort()
 
     def _close_after_last(self) -> None:
         """Close after the client's end, unless a whole request is left to answer."""
-        if self._phase in _RECEIVING and not self._ahead:
+        if self._phase in _RECEIVING and not self._ahead.data:
             self._close()
 
     def _proceed(self) -> None:
-        if self._written is not None and not self._written.done():
-            self._written.set_result(None)
         if self._phase is _FLUSHING:
             self._reply_written()
             self._receive_ahead()
@@ -244,7 +186,7 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
 
     def _receive_whole(self, data: bytes) -> bool:
         """Receive `data` if that is exactly one request, whose head is known and which is simple
-        (`HeadCache.is_simple`): most requests are. False for all else, which is received by its parts."""
+        (`WholeHeads`): most requests are. False for all else, which is received by its parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False
@@ -266,47 +208,28 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             return at + size
         at = reader.feed(data, at)
         if reader.complete:
-            self._hold_head(reader.held_bytes)
+            reader.hold(self.sundries)
             self._head = RequestHead(reader)
             self._head.check()
             self._dispatch = Dispatch(self._head, self._context.table)
             self._request_begun(self._head, self._dispatch)
         elif reader.size:
-            self._hold_head(reader.held_bytes)
+            reader.hold(self.sundries)
             if self._phase is _IDLE:
-                self._head_begun()
+                self._phase = _HEAD
+                self._alarm.set(self._context.timeouts.head)
         return at
-
-    def _hold_head(self, size: int) -> None:
-        """Count what the head that has arrived so far holds. Raises GatewayError as Sundries.add."""
-        self.sundries.add(size - self._head_bytes)
-        self._head_bytes = size
-
-    def _head_begun(self) -> None:
-        self._phase = _HEAD
-        self._alarm.set(self._context.timeouts.head)
 
     def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
         """The head has arrived: refuse the request, answer it, or wait for its body."""
-        limits = self._context.limits
-        check_length(head, limits.message)
-        if dispatch.refused is not None and not worth_receiving(head):
-            raise dispatch.refused
-        admit = self._context.admit
-        if admit is not None and dispatch.admits_first:
-            admit(head.headers, self._identity, self._peer)  # for other requests the exchange does it, with the body
+        self._context.check_early(head, dispatch, self._identity, self._peer)
         self._keep_alive = head.keep_alive
         if head.length == 0:
             self._request_received(head, dispatch, b"")
             return
         if head.expects_continue:
             self._transport.write(reply_bytes.CONTINUE)
-        memory = self.memory
-        self._body = (
-            ChunkedBody(limits.message, limits.headers, memory)
-            if head.length is None
-            else SizedBody(head.length, memory)
-        )
+        self._body = arriving_body(head.length, self._context.limits, self.memory)
         self._phase = _BODY
         self._body_begun = None
 
@@ -325,41 +248,28 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         return end
 
     def _store_ahead(self, data: bytes) -> None:
-        try:
-            self.sundries.add(len(data))
-        except GatewayError as error:
-            self._ahead_error = error.with_traceback(None)  # whose frames hold the bytes
-        else:
-            self._ahead += data
-        if len(self._ahead) > _MAX_AHEAD or self._ahead_error is not None:
+        self._ahead.store(data, self.sundries)
+        if self._ahead.is_full:
             self._transport.pause_reading()
 
     def _receive_ahead(self) -> None:
         """Receive what arrived before its turn, if its turn has come."""
         if self._phase not in _RECEIVING or self._is_yielding:
             return
-        if self._ahead_error is not None:
-            self._reject(self._ahead_error)
-        elif self._ahead:
-            data, self._ahead = bytes(self._ahead), bytearray()
-            self.sundries.free(len(data))
+        if self._ahead.error is not None:
+            self._reject(self._ahead.error)
+        elif self._ahead.data:
+            data = self._ahead.take(self.sundries)
             self._transport.resume_reading()
             self._receive(data)
-            if self._has_ended:
+            if self._half_close is not None:
                 self._loop.call_soon(self._close_after_last)
 
-    def _yield(self) -> None:
-        """Receive nothing more until other connections have had their turn."""
-        if not self._is_yielding:
-            self._is_yielding = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._take_turn)
-
     def _take_turn(self) -> None:
-        self._is_yielding = False
-        if self._phase in _RECEIVING and (self._ahead or self._ahead_error is not None):
+        super()._take_turn()
+        if self._phase in _RECEIVING and (self._ahead.data or self._ahead.error is not None):
             self._receive_ahead()
-        elif self._phase in _SERVING and self._ahead_error is None and len(self._ahead) <= _MAX_AHEAD:
+        elif self._phase in _SERVING and not self._ahead.is_full:
             self._transport.resume_reading()
 
     # Answering.
@@ -378,10 +288,10 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             try:
                 if dispatch.streams or (dispatch.asks_body and dispatch.body_wants_stream(message)):
                     messages = request_stream(message, coding, context.limits, self.memory)
-                    stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
-                    self._task = spawn(self._send_stream(stream))
-                    if self._has_ended:
-                        self._begin_reply()
+                    self._stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
+                    self._task = spawn(self._send_stream(self._stream))
+                    if self._half_close is not None:
+                        self._half_close.watch()
                     return
                 if coding:
                     reply = exchange_inflated(message, coding, context.limits, self.memory, context.exchange, protocol)
@@ -396,8 +306,8 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         else:
             # Without a name the task would make one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
-            if self._has_ended:
-                self._begin_reply()
+            if self._half_close is not None:
+                self._half_close.watch()
 
     async def _send_later(self, reply: Awaitable[Message]) -> None:
         try:
@@ -410,47 +320,34 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
             message = self._error_reply(as_gateway_error(error, self._record))
         self._task = None
         self._send(message)
-        if self._ahead or self._ahead_error is not None:
+        if self._ahead.data or self._ahead.error is not None:
             self._receive_ahead()
 
     async def _send_stream(self, stream: StreamedReplyWriter) -> None:
         if not stream.is_delimited:
             self._keep_alive = False
         try:
-            await stream.write(self._begin_stream, self._transport, self._connection_line, self._until_read)
+            await stream.write(self._rest_of, self._transport, self._connection_line, self._until_read)
         except asyncio.CancelledError:
             # Not raised again, as in _send_later.
             self._transport.abort()
             return
         except Exception as error:
-            self._task, self._is_streaming = None, False
-            self._break_off(as_gateway_error(error, self._record), begun=stream.begun)
+            self._task = self._stream = None
+            known = as_gateway_error(error, self._record)
+            if stream.begun:  # a clean end would make the reply look complete
+                log.warning("a reply to %s broke off: %s", self._peer, known.message)
+                self._transport.abort()
+            else:
+                self._send(self._error_reply(known))
         else:
-            self._task, self._is_streaming = None, False
+            self._task = self._stream = None
             self._reply_written()
         self._receive_ahead()
 
-    def _begin_stream(self, head: Buffer) -> Buffer:
-        self._is_streaming = True
-        return head if self._half_close is None else self._half_close.rest_of(head)
-
-    async def _until_read(self) -> None:
-        """Wait until the client has read most of what was written; always let the loop run other tasks once."""
-        await asyncio.sleep(0)
-        if not self._writable:
-            self._written = self._loop.create_future()
-            self._await_progress()
-            await self._written
-            self._alarm.silence()
-
-    def _break_off(self, error: GatewayError, *, begun: bool) -> None:
-        """End a streamed reply that failed. Once some of it is written, the connection is reset: a clean end would make
-        it look complete."""
-        if begun:
-            log.warning("a reply to %s broke off: %s", self._peer, error.message)
-            self._transport.abort()
-        else:
-            self._send(self._error_reply(error))
+    def _rest_of(self, begin: Buffer) -> Buffer:
+        """The part of a reply's first buffer that is still to be written."""
+        return begin if self._half_close is None else self._half_close.rest_of(begin)
 
     # Writing.
 
@@ -506,16 +403,13 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
         self._head = self._dispatch = None
         self._record = UNRECORDED
         if self._head_reader.size:
-            self._head_reader.start()
-        if self._head_bytes:
-            self.sundries.free(self._head_bytes)
-            self._head_bytes = 0
+            self._head_reader.release(self.sundries)
         self._alarm.set(self._idle_seconds)
-        if self._has_ended:
+        if self._half_close is not None:
             self._loop.call_soon(self._close_after_last)
 
     def _linger(self) -> None:
-        if self._has_ended:  # it has closed already
+        if self._half_close is not None:  # it has closed already
             self._close()
         else:
             super()._linger()
@@ -530,24 +424,16 @@ class ServerConnection(Lifecycle, asyncio.Protocol):
 
     def _refuse_http2(self, data: bytes) -> None:
         """Let a connection take over that refuses the requests of HTTP/2, `data` of which has come."""
-        self._alarm.stop()
-        self._phase = Phase.CLOSED
         self._head_reader.stop()
-        Http2Refusal(self._context, refusal_noter(self._context)).take_over(self, self._transport, data)
+        refusing = Http2Refusal(self._context)
+        self._hand_over_to(refusing)
+        refusing.take_over(self._transport, data)
 
     def _error_reply(self, error: GatewayError) -> Message:
-        """The reply that reports `error`, in the form of the protocol that the request's path belongs to."""
-        head, dispatch, context = self._head, self._dispatch, self._context
+        head = self._head
         message = Message(peer=self._peer, received=self._loop.time(), identity=self._identity, record=self._record)
         if head is not None:
             message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
-        protocol = context.table.protocol_for_error(message.path) if dispatch is None else dispatch.protocol
-        if self._record is UNRECORDED:
-            self._record = begun(context.record, message, protocol, 0)
-        is_unknown = error.reason is Reason.PATH_NOT_FOUND
-        if is_unknown and is_admitted(context.admit, message.headers, self._identity, self._peer):
-            error = refusal(error.reason, f"{error.message}; this listener speaks {context.table.spoken}")
-        reply = context.refuse(error, protocol, message)
-        if dispatch is not None and dispatch.allow:
-            reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))
-        return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply
+        reply = self._context.error_reply(error, message, self._dispatch)
+        self._record = message.record
+        return reply

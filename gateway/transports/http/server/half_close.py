@@ -17,7 +17,6 @@ Systems without epoll, and TLS, which ends in both directions at once, have none
 
 import asyncio
 import select
-from collections.abc import Callable
 
 from gateway.core.types import Buffer
 
@@ -26,21 +25,27 @@ _FIRST = b"H"
 
 
 class HalfClose:
-    """Watches such a client until its reply is written. `left` is called when it has left.
+    """Watches such a client, from when a reply is waited for until it is written. If the client has left, or too many
+    files are open to watch it, its connection is aborted."""
 
-    Raises:
-        OSError: too many files are open to watch for a reset.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, left: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
-        self._left = left
-        self._is_begun = True
-        self._epoll: select.epoll | None = select.epoll()
+        self._transport = transport
+        self._is_begun = False
+        self._epoll: select.epoll | None = None
+
+    def watch(self) -> None:
+        """Begin the next reply, and watch for a reset."""
+        try:
+            self._epoll = select.epoll()
+        except OSError:
+            self._transport.abort()
+            return
         # No event is asked for: resets and errors are always told.
-        self._epoll.register(transport.get_extra_info("socket").fileno(), 0)
-        loop.add_reader(self._epoll.fileno(), self._noticed)
-        transport.write(_FIRST)
+        self._epoll.register(self._transport.get_extra_info("socket").fileno(), 0)
+        self._loop.add_reader(self._epoll.fileno(), self._noticed)
+        self._is_begun = True
+        self._transport.write(_FIRST)
 
     def rest_of(self, begin: Buffer) -> Buffer:
         """The part of the reply's first buffer that is still to be written."""
@@ -59,7 +64,7 @@ class HalfClose:
 
     def _noticed(self) -> None:
         self.stop()
-        self._left()
+        self._transport.abort()
 
 
 def can_wait(transport: asyncio.Transport) -> bool:

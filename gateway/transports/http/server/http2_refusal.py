@@ -3,7 +3,6 @@ HTTP_1_1_REQUIRED (RFC 9113 section 7), upon which curl, for example, sends it a
 cannot do that, gets UNIMPLEMENTED with a text."""
 
 import asyncio
-from collections.abc import Callable
 from http import HTTPStatus
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
@@ -13,9 +12,9 @@ from gateway.http2.connection import Stream
 from gateway.http2.frames import ErrorCode
 from gateway.http2.heads import ByName, RequestHeads
 from gateway.http2.hpack import Field, write
-from gateway.http2.server import RequestReceived, RequestStarted, ServerConnection
-from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
-from gateway.transports.listener_connections import AcceptedConnection
+from gateway.http2.server import Http2Server, RequestReceived, RequestStarted
+from gateway.transports.http.server.context import HttpContext
+from gateway.transports.lifecycle import Lifecycle, Phase
 
 FIRST_LINE = b"PRI * HTTP/2.0\r\n\r\n"
 """The beginning of HTTP/2's preface, which a reader of HTTP/1.1 takes for a head."""
@@ -27,10 +26,6 @@ _GRPC = b"application/grpc"
 _REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
 _NO_GRPC = "no method of gRPC is here: this port speaks HTTP/1.1"
 
-NoteRefusal = Callable[[Message, GatewayError, int], str]
-"""Writes down that a request was refused: what is known of it, why, and with which status of HTTP. Returns the
-listener's protocols, empty if the client may not know them."""
-
 
 class Http2Refusal(Lifecycle, asyncio.Protocol):
     """The connection of such a client, from its preface on. It has the bounds of every HTTP/2 connection, and may be
@@ -38,18 +33,18 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
 
     HEAD_NAME = "the request's head"
 
-    def __init__(self, context: ConnectionContext, note: NoteRefusal) -> None:
+    _context: HttpContext
+
+    def __init__(self, context: HttpContext) -> None:
         super().__init__(context)
-        self._note = note
-        self._http2: ServerConnection[Message] = ServerConnection(_heads(context.limits.headers), self._loop.time())
+        self._http2: Http2Server[Message] = Http2Server(_heads(context.limits.headers), self._loop.time())
         self._http2.ping_interval = context.limits.ping_interval
         self._rest = b""
         """An incomplete frame."""
         self._left = _MOST_REQUESTS
 
-    def take_over(self, before: AcceptedConnection, transport: asyncio.Transport, data: bytes) -> None:
-        """Be the connection that `before` was, which has received `data`."""
-        self._context.connections.hand_over(before, self)
+    def take_over(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Serve a client from whom `data` has been received."""
         transport.set_protocol(self)
         self.connection_made(transport)
         if not transport.is_closing():
@@ -60,9 +55,9 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
         """None: requests are refused at once."""
         return 0
 
-    def renew(self, context: ConnectionContext, note: NoteRefusal) -> None:
-        """Use these from now on."""
-        self._context, self._note = context, note
+    def renew(self, context: HttpContext) -> None:
+        """Refuse with `context` from now on."""
+        self._context = context
 
     def data_received(self, data: bytes) -> None:
         """The client sent something."""
@@ -89,9 +84,9 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
             return
         request = replace(head, peer=self._peer, identity=self._identity, received=self._loop.time())
         error = refusal(Reason.VERSION_NOT_SUPPORTED, _REFUSED)
-        spoken = self._note(request, error, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        self._context.note_refused(request, error, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         if head.headers.get("content-type", "").startswith(_GRPC.decode()):
-            self._http2.send_end(stream, _unimplemented(spoken))
+            self._http2.send_end(stream, _unimplemented(self._context.spoken_to(request)))
         else:
             self._http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
 

@@ -7,6 +7,7 @@ copies once more.
 import re
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody, Memory
 
@@ -149,3 +150,8 @@ class ChunkedBody:
         if not _TRAILER.fullmatch(line):
             raise DecodeError("a trailer of the chunked body is not `name: value`")
         self._trailers += len(line) + len(_EOL)
+
+
+def arriving_body(length: int | None, limits: Limits, memory: Memory) -> SizedBody | ChunkedBody:
+    """The body of a request whose head announces `length` bytes, None for a chunked one. Raises as SizedBody."""
+    return ChunkedBody(limits.message, limits.headers, memory) if length is None else SizedBody(length, memory)

@@ -10,7 +10,7 @@ fragments, and targets other than a path or an http URL.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from sys import intern
 from typing import Any
@@ -20,7 +20,7 @@ import httptools
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 from gateway.core.types import Headers
 from gateway.transports.http.compression import CODINGS
-from gateway.transports.memory import FIELD_BYTES
+from gateway.transports.memory import FIELD_BYTES, Sundries
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -70,10 +70,11 @@ class Http2PrefaceError(GatewayError):
 class HeadReader:
     """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
 
-    __slots__ = ("_parser", "_tail", "complete", "headers", "limit", "size", "target")
+    __slots__ = ("_held", "_parser", "_tail", "complete", "headers", "limit", "size", "target")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._held = 0
         self._parser: Any = None
         self.start()
 
@@ -114,10 +115,17 @@ class HeadReader:
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         return stop
 
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of memory that the part of the head which has arrived takes."""
-        return 2 * self.size + FIELD_BYTES * len(self.headers)
+    def hold(self, sundries: Sundries) -> None:
+        """Count the memory of the part of the head that has arrived. Raises GatewayError as Sundries.add."""
+        held = 2 * self.size + FIELD_BYTES * len(self.headers)
+        sundries.add(held - self._held)
+        self._held = held
+
+    def release(self, sundries: Sundries) -> None:
+        """Count it no longer, and prepare for the next head."""
+        self.start()
+        sundries.free(self._held)
+        self._held = 0
 
     @property
     def method(self) -> str:
@@ -212,16 +220,6 @@ class RequestHead:
         # A client gets a coding only if it asks for exactly one: many clients list all that they know by default, and
         # would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
-
-    def with_fields(self, fields: Iterable[tuple[bytes, bytes]]) -> "RequestHead":
-        """This head with further fields, which it does not have, and which change none of its other attributes."""
-        new = RequestHead.__new__(RequestHead)
-        new._target, new.method, new.version = self._target, self.method, self.version
-        new.path, new.query, new.fields = self.path, self.query, self.fields
-        new.length, new.expects_continue = self.length, self.expects_continue
-        new.keep_alive, new.keep_line, new.accepted_coding = self.keep_alive, self.keep_line, self.accepted_coding
-        new.headers = Headers((*self.headers.raw, *fields))
-        return new
 
     @property
     def coding(self) -> str:

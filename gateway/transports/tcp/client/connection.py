@@ -21,20 +21,20 @@ MAX_UNREQUESTED = 1000
 """So many replies that no call has asked for may come before the connection is closed."""
 
 
-class ConnectionObserver(typing.Protocol):
+class TcpConnectionObserver(typing.Protocol):
     """The observer that a connection reports its state to: the connector."""
 
-    def opened(self, connection: "ClientConnection") -> None:
+    def opened(self, connection: "TcpClientConnection") -> None:
         """The socket is connected."""
 
-    def lost(self, connection: "ClientConnection") -> None:
+    def lost(self, connection: "TcpClientConnection") -> None:
         """The socket is closed."""
 
 
-class ClientConnection(asyncio.BufferedProtocol):
+class TcpClientConnection(asyncio.BufferedProtocol):
     """Sends calls and hands their replies to those who wait. `scratch` is as in PacketReader."""
 
-    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, observer: ConnectionObserver) -> None:
+    def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, observer: TcpConnectionObserver) -> None:
         self._framing = framing
         self._reader = PacketReader(framing, limits, scratch)
         self._scratch = scratch
@@ -50,7 +50,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Replies that have arrived, whichever call they were for."""
         self._has_received = False
         self._foreign = ""
-        """What seems to answer in place of a server of this protocol, in words for the end of an error."""
+        """The protocol that seems to answer in place of this one, in words for the end of an error."""
         self._is_tls = False
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None

@@ -11,10 +11,10 @@ from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.errors import connector_closed, not_connected
 from gateway.transports.inflate import inflate_message, is_compressed
 from gateway.transports.tcp.address import TLS, parse_address
-from gateway.transports.tcp.client.connection import ClientConnection, reply_error
+from gateway.transports.tcp.client.connection import TcpClientConnection, reply_error
 from gateway.transports.tcp.packets import SCRATCH_BYTES
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
-from gateway.transports.tls import ClientTls, Connecting, connect, default_tls
+from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
 """After the reply to the only call of a connection, the endpoint has so long to close. Whoever closes first keeps the
@@ -48,21 +48,20 @@ class TcpConnector:
         tls: ClientTls | None = None,
     ) -> None:
         parsed = parse_address(address if tls is None or "://" in address else f"{TLS}://{address}")
-        self._name = parsed.host
-        self._tls = (tls or default_tls()) if parsed.scheme == TLS else None
+        self._secured = Secured(tls or default_tls(), parsed.host) if parsed.scheme == TLS else None
         self._address = replace(parsed, host=ip) if ip else parsed
         self._framing = framing
         self._limits = limits
         self._per_call = connection_per_call
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._connections: ConnectorConnections[ClientConnection] = ConnectorConnections()
-        self._idle: list[ClientConnection] = []
-        self._shared: ClientConnection | None = None
-        self._attempt: asyncio.Task[ClientConnection] | None = None
+        self._connections: ConnectorConnections[TcpClientConnection] = ConnectorConnections()
+        self._idle: list[TcpClientConnection] = []
+        self._shared: TcpClientConnection | None = None
+        self._attempt: asyncio.Task[TcpClientConnection] | None = None
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and return its reply, uncompressed. Cancelling gives the call up, as in
-        ClientConnection.exchange.
+        TcpClientConnection.exchange.
 
         Raises:
             TransportError: UNAVAILABLE, the endpoint could not be reached, or broke off; INTERNAL, the reply is
@@ -84,12 +83,12 @@ class TcpConnector:
 
     # What the connections call.
 
-    def opened(self, connection: ClientConnection) -> None:
-        """As in ConnectionObserver."""
+    def opened(self, connection: TcpClientConnection) -> None:
+        """As in TcpConnectionObserver."""
         self._connections.opened(connection)
 
-    def lost(self, connection: ClientConnection) -> None:
-        """As in ConnectionObserver."""
+    def lost(self, connection: TcpClientConnection) -> None:
+        """As in TcpConnectionObserver."""
         if connection in self._idle:
             self._idle.remove(connection)
         self._connections.lost(connection)
@@ -102,7 +101,7 @@ class TcpConnector:
         self._release(connection)
         return reply
 
-    def _take(self) -> ClientConnection | None:
+    def _take(self) -> TcpClientConnection | None:
         """An idle connection that the endpoint has left open; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
@@ -111,14 +110,14 @@ class TcpConnector:
             connection.abort()
         return None
 
-    def _release(self, connection: ClientConnection) -> None:
+    def _release(self, connection: TcpClientConnection) -> None:
         """Keep the connection after its call was answered, or let the endpoint close it."""
         if self._per_call:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
         else:
             self._idle.append(connection)
 
-    async def _shared_connection(self, deadline: float | None) -> ClientConnection:
+    async def _shared_connection(self, deadline: float | None) -> TcpClientConnection:
         """The shared connection. The first call that needs it connects; all calls that wait for it share that attempt,
         and its failure."""
         if self._shared is not None and not self._shared.is_usable():
@@ -139,34 +138,20 @@ class TcpConnector:
             raise connector_closed()
         return attempt.result()
 
-    def _attempt_ended(self, attempt: "asyncio.Task[ClientConnection]") -> None:
+    def _attempt_ended(self, attempt: "asyncio.Task[TcpClientConnection]") -> None:
         self._attempt = None
         if not attempt.cancelled() and attempt.exception() is None:
             self._shared = attempt.result()
 
-    async def _connect(self, deadline: float | None) -> ClientConnection:
+    async def _connect(self, deadline: float | None) -> TcpClientConnection:
         if self._connections.is_closed:
             raise connector_closed()
         seconds = connect_seconds(CONNECT_SECONDS, deadline, asyncio.get_running_loop().time())
+        connection = TcpClientConnection(self._framing, self._limits, self._scratch, self)
         try:
             async with asyncio.timeout(seconds):
-                return await self._open()
+                await self._connections.open(connection, self._address, self._secured)
         except OSError as error:
-            name = self._tls.server_name if self._tls is not None else ""
-            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS, name or self._name) from error
-
-    async def _open(self) -> ClientConnection:
-        loop, address = asyncio.get_running_loop(), self._address
-        connection = ClientConnection(self._framing, self._limits, self._scratch, self)
-        try:
-            if address.path:
-                await loop.create_unix_connection(lambda: connection, address.path)
-            elif self._tls is not None:
-                connected = await loop.create_connection(Connecting, address.host, address.port)
-                await connect(connected, connection, self._tls, self._name)
-            else:
-                await loop.create_connection(lambda: connection, address.host, address.port)
-        except BaseException:
-            self.lost(connection)
-            raise
+            name = "" if self._secured is None else self._secured.server_name
+            raise not_connected(error, self._address.host, seconds, CONNECT_SECONDS, name) from error
         return connection

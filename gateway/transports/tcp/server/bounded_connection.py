@@ -4,14 +4,13 @@ It has a class of its own so that other listeners do not pay for that with each 
 """
 
 import asyncio
-import math
 
 from gateway.core.types import Message
 from gateway.transports.lifespan import Lifespan
-from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
+from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnection
 
 
-class BoundedConnection(ServerConnection):
+class BoundedTcpConnection(TcpServerConnection):
     """After its last reply it closes. Where replies carry a tag (brpc) it is kept: brpc's clients fail all calls for
     3 s after a connection is closed. A request that is shed is refused before it is inflated and decoded."""
 
@@ -19,19 +18,18 @@ class BoundedConnection(ServerConnection):
         super().__init__(context)
         self._lifespan = Lifespan(context.limits, self._loop.time()) if self._framing.tag is None else None
         self._shedding = context.connections.shedding
-        self._too_old: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         super().connection_made(transport)
-        if self._lifespan is not None and self._lifespan.ends_at < math.inf:
-            self._too_old = self._loop.call_at(self._lifespan.ends_at, self.drain)
+        if self._lifespan is not None:
+            self._lifespan.call_at(self._loop, self._lifespan.ends_at, self.drain)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is closed, by either side."""
         super().connection_lost(error)
-        if self._too_old is not None:
-            self._too_old.cancel()
+        if self._lifespan is not None:
+            self._lifespan.stop()
 
     def _begin(self, message: Message) -> None:
         error = self._shedding.refusal(len(message.parts[1])) if self._shedding is not None else None

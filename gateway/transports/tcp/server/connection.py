@@ -57,7 +57,7 @@ class TcpContext(ConnectionContext):
     admit: Admit | None = None
 
 
-class ServerConnection(Lifecycle, asyncio.BufferedProtocol):
+class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Serves one client."""
 
     HEAD_NAME = "the message's header"

@@ -10,13 +10,12 @@ from gateway.core.transport import Exchanges
 from gateway.transports.base_listener import BaseListener
 from gateway.transports.first_bytes import Opening
 from gateway.transports.listener_connections import ListenerConnections
-from gateway.transports.sockets import BACKLOG, bound_server, stop_accepting
+from gateway.transports.sockets import BACKLOG
 from gateway.transports.tcp.packets import SCRATCH_BYTES
-from gateway.transports.tcp.server.bounded_connection import BoundedConnection
-from gateway.transports.tcp.server.connection import ServerConnection, TcpContext
+from gateway.transports.tcp.server.bounded_connection import BoundedTcpConnection
+from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnection
 from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
-from gateway.transports.tls import accepting
 
 MAX_IN_FLIGHT = 256
 """Requests of one multiplexed connection in flight. More stay in the kernel, which makes the client wait."""
@@ -45,7 +44,7 @@ class TcpListener(BaseListener):
         [(protocol, _)] = protocols
         if not isinstance(protocol.carrier, StreamForm):
             raise ValueError(f"{protocol.name} has no framing, so it cannot be served on a byte stream")
-        super().__init__(ListenerConnections.of(settings) if connections is None else connections)
+        super().__init__(settings, connections, timeouts)
         self.opening = Opening(protocol.carrier.framing.magic)
         self._context = TcpContext(
             settings.limits,
@@ -59,21 +58,18 @@ class TcpListener(BaseListener):
             1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
             exchanges.admit,
         )
-        self._connection = self._connection_class(settings)
-        self._accept = accepting(settings, self.serve, self._connections, timeouts)
-        self._server: asyncio.Server | None = None
         self._unix: UnixSocket | None = None
 
     async def start(self, address: Address) -> None:
-        """Bind, and accept connections.
-
-        Raises:
-            OSError: the address is taken, not allowed, or not of this machine.
-        """
-        bound = self._bind_unix(address.path) if address.path else bound_server(self._make_connection, address)
-        self._server = await bound
-        port = 0 if address.path else self._server.sockets[0].getsockname()[1]
-        self.address = str(replace(address, port=port, scheme="unix" if address.path else "tcp"))
+        """As of any listener; also on a unix socket."""
+        if not address.path:
+            await super().start(replace(address, scheme="tcp"))
+            return
+        self._unix = UnixSocket(address.path)
+        self._server = await asyncio.get_running_loop().create_unix_server(
+            self._make_connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
+        )
+        self.address = str(replace(address, port=0, scheme="unix"))
         await self._server.start_serving()
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
@@ -95,36 +91,20 @@ class TcpListener(BaseListener):
             record=exchanges.record,
             admit=exchanges.admit,
         )
-        self._connection = self._connection_class(settings)
-        self._accept = accepting(settings, self.serve, self._connections, context.timeouts)
+        self._accept_with(settings)
         connections = self._connections.renew(settings)
-        own = [each for each in connections if isinstance(each, ServerConnection) and each.protocol == protocol.name]
+        own = [each for each in connections if isinstance(each, TcpServerConnection) and each.protocol == protocol.name]
         return [task for each in own for task in each.renew(context)]
-
-    def _connection_class(self, settings: ListenerSettings) -> type[ServerConnection]:
-        return BoundedConnection if self._connections.are_bounded(settings.limits) else ServerConnection
 
     def announce_end(self) -> None:
         """Do nothing: these protocols cannot announce it. Requests are answered until `drain`."""
 
     async def stop_accepting(self) -> None:
         """As in every Listener. New requests on a multiplexed connection are refused from now on."""
-        self._connections.begin_draining()
         if self._unix is not None:
             self._unix.remove()
-        if self._server is not None:
-            server, self._server = self._server, None
-            await stop_accepting(server, self._make_connection)
+        await super().stop_accepting()
 
-    async def _bind_unix(self, path: str) -> asyncio.Server:
-        self._unix = UnixSocket(path)
-        return await asyncio.get_running_loop().create_unix_server(
-            self._make_connection, sock=self._unix.socket, backlog=BACKLOG, start_serving=False
-        )
-
-    def _make_connection(self) -> asyncio.BaseProtocol:
-        return self._accept()
-
-    def serve(self) -> ServerConnection:
+    def serve(self) -> TcpServerConnection:
         """The connection of a new client, after the TLS handshake."""
-        return self._connection(self._context)
+        return (BoundedTcpConnection if self._is_bounded else TcpServerConnection)(self._context)

@@ -10,9 +10,8 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Tensor, tensor
 from gateway.protobuf.wire import varint
 from gateway.protocols.grps.generic_tensor import DTYPES
-from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
-from tests.protocols.grps.protobuf.both_readers import read_message
 
 LIMIT = 2**20
 SIGNALLING = struct.pack("<I", 0x7FA00001)
@@ -200,3 +199,9 @@ def test_what_has_no_form(wrong: Tensor, told: str) -> None:
     with pytest.raises(GatewayError, match=told) as raised:
         write_message(GrpsMessage(payload=Payload.GTENSORS, tensors=(wrong,)))
     assert raised.value.reason is Reason.INVALID_INPUT
+
+
+def test_a_tag_in_more_bytes_than_needed() -> None:
+    lists = bytes.fromhex("42 01 05")
+    [found] = read(field(1, b"x") + b"\x90\x00\x05" + b"\x9a\x00\x01\x01" + lists)
+    assert (found.datatype, found.shape, found.array.tolist()) == (Datatype.INT64, (1,), [5])

@@ -6,9 +6,8 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.grps import gmap
-from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
-from tests.protocols.grps.protobuf.both_readers import read_message
 
 LIMIT = 2**20
 

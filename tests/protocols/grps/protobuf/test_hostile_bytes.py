@@ -8,10 +8,9 @@ from gateway.core import datatypes
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.protobuf.wire import fields
 from gateway.protocols.grps.gmap import MAPS
-from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
-from tests.protocols.grps.protobuf.both_readers import comparable, read_message
-from tests.protocols.grps.protobuf.upb import DATA, GRPS, TEXTS, written
+from tests.protocols.grps.protobuf.upb import DATA, GRPS, TEXTS, comparable, written
 
 STATUSES = st.none() | st.builds(GrpsStatus, st.integers(-(2**31), 2**31 - 1), TEXTS, st.sampled_from([0, 1, 2]))
 MESSAGES = st.builds(

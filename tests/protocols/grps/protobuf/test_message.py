@@ -6,9 +6,9 @@ import pytest
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.types import Tensor, tensor
-from gateway.protocols.grps.protobuf.message import write_message
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
-from tests.protocols.grps.protobuf.both_readers import comparable, read_message
+from tests.protocols.grps.protobuf.upb import comparable
 
 LIMIT = 2**20
 OK = GrpsStatus(200, "OK", SUCCESS)

@@ -118,3 +118,9 @@ DATA = st.one_of(
         ).map(tuple),
     ),
 )
+
+
+def comparable(message: GrpsMessage) -> tuple[object, ...]:
+    """All of `message` as values that compare."""
+    tensors = [(each.name, each.datatype, each.shape, bytes(each.data), each.content_type) for each in message.tensors]
+    return message.model, message.status, message.payload, tensors

@@ -1,7 +1,6 @@
 import random
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,14 +9,6 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, Response, Tensor
 from gateway.protocols.v2 import V2_GRPC
-from gateway.protocols.v2.grpc.tensors import (
-    REQUEST,
-    RESPONSE,
-    InferenceHead,
-    MessageKind,
-    write_inference,
-    write_plain,
-)
 from tests.protocols.v2.grpc.wire import AS_IS, KSERVE, MLSERVER, TARGET, decode, infer
 
 tensors = st.lists(
@@ -53,34 +44,3 @@ def test_every_datatype_and_shape_survives_both_ways(given: Any, copies: int, ta
         assert got.inputs == sent
         reply_body = b"".join(V2_GRPC.encode_response(Response(sent, "m"), got, AS_IS).parts)
         assert decode(reply_body, got).outputs == sent
-
-
-@given(
-    name=st.text(max_size=5).filter(lambda text: text.isprintable()),
-    datatype=st.sampled_from(Datatype),
-    shape=st.lists(st.integers(0, 3), max_size=3),
-    data=st.binary(max_size=300),
-    kind=st.sampled_from([REQUEST, RESPONSE]),
-)
-def test_a_plain_message_is_written_as_any_other(
-    name: str, datatype: Datatype, shape: list[int], data: bytes, kind: MessageKind
-) -> None:
-    tensors = (Tensor(name, datatype, tuple(shape), data),)
-    plain = write_plain(kind, "model", "1", tensors)
-    assert (plain is None) == (not data)
-    if plain is not None:
-        assert b"".join(plain) == b"".join(write_inference(InferenceHead("model", "1", None, {}), kind, tensors))
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        (),
-        (Tensor("x", Datatype.INT8, (1,), b"1"), Tensor("y", Datatype.INT8, (1,), b"1")),
-        (Tensor("x", Datatype.INT8, (1,), b"1", parameters={"p": 1}),),
-        (Tensor("x" * 600, Datatype.INT8, (1,), b"1"),),
-    ],
-    ids=["none", "two", "with a parameter", "with a long name"],
-)
-def test_what_is_not_plain_is_left_to_the_other_writer(others: tuple[Tensor, ...]) -> None:
-    assert write_plain(REQUEST, "model", "", others) is None

@@ -10,6 +10,7 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
 from gateway.protocols.v2 import V2_GRPC
+from gateway.protocols.v2.grpc import schema
 
 LISTENER = ListenerSettings("grpc")
 TARGET = Target("models", "127.0.0.1:8001")
@@ -110,3 +111,24 @@ def exchanged(server: str, name: str) -> tuple[str, list[bytes], list[Message]]:
 
 def values(tensor: Tensor) -> object:
     return tensor.array.tolist()
+
+
+RAW = struct.pack("<2f", 1.5, -2)
+
+
+def request_body(raw: bytes = RAW, model: str = "model", datatype: str = "FP32", **more: object) -> bytes:
+    """A ModelInferRequest of one input, as protobuf's own library writes it."""
+    written = schema.ModelInferRequest(model_name=model, **more)
+    written.inputs.add(name="x", datatype=datatype, shape=[2])
+    written.raw_input_contents.append(raw)
+    body: bytes = written.SerializeToString()
+    return body
+
+
+def reply_body(raw: bytes = RAW, model: str = "model", **more: object) -> bytes:
+    """The same of a ModelInferResponse."""
+    written = schema.ModelInferResponse(model_name=model, **more)
+    written.outputs.add(name="y", datatype="FP32", shape=[2])
+    written.raw_output_contents.append(raw)
+    body: bytes = written.SerializeToString()
+    return body

@@ -2,7 +2,7 @@ import pytest
 
 from gateway.core.errors import DecodeError
 from gateway.core.types import Message
-from gateway.protocols.v2.rest.binary import split_body
+from gateway.protocols.v2.rest.binary import BinaryTensors, split_body
 from tests.protocols.v2.rest.wire import headers
 
 BODY = b"{}abcd"
@@ -14,16 +14,17 @@ def message(header_length: object, body: bytes = BODY) -> Message:
 
 @pytest.mark.parametrize(("header_length", "json", "left"), [(2, b"{}", 4), ("02", b"{}", 4), (6, BODY, 0)])
 def test_splits_where_the_header_says(header_length: object, json: bytes, left: int) -> None:
-    found, tensors = split_body(message(header_length))
+    found, behind = split_body(message(header_length))
     assert bytes(found) == json
+    tensors = BinaryTensors(behind)
     assert bytes(tensors.take(left, "input 'x'")) == BODY[len(BODY) - left :]
     tensors.finish()
 
 
 def test_without_the_header_the_whole_body_is_json() -> None:
-    found, tensors = split_body(message(None))
+    found, behind = split_body(message(None))
     assert found is BODY
-    tensors.finish()
+    assert not len(behind)
 
 
 @pytest.mark.parametrize("length", ["", "abc", "-1", "+2", "1_0", "2.0", " 2", "0x2", "²", "9" * 5000])

@@ -13,6 +13,8 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.http2.client import WINDOW
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.health import State
 from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
@@ -39,7 +41,7 @@ from tests.limits import GENEROUS
 from tests.transports.grpc.toy import LOOPS as LOOPS
 from tests.transports.grpc.toy import SMALL, ask, connected
 
-CANCEL, NO_ERROR, PROTOCOL_ERROR = 8, 0, 1
+CANCEL, NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM = 8, 0, 1, 7
 
 
 async def failure(exchange: Awaitable[object]) -> TransportError:
@@ -317,6 +319,15 @@ async def test_a_reset_is_an_error(code: int, expected: tuple[Reason, bool, str]
         assert (error.status, error.reason, error.sent) == (reason.status, reason, sent)
         assert error.message == f"the call was reset: {name}"
         assert await reply_of(connector, ask()) == b"next"
+
+
+async def test_a_refused_stream_is_an_answer_that_nothing_was_begun() -> None:
+    refusing = playing(http2.reset(REFUSED_STREAM))
+    async with asyncio.timeout(GENEROUS), serving(refusing) as address, connected(address) as connector:
+        endpoint = Endpoint(address, connector)
+        error = await failure(endpoint.exchange(ask()))
+        assert (error.sent, error.answered, endpoint.health.state) == (False, True, State.UP)
+        assert (await endpoint.exchange(ask())).body == b"next"
 
 
 async def test_going_away_refuses_what_is_above_the_last_call_and_lets_the_others_end() -> None:

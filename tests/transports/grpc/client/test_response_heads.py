@@ -77,7 +77,7 @@ def test_what_is_no_head_is_refused(fields: tuple[Field, ...]) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 2000])
-def test_the_limit_holds_for_blocks_that_are_remembered_and_for_others(size: int) -> None:
+def test_a_block_is_read_the_same_again_and_the_limit_holds(size: int) -> None:
     block = write(((b"some", b"x" * size),))
     for _ in range(2):
         assert response_heads.read(block, size + 36).metadata == Headers(((b"some", b"x" * size),))

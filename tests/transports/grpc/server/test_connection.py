@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import gzip
+import itertools
 import weakref
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
@@ -504,6 +505,28 @@ async def test_what_was_cancelled_takes_no_room_once_it_has_ended() -> None:
         held.go.set()
         peer.send(request(4 * MAX_STREAMS + 1))
         assert (await answer(peer, 4 * MAX_STREAMS + 1))[0] == [b"\0\0\0\0\x01x"]
+
+
+async def test_a_client_that_cancels_as_many_as_it_may_and_asks_again_at_once_is_not_refused() -> None:
+    held, numbers = Held(), itertools.count(1, 2)
+
+    async def exchange(message: Message, protocol: Protocol) -> Message:
+        if message.body == b"last":
+            return message
+        try:
+            return await held(message, protocol)
+        finally:  # as calls do whose cancellation goes through several tasks
+            for _ in range(4):
+                await asyncio.sleep(0)
+
+    async with listening(exchange) as listener, connected(listener) as peer:
+        for _ in range(4):
+            taken = list(itertools.islice(numbers, MAX_STREAMS))
+            peer.send(*map(request, taken), *(http2.reset(8, number) for number in taken))
+        peer.send(request(last := next(numbers), b"last"))
+        assert (await answer(peer, last))[0] == [b"\0\0\0\0\x04last"]
+        peer.send(http2.frame(http2.PING, 0, 0, b"all read"))
+        assert await peer.next(RST_STREAM, GOAWAY, http2.PING) == (http2.PING, http2.ACK, 0, b"all read")
 
 
 async def test_draining_tells_how_many_requests_it_gave_up() -> None:

@@ -10,16 +10,16 @@ from gateway.http2 import hpack
 from gateway.http2.heads import HeadReader
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.server import replies
-from gateway.transports.grpc.server.heads import RequestHead, request_heads
+from gateway.transports.grpc.server.heads import CallHead, request_heads
 from tests.http2 import by_hand as http2
 from tests.http2.conversation import ECHO, LIMIT, fields
 
 
-def read_fields(*own: tuple[bytes, bytes]) -> RequestHead:
+def read_fields(*own: tuple[bytes, bytes]) -> CallHead:
     return HeadReader(request_heads(LIMIT)).read(b"\x20" + http2.block(*own))  # without a dynamic table
 
 
-def read(*more: tuple[bytes, bytes]) -> RequestHead:
+def read(*more: tuple[bytes, bytes]) -> CallHead:
     return read_fields(*fields(ECHO, *more))
 
 

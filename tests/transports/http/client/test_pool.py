@@ -13,7 +13,7 @@ from gateway.core.errors import TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.transports.http.client import connection, pool
-from gateway.transports.http.client.connection import ClientConnection
+from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
 from gateway.transports.sockets import Unconfirmed, keep_probing
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
@@ -294,13 +294,13 @@ async def test_an_endpoint_that_answers_twice_is_found_out_at_once(monkeypatch: 
     """A second reply that comes after the next request was sent cannot be told from that one's own. As soon as one is
     seen that answers no request, no connection is used again: no later exchange gets another's reply."""
     found = asyncio.Event()
-    distrust = pool.Pool.distrust
+    distrust = pool.HttpPool.distrust
 
-    def find(endpoint: pool.Pool) -> None:
+    def find(endpoint: pool.HttpPool) -> None:
         found.set()
         distrust(endpoint)
 
-    monkeypatch.setattr(pool.Pool, "distrust", find)
+    monkeypatch.setattr(pool.HttpPool, "distrust", find)
     server = Repeating(with_the_next)
     async with serving(server.handle) as port, connecting(port) as connector:
         await calls(connector, 20, 10, until=found)
@@ -349,7 +349,7 @@ class Patient(HttpConnector):
 
     spoken: asyncio.Event
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, connection: ClientConnection) -> None:
+    async def _open(self, loop: asyncio.AbstractEventLoop, connection: HttpClientConnection) -> None:
         await super()._open(loop, connection)
         await self.spoken.wait()
 

@@ -11,7 +11,7 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.transports.http.client.connection import ClientConnection
+from gateway.transports.http.client.connection import HttpClientConnection
 from gateway.transports.http.client.connector import HttpConnector
 from tests.transports.http.client.endpoint import GET, JSON, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
@@ -281,7 +281,7 @@ async def test_a_request_waits_for_who_pulls_its_reply_without_keeping_the_loop_
     """The endpoint answers while the request is being written. Its reply has to be read before more is written."""
     looks = 0
 
-    def is_quiet(connection: ClientConnection) -> bool:
+    def is_quiet(connection: HttpClientConnection) -> bool:
         nonlocal looks
         looks += 1
         return quiet(connection)
@@ -298,8 +298,8 @@ async def test_a_request_waits_for_who_pulls_its_reply_without_keeping_the_loop_
             await asyncio.sleep(0)
         return looks == before
 
-    quiet = ClientConnection.is_quiet
-    monkeypatch.setattr(ClientConnection, "is_quiet", is_quiet)
+    quiet = HttpClientConnection.is_quiet
+    monkeypatch.setattr(HttpClientConnection, "is_quiet", is_quiet)
     async with (
         serving(handle, limit=128 * MIB) as port,
         connecting(port, stream_framing=LINES) as connector,

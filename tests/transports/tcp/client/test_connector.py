@@ -17,7 +17,7 @@ from gateway.core.protocol import Limits, StreamForm, Target
 from gateway.core.types import Message, Request, tensor
 from gateway.registry import protocols
 from gateway.transports.inflate import IN_THREAD
-from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, ClientConnection
+from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.client.connector import TcpConnector
 from tests.limits import GENEROUS
 from tests.transports.tcp.toy_protocol import (
@@ -373,8 +373,8 @@ async def test_a_call_that_was_never_written_says_so() -> None:
 class Slow(TcpConnector):
     """Sends its request once it knows that the endpoint has closed the connection."""
 
-    async def _open(self) -> ClientConnection:
-        connection = await super()._open()
+    async def _connect(self, deadline: float | None) -> TcpClientConnection:
+        connection = await super()._connect(deadline)
         while not connection._transport.is_closing():  # noqa: ASYNC110 - no event tells it
             await asyncio.sleep(0)
         return connection

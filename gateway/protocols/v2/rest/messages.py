@@ -1,0 +1,202 @@
+"""The messages of an inference as types, named and ordered as in the specification (section "Inference").
+
+    {"id": "1", "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
+
+msgspec reads the members in one pass and leaves the contents of tensors as text; it writes them from text. In documents
+above LARGE bytes the contents are cut out first, so that they are not passed over twice. A member that is missing is
+UNSET, one that is null is None; both mean that it is absent: KServe and MLServer write null for what they do not have.
+
+msgspec passes over members without a field, and keeps the last of equal keys. Colons tell: written again, a message has
+as many as its document only if each member has been read. A document that is not certain to be read as a whole is left
+to the general reader (`general_request`, `general_response`), which says what is wrong with it, or makes the same
+messages of it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway import json
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.types import ParameterValue
+from gateway.json import Array, ArrayForm, Pieces, Text
+from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
+from gateway.protocols.v2.tensors import read_datatype
+
+
+class BodyForm(Enum):
+    """The form of all tensors in a body, and of the outputs that a request asks for."""
+
+    JSON = auto()
+    BINARY = auto()
+
+
+Parameters: TypeAlias = Mapping[str, ParameterValue | None]
+
+if TYPE_CHECKING:
+    Contents: TypeAlias = Raw | Text | Array | Pieces | list[str] | UnsetType
+    """A tensor's `data`. When read: its text, in large documents a place in the document, from the general reader an
+    Array. When written: its text, or what `json.write_message` makes text of."""
+    Dimensions: TypeAlias = list[Any] | tuple[int, ...]
+else:
+    # What msgspec reads. It would take 1.0 for an integer. It writes values of any type.
+    Contents = Raw | UnsetType
+    Dimensions = list[Any]
+
+
+class InferenceTensor(Struct, gc=False):
+    """`$request_input` and `$response_output`. With the binary tensor data extension the parameter `binary_data_size`
+    replaces `data`."""
+
+    name: str
+    datatype: Datatype
+    shape: Dimensions
+    parameters: Parameters | UnsetType | None = UNSET
+    data: Contents = UNSET
+
+
+class RequestOutput(Struct, gc=False):
+    """`$request_output`: an output that the client asks for."""
+
+    name: str
+    parameters: Parameters | UnsetType | None = UNSET
+
+
+class InferenceRequest(Struct, kw_only=True, gc=False):
+    """`$inference_request`."""
+
+    id: str | UnsetType | None = UNSET
+    parameters: Parameters | UnsetType | None = UNSET
+    inputs: list[InferenceTensor]
+    outputs: list[RequestOutput] | UnsetType | None = UNSET
+
+    @property
+    def tensors(self) -> list[InferenceTensor]:
+        """Its inputs."""
+        return self.inputs
+
+
+class InferenceResponse(Struct, kw_only=True, gc=False):
+    """`$inference_response`, in Triton's order."""
+
+    id: str | UnsetType | None = UNSET
+    model_name: str | UnsetType | None = UNSET
+    model_version: str | UnsetType | None = UNSET
+    parameters: Parameters | UnsetType | None = UNSET
+    outputs: list[InferenceTensor]
+
+    @property
+    def tensors(self) -> list[InferenceTensor]:
+        """Its outputs."""
+        return self.outputs
+
+
+# --- as types ---
+
+LARGE = 2**11
+"""Bytes of a document from which on cutting the contents out costs less than letting msgspec pass over them."""
+LARGEST = 2**16
+"""Bytes of a document without the contents up to which it is read as types: the general reader counts the values of a
+larger one before it makes objects of them."""
+MOST = 1000
+"""Contents that are cut out of a document; with more, it is left to the general reader."""
+
+_DATA = {"data": ArrayForm.ARRAY}
+_TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
+
+_Message = TypeVar("_Message", InferenceRequest, InferenceResponse)
+
+_DECODERS: dict[Any, Callable[[bytes], Any]] = {
+    kind: msgspec.json.Decoder(kind).decode for kind in (InferenceRequest, InferenceResponse)
+}
+_write = msgspec.json.Encoder().encode
+
+
+def read_whole(kind: type[_Message], header: bytes, values: int) -> _Message | None:
+    """The message in the JSON `header`; None if it is not certain to be read as a whole, or has more JSON values
+    outside of tensor data than `values`."""
+    text, cuts = header, None
+    try:
+        if len(header) > LARGE and _BACKSLASH not in header:
+            text, cuts = json.cut_out(header, b"data", MOST)
+        if len(text) > LARGEST:
+            return None
+        message: _Message = _DECODERS[kind](text)
+    except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    colons = text.count(b":")
+    if _write(message).count(b":") != colons or (_BACKSLASH in text and _ESCAPED_COLON.search(text)):
+        return None
+    if len(text) > values and _values(message, colons) > values:
+        return None
+    return message if cuts is None or _put_back(message, cuts) else None
+
+
+_BACKSLASH = ord("\\")
+_ESCAPED_COLON = re.compile(rb"\\u003[aA]")
+
+
+def _values(message: InferenceRequest | InferenceResponse, members: int) -> int:
+    """The JSON values outside of tensor data."""
+    asked = message.outputs if isinstance(message, InferenceRequest) else None
+    return 1 + members + len(message.tensors) + sum(len(each.shape) for each in message.tensors) + len(asked or ())
+
+
+def _put_back(message: InferenceRequest | InferenceResponse, cuts: list[Text]) -> bool:
+    """Make the texts that were cut out the data of the tensors. False if there is another number of them."""
+    with_data = [each for each in message.tensors if each.data is not UNSET]
+    for each, text in zip(with_data, cuts, strict=False):
+        each.data = text
+    return len(with_data) == len(cuts)
+
+
+# --- by the general reader ---
+
+
+def general_request(header: bytes, values: int) -> InferenceRequest:
+    """The request in the JSON `header`, read by the general reader. `data` is an Array; shapes, parameters and the id
+    may be of any type. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton use,
+    writes them.
+
+    Raises:
+        DecodeError: not a JSON object; no inputs; a name or datatype that is none; more JSON values than `values`.
+    """
+    document = _general(header, values)
+    inputs = _tensors(document, "input")
+    outputs = [
+        RequestOutput(read_name(each, "output", position), each.get("parameters", UNSET))
+        for position, each in enumerate(read_list(document, "outputs"))
+    ]
+    return InferenceRequest(
+        id=document.get("id"), parameters=document.get("parameters"), inputs=inputs, outputs=outputs
+    )
+
+
+def general_response(header: bytes, values: int) -> InferenceResponse:
+    """The response in the JSON `header`, as `general_request`."""
+    document = _general(header, values)
+    outputs = _tensors(document, "output")
+    members = {key: document.get(key) for key in ("id", "model_name", "model_version", "parameters")}
+    return InferenceResponse(**members, outputs=outputs)
+
+
+def _general(header: bytes, values: int) -> JsonObject:
+    return json.read(header, _DATA, values=values, literals=True, level=_TENSOR_LEVEL)
+
+
+def _tensors(document: JsonObject, role: str) -> list[InferenceTensor]:
+    if document.get(f"{role}s") is None:
+        raise DecodeError(f"{role}s are missing")
+    return [_tensor(entry, role, position) for position, entry in enumerate(read_list(document, f"{role}s"))]
+
+
+def _tensor(entry: JsonObject, role: str, position: int) -> InferenceTensor:
+    name = read_name(entry, role, position)
+    datatype = read_datatype(entry.get("datatype"), f"{role} {name!r}")
+    shape, data = entry.get("shape"), entry.get("data", UNSET)
+    return InferenceTensor(name, datatype, shape, entry.get("parameters", UNSET), data)  # type: ignore[arg-type]

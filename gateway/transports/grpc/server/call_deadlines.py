@@ -1,0 +1,43 @@
+"""The deadlines of the calls of one connection."""
+
+import asyncio
+from collections.abc import Mapping
+from math import inf
+
+from gateway.core.alarm import Alarm
+from gateway.http2.connection import Stream
+
+
+class CallDeadlines:
+    """Rings the calls of `streams` that are due (`ServerCall.due`).
+
+    Its timer is not set back when a call ends: calls mostly end long before their deadlines, so this takes a look at
+    all of them now and then, and no step for each.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
+        self.next_due = inf
+        """The time of the loop's clock at which calls are rung next; infinity while none has a deadline."""
+        self._loop = loop
+        self._streams = streams
+        self._alarm = Alarm(loop, self._ring)
+
+    def ring_at(self, when: float) -> None:
+        """Ring the calls that are due at this time, which is before `next_due`."""
+        self.next_due = when
+        self._alarm.set(when - self._loop.time())
+
+    def stop(self) -> None:
+        """Ring no more."""
+        self._alarm.stop()
+
+    def _ring(self) -> None:
+        now, self.next_due = self._loop.time(), inf
+        for stream in list(self._streams.values()):
+            call = stream.handler
+            if call is not None and call.due is not None and call.due <= now:
+                call.ring()
+        calls = [stream.handler for stream in self._streams.values() if stream.handler is not None]
+        first: float = min((call.due for call in calls if call.due is not None), default=inf)
+        if first < inf:
+            self.ring_at(first)

@@ -1,0 +1,52 @@
+"""Refusals of requests that no call is made for: of their heads alone."""
+
+from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.record import Record
+from gateway.http2.connection import Stream
+from gateway.http2.frames import ErrorCode
+from gateway.http2.server import Http2Server
+from gateway.transports.grpc.server import replies
+from gateway.transports.grpc.server.calls import refused
+from gateway.transports.grpc.server.heads import CallHead, RequestFault
+
+_MAX_METHOD = 200
+"""Characters of an unknown method in an error."""
+
+_HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is told HTTP_1_1_REQUIRED", http_status=505)
+"""Why a request that is no gRPC is refused at an address where HTTP/1.1 is served as well. Clients may then send it
+over HTTP/1.1, RFC 9113 section 7; curl does."""
+
+
+def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record) -> None:
+    """Refuse a request with gRPC's status for `error`."""
+    reply = refused(error)
+    record.failed(error)
+    record.end(reply.status, 0)
+    http2.send_end(stream, replies.HEAD + replies.trailers(reply) + replies.more_trailers(record))
+
+
+def refuse_fault(
+    http2: Http2Server[CallHead],
+    stream: Stream,
+    fault: RequestFault,
+    record: Record,
+    *,
+    shares_http1: bool,
+) -> None:
+    """Refuse a request for a fault of its head. `shares_http1`: HTTP/1.1 is served at the same address."""
+    if fault.http_status != 200 and shares_http1:
+        fault = _HTTP1_REQUIRED
+    record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
+    record.end(fault.status or fault.http_status, 0)
+    if fault is _HTTP1_REQUIRED:
+        http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
+    elif fault.http_status != 200:
+        http2.send_end(stream, replies.fault_block(fault))
+    else:
+        http2.send_end(stream, replies.HEAD + replies.status_block(fault.status, fault.text))
+
+
+def no_method(path: bytes, spoken: str = "") -> GatewayError:
+    """The error for a method that nobody serves; `spoken` are the listener's protocols, for those who may know."""
+    text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
+    return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)

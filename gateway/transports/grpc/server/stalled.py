@@ -1,0 +1,61 @@
+"""Ends the streams of a connection on which nothing goes on: a request that stopped arriving, or arrives too slowly, a
+stream in which nobody says anything, and a reply that the client takes too slowly. No clock: the caller says what time
+it is."""
+
+import typing
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.http2.connection import Http2Connection, Stream
+from gateway.http2.frames import ErrorCode
+from gateway.transports.reply_progress import ReplyProgress
+from gateway.transports.timeouts import Timeouts
+
+
+class _Call(typing.Protocol):
+    """The parts of a call that are looked at; ServerCall describes them."""
+
+    arriving_since: float
+    arrived_bytes: int
+
+    @property
+    def is_arriving(self) -> bool: ...
+    def idle_for_too_long(self, now: float) -> str | None: ...
+    def fail(self, error: GatewayError) -> None: ...
+    def cancel(self) -> None: ...
+
+
+def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: float) -> None:
+    """End the streams of `http2` that stand still for longer than `timeouts` allow. `looked`: when they were looked at
+    before. While the client reads no stream, the connection's progress counts, not theirs."""
+    for stream in list(http2.streams.values()):
+        call: _Call | None = stream.handler
+        if call is not None:
+            late = _too_slow(call, stream, now, timeouts) if call.is_arriving else call.idle_for_too_long(now)
+            if late is not None:
+                call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
+                continue
+        unsent = stream.unsent
+        if unsent is None:
+            continue
+        if unsent.progress is None:
+            unsent.progress = ReplyProgress(unsent.size, now)
+            continue
+        if http2.is_paused:
+            unsent.progress.excuse(now - looked)
+        if unsent.progress.is_too_slow(unsent.size, now, timeouts):
+            http2.reset(stream, ErrorCode.CANCEL)
+            if call is not None:
+                call.cancel()
+
+
+def _too_slow(call: _Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
+    """Why the message that is arriving is not waited for any longer; None if it is. While the stream's window is shut,
+    the client cannot send: then only the time for the whole message counts."""
+    if stream.room > 0 and now - stream.heard > timeouts.body:
+        return f"nothing of the message came for {timeouts.body:g} s"
+    waited = now - call.arriving_since
+    if waited > timeouts.message:
+        return f"the message did not arrive within {timeouts.message:g} s"
+    if stream.room > 0 and waited > timeouts.body + call.arrived_bytes / timeouts.rate:
+        return f"the message came at less than {timeouts.rate:g} bytes a second"
+    return None

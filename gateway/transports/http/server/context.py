@@ -1,0 +1,61 @@
+"""The data that all connections of one HTTP listener share, and how requests are refused with them."""
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.frozen import frozen, replace
+from gateway.core.patterns import PathTable
+from gateway.core.record import UNRECORDED
+from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, begun, is_admitted
+from gateway.core.types import Headers, Message
+from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
+from gateway.transports.http.server.request_head import RequestHead, UnknownExpectationError
+from gateway.transports.http.server.whole_heads import WholeHeads
+from gateway.transports.lifecycle import ConnectionContext
+
+
+@frozen
+class HttpContext(ConnectionContext):
+    """The data that all connections of one HTTP listener share."""
+
+    table: PathTable
+    heads: WholeHeads
+    exchange: Exchange
+    stream: ExchangeStream
+    refuse: Refuse
+    record: StartRecord | None
+    admit: Admit | None = None
+
+    def spoken_to(self, request: Message) -> str:
+        """The listener's protocols; empty if the client of `request` may not know them."""
+        is_told = is_admitted(self.admit, request.headers, request.identity, request.peer)
+        return self.table.spoken if is_told else ""
+
+    def check_early(self, head: RequestHead, dispatch: Dispatch, identity: str, peer: str) -> None:
+        """Check a request before its body is received. `identity` and `peer` are the client's.
+
+        Raises:
+            GatewayError: its body is too large, or it is refused and its body is not worth receiving.
+        """
+        check_length(head, self.limits.message)
+        if dispatch.refused is not None and not worth_receiving(head):
+            raise dispatch.refused
+        if self.admit is not None and dispatch.admits_first:
+            self.admit(head.headers, identity, peer)  # for other requests the exchange does it, with the body
+
+    def error_reply(self, error: GatewayError, request: Message, dispatch: Dispatch | None) -> Message:
+        """The reply that reports `error`, in the form of the protocol that the request's path belongs to. `dispatch` is
+        None if the request's head was not read. The request has a record from now on, if requests are observed."""
+        protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol
+        if request.record is UNRECORDED:
+            begun(self.record, request, protocol, 0)
+        if error.reason is Reason.PATH_NOT_FOUND and (spoken := self.spoken_to(request)):
+            error = refusal(error.reason, f"{error.message}; this listener speaks {spoken}")
+        reply = self.refuse(error, protocol, request)
+        if dispatch is not None and dispatch.allow:
+            reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))
+        return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply
+
+    def note_refused(self, request: Message, error: GatewayError, status: int) -> None:
+        """Record a request that was refused with this `status` of HTTP, since it came over HTTP/2."""
+        record = begun(self.record, request, self.table.protocol_for_error(request.path), 0)
+        record.failed(error)
+        record.end(status, 0)

@@ -1,0 +1,8 @@
+"""`gateway policies`: the names of all policies."""
+
+from gateway.registry import policies as installed
+
+
+def policies() -> None:
+    """Print the names of the policies."""
+    print(*installed())

@@ -1,0 +1,33 @@
+"""Metrics that are read from the states of policies."""
+
+from collections import Counter
+
+from gateway.policies.places import StateMetric, numbers
+
+CALLS = StateMetric("calls_total", "counter", ("place", "outcome"), "Calls.", {"hit": "hits", "miss": "misses"})
+ROWS = StateMetric("rows_total", "counter", ("backend",), "Rows.", {"": "rows"})
+FAILURES = StateMetric("failures_total", "counter", ("route", "backend", "reason"), "Failures.", {"": "failures"})
+
+
+def test_the_last_label_has_a_value_for_each_key() -> None:
+    found = numbers([("routes[0]", "cache", {"hits": 3, "misses": 1})], {"cache": [CALLS]})
+    assert found == {"calls_total": Counter({("routes[0]", "hit"): 3, ("routes[0]", "miss"): 1})}
+
+
+def test_a_mapping_gives_the_values_of_the_last_label() -> None:
+    state = {"backend": "new", "failures": {"timeout": 2, "model-error": 1}}
+    found = numbers([("routes[1]", "mirror", state)], {"mirror": [FAILURES]})
+    assert found["failures_total"] == {("routes[1]", "new", "timeout"): 2, ("routes[1]", "new", "model-error"): 1}
+
+
+def test_a_backend_is_named_by_the_place_if_the_state_shows_none() -> None:
+    assert numbers([("backends.lab", "gather", {"rows": 7})], {"gather": [ROWS]}) == {"rows_total": {("lab",): 7}}
+
+
+def test_the_states_of_several_workers_are_added() -> None:
+    states = [("backends.lab", "gather", {"worker": number, "rows": 7}) for number in (1, 2)]
+    assert numbers(states, {"gather": [ROWS]}) == {"rows_total": {("lab",): 14}}
+
+
+def test_policies_without_metrics_are_left_out_and_metrics_without_states_are_empty() -> None:
+    assert numbers([("backends.lab", "rate_limit", {"refused": 1})], {"gather": [ROWS]}) == {"rows_total": Counter()}
