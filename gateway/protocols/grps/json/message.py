@@ -7,6 +7,7 @@ from typing import Any
 from gateway import json
 from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import payload
@@ -41,8 +42,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     body = body if isinstance(body, bytes) else bytes(body)
     grps = read_by_type(body, limits)
     if grps is not None:
-        set_field(grps, "original", original_of(body, grps))
-        return grps
+        return replace(grps, original=original_of(body, grps))
     document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
         raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")
