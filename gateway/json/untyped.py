@@ -17,8 +17,7 @@ def untyped_numbers(text: bytes) -> tuple[Datatype, bytes, Shape]:
     Raises:
         DecodeError: the text is anything else, or ragged; or its integers have no such type in common.
     """
-    last = text.rfind(b"[")
-    if last < 0:
+    if not text.startswith(b"["):
         raise DecodeError
     if has_fraction(text):
         datatype, data = _FP64, parse_raw(text, "d")
@@ -29,4 +28,4 @@ def untyped_numbers(text: bytes) -> tuple[Datatype, bytes, Shape]:
     if data is None:
         raise DecodeError
     count = len(data) // 8
-    return datatype, data, nesting(text, count) if last else (count,)
+    return datatype, data, nesting(text, count) if text.rfind(b"[") else (count,)

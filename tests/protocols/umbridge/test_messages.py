@@ -78,6 +78,7 @@ def test_what_clients_and_servers_write_is_read_by_its_type() -> None:
 ODD = [
     EVALUATE.replace("[[1e3, 0.10], [-2]]", "[0.10]"),
     EVALUATE.replace("[[1e3, 0.10], [-2]]", "0.10"),
+    EVALUATE.replace("[-2]", '"[-2]"'),
     EVALUATE.replace("[[1e3, 0.10], [-2]]", "[[]]"),
     EVALUATE.replace("[[1e3, 0.10], [-2]]", "[[[1.5]]]"),
     EVALUATE.replace('"m"', '"\\u0061"'),
