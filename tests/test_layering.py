@@ -51,8 +51,13 @@ COMMON = {f"gateway.transports.{path.stem}" for path in (ROOT / "gateway/transpo
 FORMATS = {
     "gateway.http2": {"gateway.core.errors", "gateway.core.types"},
     "gateway.json": {
-        *("gateway.core", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.frozen"),
-        *("gateway.core.operations", "gateway.core.types"),
+        "gateway.core",
+        "gateway.core.casting",
+        "gateway.core.datatypes",
+        "gateway.core.errors",
+        "gateway.core.frozen",
+        "gateway.core.operations",
+        "gateway.core.types",
     },
     "gateway.protobuf": {"gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.types"},
 }

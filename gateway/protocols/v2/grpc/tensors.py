@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import Value, frozen
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Target
 from gateway.core.types import Buffer, Message, Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
@@ -241,7 +243,7 @@ _MODEL_KEY, _VERSION_KEY, _ID_KEY, _ENTRY_KEY, _REQUESTED_KEY = map(key, (1, 2, 
 _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY = map(key, (1, 2, 3))
 
 
-class InferenceHead(Value):
+class InferenceHead(Struct, frozen=True):
     """The fields of an inference beside its tensors. `outputs` are those that a request asks for. `reader`: the server
     that it is for; None for a client, which has all types of parameters."""
 
