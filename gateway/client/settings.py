@@ -40,7 +40,7 @@ class CallLimits:
 
 @dataclass(frozen=True)
 class ServerKind:
-    """What is known of a server beyond its protocol; each field is as the key of a backend in the configuration."""
+    """The facts about a server beyond its protocol; each field is as the key of a backend in the configuration."""
 
     flavor: str = ""
     batch: str = ""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,7 +41,7 @@ class GmapPlace:
 Keys: TypeAlias = Mapping[str, GmapPlace]
 """Tensor name to place, for the tensors whose name is not their key (see `with_distinct_names`), and for those of
 `s_b`, since a model that speaks another protocol does not tell bytes from text."""
-NO_KEYS: Keys = {}
+NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 

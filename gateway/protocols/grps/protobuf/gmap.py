@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from struct import Struct
+from types import MappingProxyType
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.types import Buffer, Tensor
@@ -20,7 +21,7 @@ _KEY, _VALUE = 1, 2
 _S_S = 1
 _LENGTH = Struct("<I")
 
-_MAPS = dict(enumerate(MAPS.items(), 1))
+_MAPS = MappingProxyType(dict(enumerate(MAPS.items(), 1)))
 """Name and datatype of each map by field number."""
 _NUMBERS = {datatype: number for number, (_, datatype) in _MAPS.items()}
 _WIRE_TYPES = {

@@ -7,6 +7,8 @@ the gateway, with null, nested data, NaN, numbers of another kind than the datat
 mark, or blanks around the document.
 """
 
+from types import MappingProxyType
+
 from msgspec import UNSET, UnsetType
 
 from gateway.core.datatypes import Datatype
@@ -19,7 +21,7 @@ from gateway.protocols.v2.rest.messages import BodyForm, InferenceRequest, Infer
 # Python 3.11 takes ten times as long to find a member in its class.
 _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
-_NO_PARAMETERS: Parameters = {}
+_NO_PARAMETERS: Parameters = MappingProxyType({})
 
 
 # --- noting where a value came from ---

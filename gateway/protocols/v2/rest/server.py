@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from msgspec import UNSET
 
@@ -102,7 +103,7 @@ def _request(
     )  # fmt: skip
 
 
-_NO_FLAGS: Mapping[str, bool] = {}
+_NO_FLAGS: Mapping[str, bool] = MappingProxyType({})
 
 
 def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutput, ...], Mapping[str, bool]]:
