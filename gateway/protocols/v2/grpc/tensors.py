@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import Value, frozen
+from gateway.core.frozen import frozen
 from gateway.core.protocol import Target
 from gateway.core.types import Buffer, Message, Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
@@ -241,7 +241,8 @@ _MODEL_KEY, _VERSION_KEY, _ID_KEY, _ENTRY_KEY, _REQUESTED_KEY = map(key, (1, 2, 
 _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY = map(key, (1, 2, 3))
 
 
-class InferenceHead(Value):
+@frozen
+class InferenceHead:
     """The fields of an inference beside its tensors. `outputs` are those that a request asks for. `reader`: the server
     that it is for; None for a client, which has all types of parameters."""
 
