@@ -3,10 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MINUTES := 10
-# One more than the two processors of a small machine: many tests wait for servers.
-WORKERS := 3
-# A file's tests stay together. What measures the gateway's stalls and memory runs by itself, afterwards.
-SUITE := -n $(WORKERS) --dist loadfile --ignore tests/attacks
+# Two more than the two processors of a small machine: many tests wait for servers and for clusters.
+WORKERS := 4
+# How long a gateway's loop is kept from its turn: what measures this runs by itself, after everything else.
+STALLS := $(addprefix tests/attacks/test_,connections.py flood.py garbled_replies.py known_attacks.py loop.py servers.py)
+BESIDE := $(STALLS:%=--ignore=%)
+# A file's tests stay together, and the files in the order of tests/conftest.py.
+SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# The tests start hundreds of processes: none compiles the gateway anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup help run test test-fast coverage attack lowest soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock clean
 
@@ -25,22 +31,19 @@ run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
 test: setup peers  ## all tests, including those with real servers and clients
-	$(BIN)/python -m pytest -m "not attack" $(SUITE)
-	$(BIN)/python -m pytest -m "not attack" tests/attacks
+	$(BIN)/python -m pytest -m "not attack" $(SUITE) $(BESIDE)
+	$(BIN)/python -m pytest -m "not attack" $(STALLS)
 
 test-fast: setup  ## the tests that need no real servers and clients
-	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
-	$(BIN)/python -m pytest -m "not interop and not attack" tests/attacks
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) $(BESIDE)
+	$(BIN)/python -m pytest -m "not interop and not attack" $(STALLS)
 
 coverage: setup  ## test-fast, and the lines and branches that it does not reach
-	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --cov --cov-report=term-missing:skip-covered
-
-# Those of ATTACKS measure no time, so they may run side by side.
-ATTACKS := $(addprefix tests/attacks/test_,abandoned_connects.py failing_servers.py memory.py)
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/attacks --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
-	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist loadfile $(ATTACKS)
-	$(BIN)/python -m pytest -m attack tests/attacks $(ATTACKS:%=--ignore=%)
+	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist worksteal tests/attacks $(BESIDE)
+	$(BIN)/python -m pytest -m attack $(STALLS)
 
 # Programs in the documentation use grpcio-tools, which is newer than the oldest protobuf.
 lowest: setup  ## test-fast with the oldest version of each dependency that pyproject.toml allows, in .venv-lowest
@@ -49,7 +52,7 @@ lowest: setup  ## test-fast with the oldest version of each dependency that pypr
 	.venv-lowest/bin/python -m pip install --quiet --editable . --group dev
 	$(BIN)/python -m tests.packaging.lowest > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/documents/test_pages.py
+	.venv-lowest/bin/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/attacks --ignore tests/documents/test_pages.py
 
 soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,29 @@ from gateway.core.log_limit import LogLimit
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+HERE = Path(__file__).resolve().parent
+LONGEST = (
+    "servers/test_cluster_servers.py",
+    "documents/test_pages.py",
+    "interop/test_derivatives.py",
+    "contract/test_matrix.py",
+    "contract/test_any_bytes.py",
+    "attacks/test_reload_under_load.py",
+    "attacks/test_memory.py",
+    "deploy/test_image.py",
+    "packaging/test_distributions.py",
+)
+"""Files that take a minute or more: processes that share the tests begin with them, so that none of them is left for
+one process at the end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {HERE / name: place for place, name in enumerate(LONGEST)}
+    assert all(path.is_file() for path in places), "LONGEST names a file that is not there"
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:

@@ -62,7 +62,7 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
         for _, writer in held:
             writer.close()
             await writer.wait_closed()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             while b"too many" in await ask(port, get("/")):
                 pass
         assert gateway.status().listeners["here"].refused_connections >= 3
@@ -148,7 +148,7 @@ async def test_a_client_with_too_many_connections_does_not_keep_others_out(
         for _, writer in (*held, other):
             writer.close()
             await writer.wait_closed()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             while b"too many" in await ask(port, get("/")):
                 pass
         assert gateway.status().listeners["here"].refused_connections >= 2
@@ -265,7 +265,7 @@ async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol(
         _, held = await asyncio.open_connection("127.0.0.1", port)
         held.write(BEGUN)
         shared = memory.PROCESS_MEMORY.of_client("127.0.0.1:1")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             while shared.used < 99_000:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0)
         for name, (connect, request) in LARGE.items():
@@ -308,7 +308,7 @@ def serving(path: Path) -> Iterator[tuple[int, int, Path]]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.stdout.close()
-            process.wait(30)
+            process.wait(GENEROUS)
 
 
 def asked(connection: socket.socket, path: str) -> bytes:

@@ -22,6 +22,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, tensor
+from tests.limits import GENEROUS
 
 PROTOCOLS = registry.protocols()
 CONFIG = """
@@ -36,8 +37,6 @@ routes:
       outputs: [{{name: y, datatype: FP64, shape: [-1, 2]}}]
 """
 FLAVORS = {"v2-rest": "flavor: plain", "v1-rest": "flavor: kserve"}
-BOUND = 20.0
-"""Seconds that nothing here needs."""
 
 
 class Hanging:
@@ -97,7 +96,7 @@ async def test_a_client_that_goes_away_ends_its_call(client: Protocol, server: P
     row = np.array([1.0, 2.0])
     inputs = (tensor("x", row if client.traits.wire.points else row[None]),)
     async with (
-        asyncio.timeout(BOUND),
+        asyncio.timeout(GENEROUS),
         serving(model, server) as address,
         gateway(client, server, address) as between,
     ):

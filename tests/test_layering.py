@@ -65,14 +65,18 @@ FORMATS = {
 malformed bytes, the type of buffers, and the raw form of tensors. Everybody but core and conformance may use them."""
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
+def files() -> Iterator[tuple[str, Path]]:
+    """The name of each module, and its file."""
     for path in sorted((ROOT / "gateway").rglob("*.py")):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        yield name.removesuffix(".__init__"), ast.parse(path.read_text())
+        yield name.removesuffix(".__init__"), path
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+each_module = pytest.mark.parametrize(("module", "file"), [pytest.param(*each, id=each[0]) for each in files()])
+
+
+def imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -93,10 +97,10 @@ def top(module: str) -> str:
     return ".".join(module.split(".")[:2])
 
 
-@pytest.mark.parametrize(("module", "tree"), list(modules()), ids=lambda each: each if isinstance(each, str) else "")
-def test_imports_stay_within_core_and_the_own_folder(module: str, tree: ast.Module) -> None:
+@each_module
+def test_imports_stay_within_core_and_the_own_folder(module: str, file: Path) -> None:
     parts = module.split(".")
-    inside = [name for name in imports(tree) if name == "gateway" or name.startswith("gateway.")]
+    inside = [name for name in imports(file) if name == "gateway" or name.startswith("gateway.")]
     if room(module) in FORMATS:
         beyond = {name for name in inside if room(name) != room(module)} - FORMATS[room(module)]
         assert not beyond, f"{module} imports {beyond}; a format knows nothing of the gateway"
@@ -127,10 +131,10 @@ def test_rooms_that_compose_use_only_rooms_below_them() -> None:
         assert not above, f"{name} uses {above}, which stand above it or beside it"
 
 
-@pytest.mark.parametrize(("module", "tree"), list(modules()), ids=lambda each: each if isinstance(each, str) else "")
-def test_only_transports_and_those_that_compose_touch_sockets(module: str, tree: ast.Module) -> None:
+@each_module
+def test_only_transports_and_those_that_compose_touch_sockets(module: str, file: Path) -> None:
     if module == "gateway.core.transport":
         return  # names the socket in the types of its promises
     pure = module.startswith(("gateway.core", *FORMATS, "gateway.protocols", "gateway.bridge", "gateway.policies"))
-    touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(imports(tree))
+    touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(imports(file))
     assert not (pure and touching), f"{module} imports {touching}"

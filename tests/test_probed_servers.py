@@ -17,6 +17,7 @@ from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from tests.app.test_gateway import grpc_health
 from tests.interop.processes import Process, free_port
+from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 from tests.test_hung_servers import SIGNATURE, infer
 
@@ -31,7 +32,6 @@ PROTOCOLS = {
     "grps-grpc": "",
     "grps-brpc": "",
 }
-PATIENCE = 60.0
 HEALTH = "{interval: 0.05, timeout: 0.5, unhealthy: 2}"
 
 
@@ -101,7 +101,7 @@ backends:
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(GENEROUS):
             yield gateway
     finally:
         await gateway.drain(0)

@@ -26,6 +26,7 @@ from gateway.core.types import Answer, Request, Response, tensor
 from gateway.observing import recording
 from tests.http2 import by_hand as http2
 from tests.http2.conversation import OPENING, fields
+from tests.limits import GENEROUS
 from tests.paused_server import port_of
 
 PROTOCOLS = registry.protocols()
@@ -41,8 +42,6 @@ routes:
       inputs: [{{name: x, datatype: FP64, shape: [-1, 2]}}]
       outputs: [{{name: y, datatype: FP64, shape: [-1, 2]}}]
 """
-BOUND = 20.0
-"""Seconds that nothing here needs."""
 V2_REST = PROTOCOLS["v2-rest"]
 BODY = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.5,2.5]}]}'
 METHOD = "/inference.GRPCInferenceService/"
@@ -105,7 +104,7 @@ async def observed(client: Protocol, infer: Handler = answer, more: str = "", to
     running = Observed(Gateway(loads(text, "test.yaml", catalog(), {})), server.address)
     await running.gateway.start()
     try:
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(GENEROUS):
             yield running
     finally:
         await running.gateway.drain(0)
@@ -499,7 +498,7 @@ async def test_a_reply_that_is_passed_on_has_one_request_id(line: bytes, code: i
     port = server.sockets[0].getsockname()[1]
     running = Observed(Gateway(loads(PASSING.format(port=port), "test.yaml", catalog(), {})), "")
     await running.gateway.start()
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(GENEROUS):
         reply = await running.send(
             b"POST /own HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-ID: ours\r\nContent-Length: 0\r\n\r\n"
         )

@@ -65,8 +65,7 @@ class Serving:
             try:
                 refused = None if guard is None else await guard.refused(message, protocol)
                 if refused is not None:
-                    if message.record is not None:
-                        message.record.end(refused.status, 0)
+                    message.record.end(refused.status, 0)
                     yield refused
                     continue
                 async with aclosing(answer_message(message, protocol, self._settings, select)) as replies:

@@ -259,8 +259,6 @@ class Guard:
             self._log(error, message.peer)
             raise
         set_field(message, "principal", principal)
-        if (record := message.record) is not None:
-            record.principal = principal.name
 
     def _admit(self, headers: Headers, identity: str, peer: str) -> None:
         try:

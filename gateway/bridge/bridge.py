@@ -125,7 +125,7 @@ class Bridge:
         if self._config_tensor.to_backend:
             outgoing = self._config_tensor.to_tensor(outgoing)
         record = request.record
-        work = None if record is None or record.events is None else Repeated(record, "fit reply")
+        work = None if record.events is None else Repeated(record, "fit reply")
         async with aclosing(self._backend.stream(outgoing)) as responses:
             async for each in responses:
                 response = await self._with_outputs(each, key, outgoing) if each.schemaless else each
@@ -316,7 +316,7 @@ class Bridge:
     async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
         """The response to a request that is fitted to a model's signature."""
         record = request.record
-        if record is not None and record.is_timed and record.events is not None:
+        if record.events is not None:
             fitted = await self._fit(request, key, fitting)
             response = await self._answered(fitted, fitting)
             return await self._fit_reply(response, request, fitted, fitting, begin(record, "fit reply"))
@@ -330,7 +330,7 @@ class Bridge:
     async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         """As `fit_request`, with a span where spans are noted and, for an explanation, what it changes."""
         record = request.record
-        if record is None or record.events is None:
+        if record.events is None:
             if fitting.has_images:
                 return await to_thread(fit_request, request, key, fitting)
             return fit_request(request, key, fitting)
@@ -353,7 +353,7 @@ class Bridge:
                 reply = await to_thread(fit_response, response, request, fitted, fitting)
             else:
                 reply = fit_response(response, request, fitted, fitting)
-            if request.record is not None and request.record.explain is not None and "tensors" not in span.facts:
+            if request.record.explain is not None and "tensors" not in span.facts:
                 # From the backend to the client the two names of a tensor change places.
                 back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
                 span.facts["tensors"] = compare(response.outputs, reply.outputs, back)

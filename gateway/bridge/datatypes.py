@@ -16,7 +16,7 @@ from gateway.core.datatypes import GATEWAY_DATATYPE, NUMBERS, WIDENINGS, Datatyp
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.protocol import Traits
-from gateway.core.record import CAST_ROUNDED, Record
+from gateway.core.record import CAST_ROUNDED, UNRECORDED, Record
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
 
@@ -46,10 +46,10 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
     return _raw(array, wanted)
 
 
-def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record | None) -> None:
+def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
     """Note in `record` if the `data` that `fit` made of a tensor differs from it in a value, which only a `cast`
     allows."""
-    if record is None or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
+    if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
     before = tensor.array.reshape(-1)
     with np.errstate(all="ignore"):

@@ -205,20 +205,19 @@ class EstimatedDerivatives:
     async def _solve(self, problem: DerivativeProblem) -> Array:
         """The derivative, [B, n] or [B, m] in FP64."""
         record = problem.request.record
-        tells = record is not None and record.telling.route
+        tells = record.telling.route
         wants_error = tells and (self._how.error or problem.request.headers.get(ERROR_HEADER) == "1")
         steps = [self._step(problem, 1.0), self._step(problem, 2.0)] if wants_error else [self._step(problem, 1.0)]
         plans = [await self._plan(problem, step) for step in steps]
         count = sum(plan.count for plan in plans)
         self._check(problem, count)
-        if record is not None and record.events is not None:
+        if record.events is not None:
             with begin(record, "finite differences") as span:
                 span.facts = {"how": self._how_told(steps[0], count), "evaluations": count}
                 results = [await plan.solve() for plan in plans]
         else:
             results = [await plan.solve() for plan in plans]
         if tells:
-            assert record is not None
             fields = [(MARK_HEADER.encode(), self._how_told(steps[0], count).encode())]
             if wants_error:
                 fields.append((ERROR_HEADER.encode(), b"%.2g" % largest_difference(results[0], results[1])))

@@ -12,7 +12,7 @@ from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import INDEX_TENSORS
 from gateway.core.protocol import Rows
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Request, RequestedOutput, Shape, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 
@@ -73,7 +73,7 @@ class FittedInputs(Struct, frozen=True):
     unbatched: bool
 
 
-def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record | None = None) -> FittedInputs:
+def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRECORDED) -> FittedInputs:
     """Inputs with the names, datatypes, shapes and order of the signature. If nobody knows the signature, inputs keep
     their datatypes and shapes. `record` notes casts that round.
 
@@ -109,7 +109,7 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record | None
     return FittedInputs(tuple(fitted), rows, unbatched)
 
 
-def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record | None) -> Tensor:
+def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -> Tensor:
     spec, what, cast = expected.spec, expected.what, fitting.settings.cast
     wanted = spec.datatype
     shape = _fit_shape(tensor, expected, fitting)

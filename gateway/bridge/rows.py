@@ -122,7 +122,7 @@ def _column(tensor: Tensor, is_batch: bool, count: int, flat: bool) -> list[Tens
     return [replace(row, shape=(row.elements,)) for row in rows] if flat else rows
 
 
-def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record | None) -> tuple[Tensor, ...]:
+def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record) -> tuple[Tensor, ...]:
     """The outputs of one row in the signature's datatypes."""
     if not fitting.signature.outputs:
         return tuple(outputs)
@@ -161,7 +161,7 @@ def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting, record: Record | None) -> Tensor:
+def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting, record: Record) -> Tensor:
     what = f"output {spec.name!r}"
     wanted = shapes.of_row(spec.shape)
     shape = row.shape if shapes.matches(row.shape, wanted) else shapes.fill(wanted, row.elements, what)

@@ -86,7 +86,7 @@ NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (K
 
 def _float_bits(datatype: Datatype) -> tuple[int, int]:
     """The bits of a float's exponent, and of its significand with the implicit one."""
-    about = ml_dtypes.finfo(datatype.dtype)
+    about: Any = ml_dtypes.finfo(datatype.dtype)  # type: ignore[no-untyped-call]
     return about.nexp, about.nmant + 1
 
 

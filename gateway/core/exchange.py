@@ -29,7 +29,7 @@ from gateway.core.offload import LARGE, are_large, in_thread, is_large
 from gateway.core.operations import WORDS
 from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
 from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
@@ -53,8 +53,8 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     try:
         request = decoded(message, protocol, listener)
         destination = select(request)
-        if (record := message.record) is not None:
-            record.route, record.backend = destination.route, destination.backend
+        if (record := message.record) is not UNRECORDED:
+            record.routed(destination.route, destination.backend)
         if destination.local is not None:
             return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
@@ -84,10 +84,10 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         outputs = response.outputs if isinstance(response, Response) else ()
         if (len(outputs) != 1 or len(outputs[0].data) > LARGE) and are_large(outputs):
             reply = await in_thread(encoded, response, request, protocol, destination)
-        elif (record := request.record) is None or not record.is_timed:
-            reply = protocol.encode_response(response, request, destination.translate)
-        else:
+        elif request.record.is_timed:
             reply = encoded(response, request, protocol, destination)
+        else:
+            reply = protocol.encode_response(response, request, destination.translate)
     except Exception as error:
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
@@ -100,15 +100,13 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     Raises:
         DecodeError, GatewayError: as the protocol's `decode_request`.
     """
-    if (record := message.record) is None:
-        request = protocol.decode_request(message, listener)
+    record = message.record
+    if record.is_timed:
+        request = _decoded_timed(message, protocol, listener, record)
     else:
-        if record.is_timed:
-            request = _decoded_timed(message, protocol, listener, record)
-        else:
-            request = protocol.decode_request(message, listener)
-        record.operation = WORDS[request.operation]
-        record.model = request.model
+        request = protocol.decode_request(message, listener)
+    if record is not UNRECORDED:
+        record.decoded(WORDS[request.operation], request.model, message.principal)
     deadline = request.deadline
     if deadline is None or (message.deadline is not None and message.deadline < deadline):
         deadline = message.deadline
@@ -130,14 +128,14 @@ def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSetti
 def routed(request: Request, select: Select) -> Destination:
     """The Destination of `request`. Raises GatewayError if there is none."""
     destination = select(request)
-    if (record := request.record) is not None:
-        record.route, record.backend = destination.route, destination.backend
+    request.record.routed(destination.route, destination.backend)
     return destination
 
 
 def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
     """The message to the client with `answer`. Raises GatewayError if it has no form on the wire."""
-    if (record := request.record) is None or not record.is_timed:
+    record = request.record
+    if not record.is_timed:
         return protocol.encode_response(answer, request, destination.translate)
     began = monotonic()
     reply = protocol.encode_response(answer, request, destination.translate)
@@ -164,14 +162,12 @@ def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message
 
 def reported(error: Exception, message: Message) -> GatewayError:
     """The GatewayError to report to the client of `message` for `error`, as `as_gateway_error`. The record notes it."""
-    record = message.record
-    known = as_gateway_error(error, record)
-    if record is not None:
-        record.failed(known)
+    known = as_gateway_error(error, message.record)
+    message.record.failed(known, message.principal)
     return known
 
 
-def as_gateway_error(error: Exception, record: Record | None = None) -> GatewayError:
+def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayError:
     """The GatewayError to report to a client for `error`. Drops the traceback of `error`, which must not be raised
     again. An unexpected error is logged with the id of the request's `record`, which the client is told."""
     if isinstance(error, GatewayError):
@@ -180,11 +176,11 @@ def as_gateway_error(error: Exception, record: Record | None = None) -> GatewayE
         reported = refusal(Reason.INVALID_INPUT, str(error))
     else:
         text = "the gateway failed on this request; its log says why"
-        if record is None:
-            log.error("unexpected error", exc_info=error)
-        else:
+        if record.id:
             log.error("unexpected error in request %s", record.id, exc_info=error, extra={"id": record.id})
             text = f"{text}, request id {record.id}"
+        else:
+            log.error("unexpected error", exc_info=error)
         reported = refusal(Reason.INTERNAL, text)
     drop_tracebacks(error)
     return reported

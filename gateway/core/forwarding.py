@@ -39,11 +39,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     else:
         headers = Headers((*message.headers.raw, _FIRST))
     set_field(message, "headers", headers)
-    if record is not None and record.of_listener.forwards:
-        # Connectors write the request id: of these headers, which are the same in many requests, they keep the bytes.
-        set_field(message, "record", record)
-        if request.span is not None:
-            set_field(message, "span", request.span)
+    if record.of_listener.forwards:
+        set_field(message, "further", record.forwarded_fields(request.span))
 
 
 def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
@@ -54,8 +51,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
     raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target)]
     if not forwarded:
         return Headers(raw)
-    if request.record is not None:
-        forwarded = _without_ids(forwarded, request.record)
+    forwarded = _without_ids(forwarded, request.record)
     is_metadata = isinstance(received, Metadata)
     raw += _forwarded(received, forwarded, is_metadata)
     return Metadata(raw) if is_metadata else Headers(raw)

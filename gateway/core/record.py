@@ -1,21 +1,30 @@
 """`Record`: what became of one request, for those who observe requests (access log, metrics, tracing).
 
-A listener makes a Record when a request has arrived, or is refused, if somebody observes; else `Message.record` is None
-and nothing is noted. Those who work on the request fill it in, and the transport ends it when the reply is written, or
-when nobody waits for it any more. Then each Observer is called, once.
+A Record is filled at five moments, by the one who owns the moment:
+
+    begun     a request has arrived, or is refused      the listener          transport.begun
+    routed    it is decoded, and its route is known     the exchange          decoded, routed
+    sent      a try of it goes to an endpoint           the backend           sent
+    answered  that try has ended                        the backend           answered
+    ended     the reply is written, or nobody waits     the transport         end, give_up; failed before an error
+
+Then each Observer is called, once. In between, those who do something out of the ordinary say so: `retried`, `waited`,
+`cached`, `gathered`, `lost`, `tell`. Where nobody observes, every request has UNRECORDED, on which all of these do
+nothing. So nobody has to ask, but for what each request comes by: a call that does nothing costs as well.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import monotonic
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import frozen, replace
-from gateway.core.spans import Span, TraceContext, Unsampled
+from gateway.core.principal import Principal
+from gateway.core.spans import Span, TraceContext, Unsampled, note
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +52,13 @@ GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 _ID, _TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 _CACHE = CACHE_HEADER.encode()
 _ROUTE, _BACKEND, _TRIES = ROUTE_HEADER.encode(), BACKEND_HEADER.encode(), TRIES_HEADER.encode()
+
+HIT: Final = "hit"
+SHARED: Final = "shared"
+MISS: Final = "miss"
+CACHE_OUTCOMES = (HIT, SHARED, MISS)
+"""The outcomes of the policy `cache` for a call: its answer was kept; it shares the answer to an equal call on its way;
+the backend is asked. Of a batch that is several calls, the last of these is told."""
 
 CAST_ROUNDED = "cast rounded"
 """A loss: a tensor was converted, as the route's `cast` allows, to a datatype that does not hold one of its values."""
@@ -208,15 +224,78 @@ class Record(Struct, gc=False, eq=False):
             fields = [(_ID, self.id.encode()), *fields]
         return fields
 
-    def failed(self, error: GatewayError) -> None:
-        """Note the error that the client is told."""
+    def decoded(self, operation: str, model: str, principal: Principal | None) -> None:
+        """The request is decoded, and its client known where the listener asks for credentials."""
+        self.operation, self.model = operation, model
+        if principal is not None:
+            self.principal = principal.name
+
+    def routed(self, route: str, backend: str) -> None:
+        """The route is found, and the backend that it leads to."""
+        self.route, self.backend = route, backend
+
+    def sent(self, backend: str, protocol: str, endpoint: str) -> None:
+        """A try goes to this endpoint of the backend, in this protocol."""
+        self.tries += 1
+        self.backend, self.out_protocol, self.endpoint = backend, protocol, endpoint
+
+    def answered(self, seconds: float) -> None:
+        """The try has ended after so many seconds: with an answer, an error, or because it was given up."""
+        self.upstream += seconds
+
+    def retried(self) -> None:
+        """The next try repeats an earlier one."""
+        self.retries += 1
+
+    def waited(self, seconds: float, backend: str, place: int) -> None:
+        """The call has waited in the queue of `backend`, at first at this place."""
+        self.queued += seconds
+        if self.events is not None:
+            note(self, "queue", seconds).facts = {"backend": backend, "place": place}
+
+    def cached(self, outcome: str, age: float) -> None:
+        """The policy `cache` has done this: `miss`, `shared` or `hit`, with the age of the answer. Of several calls
+        the last of CACHE_OUTCOMES is kept."""
+        if not self.cache or CACHE_OUTCOMES.index(outcome) >= CACHE_OUTCOMES.index(self.cache):
+            self.cache, self.cache_age = outcome, max(self.cache_age, age)
+
+    def of_batch(self) -> "Record":
+        """A record for the batch that begins with this request: with its id, without observers and without a trace."""
+        of_listener = replace(self.of_listener, observers=())
+        return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)
+
+    def gathered(self, batch: "Record", seconds: float, requests: int, rows: int) -> None:
+        """The request was answered with others as one batch, which has a record of its own. `seconds`: from its arrival
+        at the batch to the end of that."""
+        if batch.tries:
+            self.backend, self.out_protocol, self.endpoint = batch.backend, batch.out_protocol, batch.endpoint
+        self.tries += batch.tries
+        self.retries += batch.retries
+        self.queued += batch.queued
+        self.upstream += batch.upstream
+        if self.events is not None:
+            note(self, "gather", seconds).facts = {
+                "backend": batch.backend,
+                "endpoint": batch.endpoint,
+                "requests": requests,
+                "rows": rows,
+            }
+
+    def failed(self, error: GatewayError, principal: Principal | None = None) -> None:
+        """Note the error that the client is told. `principal`: who that is, if it is known."""
         if not self.ended:
             self.status, self.reason, self.tells = error.status.name, error.reason.value, True
             # Records outlive their requests, and a name that no route has may be as long as a message.
             self.model = self.model[:LONGEST_MODEL]
+            if principal is not None:
+                self.principal = principal.name
+
+    def because(self, reason: Reason | None) -> None:
+        """Why a reply without an error says no, such as that of a server that is not ready; None if it says yes."""
+        self.reason = "" if reason is None else reason.value
 
     def lost(self, what: str) -> None:
-        """Note that a translation lost something."""
+        """A translation has lost something."""
         self.losses = (*self.losses, what)
 
     def end(self, code: int, bytes_out: int) -> None:
@@ -238,6 +317,23 @@ class Record(Struct, gc=False, eq=False):
             self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
             self.model = self.model[:LONGEST_MODEL]
         self.end(code, bytes_out)
+
+
+class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc]  # msgspec allows it
+    """The record of requests that nobody observes. Its methods do nothing, and its fields cannot be set."""
+
+    def _nothing(self, *_: object, **__: object) -> None:
+        """Do nothing."""
+
+    decoded = routed = sent = answered = retried = waited = cached = gathered = _nothing
+    failed = because = lost = tell = end = give_up = _nothing
+
+    def of_batch(self) -> Record:
+        return self
+
+
+UNRECORDED: Record = _Unrecorded("")
+"""The record of every request where nobody observes."""
 
 
 @lru_cache(1024)

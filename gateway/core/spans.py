@@ -134,7 +134,7 @@ class TraceContext:
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
 
 
-unsampled_parent: Callable[[], bytes] = map(
+_unsampled_parent: Callable[[], bytes] = map(
     (b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)).__mod__, count(1)
 ).__next__
 """Makes the `traceparent` of a new trace, whose flags tell the next services not to sample it either. The ids are
@@ -149,7 +149,7 @@ class Unsampled:
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """The headers for a backend."""
-        return [(TRACE_PARENT, unsampled_parent())]
+        return [(TRACE_PARENT, _unsampled_parent())]
 
 
 UNSAMPLED = Unsampled()

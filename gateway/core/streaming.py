@@ -26,7 +26,7 @@ from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.offload import are_large, in_thread, is_large
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
-from gateway.core.record import GIVEN_UP, OK, Record
+from gateway.core.record import GIVEN_UP, OK, UNRECORDED, Record
 from gateway.core.spans import Repeated
 from gateway.core.transport import Connector, Destination, Select, StreamHandler
 from gateway.core.types import Message, Request, Response, bytes_of
@@ -52,7 +52,7 @@ def answer_message(
     """The replies to one message of a client's stream. Raises nothing: every error becomes a reply. The message's
     record ends after the last one."""
     replies = _answer_message(message, protocol, listener, select)
-    return replies if message.record is None else _recorded(replies, message.record, protocol)
+    return replies if message.record is UNRECORDED else _recorded(replies, message.record, protocol)
 
 
 async def _recorded(
@@ -106,7 +106,8 @@ async def _answer_message(
 
 def _encoder(request: Request, protocol: Protocol, destination: Destination) -> Callable[[Response], Message]:
     """The encoder of a stream's responses. In a trace they have one span together."""
-    if (record := request.record) is None or record.events is None:
+    record = request.record
+    if record.events is None:
         return partial(encoded, request=request, protocol=protocol, destination=destination)
     encoding = Repeated(record, "encode")
 

@@ -9,7 +9,7 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings, Protocol
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
@@ -59,6 +59,12 @@ StartRecord: TypeAlias = Callable[[Message, Protocol, int], Record]
 """What a Listener calls with each request that has arrived and the bytes of its message, and with the Message of one
 that it refuses (0 bytes), if requests are observed: sets `Message.record`, which the Listener ends when the reply is
 written or given up. Records of streams end with the last reply to their message (`streaming.answer_message`)."""
+
+
+def begun(start: StartRecord | None, message: Message, protocol: Protocol, size: int) -> Record:
+    """The record of a request that has arrived with `message`, of `size` bytes, or is refused; UNRECORDED if `start` is
+    None, since nobody observes."""
+    return UNRECORDED if start is None else start(message, protocol, size)
 
 
 Ready: TypeAlias = Callable[[], Awaitable[bool]]

@@ -15,7 +15,7 @@ from gateway.core.frozen import equal_without, field, frozen
 from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.spans import Span
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -74,7 +74,7 @@ class Metadata(Headers):
     __slots__ = ()
 
 
-_OBSERVING = frozenset({"record", "span"})
+_OBSERVING = frozenset({"record", "span", "further"})
 
 
 class Message(Struct, frozen=True):
@@ -87,9 +87,10 @@ class Message(Struct, frozen=True):
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
     - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
-    - `record`: where it is noted what becomes of a request; None if nobody observes.
+    - `record`: where it is noted what becomes of a request; UNRECORDED if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
-    - `span`: the try that sends it to a backend, if the record notes spans.
+    - `further`: headers of a request to a backend, beside `headers`, that differ from request to request: its id and
+      its place in a trace. Connectors keep the bytes of `headers`, which many requests share.
     """
 
     method: str = ""
@@ -104,9 +105,9 @@ class Message(Struct, frozen=True):
     received: float = 0.0
     deadline: float | None = None
     identity: str = ""
-    record: Record | None = None
+    record: Record = UNRECORDED
     principal: Principal | None = None
-    span: Span | None = None
+    further: Sequence[tuple[bytes, bytes]] = ()
 
     def __eq__(self, other: object) -> bool:
         return equal_without(_OBSERVING, self, other)
@@ -434,8 +435,8 @@ class Request(Struct, frozen=True):
     """The shortest of the `timeout` policies around the call, in seconds; None without one."""
     tries: Tries | None = None
     """None if the call is tried in the ordinary way."""
-    record: Record | None = None
-    """Where it is noted what becomes of the request; None if nobody observes. All tries share it."""
+    record: Record = UNRECORDED
+    """Where it is noted what becomes of the request; UNRECORDED if nobody observes. All tries share it."""
     span: Span | None = None
     """The try at an endpoint that the request is part of, if the record notes spans."""
     principal: Principal | None = None
@@ -498,7 +499,7 @@ def inference(
     """The request of an inference, made without keywords, as `reply`."""
     return Request(
         INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin, False, "", "", "", "",
-        NO_HEADERS, "", DEFAULT_TRANSLATE, None, None, None, None, None, original,
+        NO_HEADERS, "", DEFAULT_TRANSLATE, None, None, UNRECORDED, None, None, original,
     )  # fmt: skip
 
 

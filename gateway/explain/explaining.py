@@ -80,9 +80,9 @@ def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool =
     """`select`, which also notes the decision for requests that are explained."""
 
     def selected(request: Request) -> Destination:
-        if request.record is not None and isinstance(request.record.explain, LiveExplanation):
-            decision = decide(request, assembly.config, assembly, passthrough=passthrough)
-            request.record.explain.routed(request, decision)
+        explanation = request.record.explain
+        if isinstance(explanation, LiveExplanation):
+            explanation.routed(request, decide(request, assembly.config, assembly, passthrough=passthrough))
         return select(request)
 
     return selected

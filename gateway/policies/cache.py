@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from time import monotonic
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
@@ -25,7 +25,7 @@ from gateway.core.frozen import replace
 from gateway.core.offload import in_thread
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.queue_wait import queue_wait
-from gateway.core.record import Record
+from gateway.core.record import CACHE_OUTCOMES, HIT, MISS, SHARED, Record
 from gateway.core.tasks import keep
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
@@ -34,12 +34,6 @@ from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState, ShownStates, StateMetric
 from gateway.policies.shared_allowances import redis_url
 from gateway.policies.shared_answers import SharedAnswers
-
-HIT: Final = "hit"
-SHARED: Final = "shared"
-MISS: Final = "miss"
-OUTCOMES = (HIT, SHARED, MISS)
-"""What the cache did for a call; of a batch that is several calls, the last of these is told."""
 
 METRICS = (
     StateMetric(
@@ -149,7 +143,7 @@ class Cache(PolicyState):
         self._place = "cache"
         self.settings = settings
         self.store = AnswerStore(settings.bytes, settings.seconds, clock)
-        self.outcomes = dict.fromkeys(OUTCOMES, 0)
+        self.outcomes = dict.fromkeys(CACHE_OUTCOMES, 0)
         self._flights: dict[bytes, Flight] = {}
         self._redis: SharedAnswers | None = None
         if settings.redis is not None:
@@ -287,12 +281,9 @@ class Cache(PolicyState):
         if self._redis is not None and epoch is not None and generation == self.store.generation:
             self._redis.put(key, response, epoch)
 
-    def _note(self, record: Record | None, outcome: str, age: float = 0.0) -> None:
+    def _note(self, record: Record, outcome: str, age: float = 0.0) -> None:
         self.outcomes[outcome] += 1
-        if record is None:
-            return
-        if not record.cache or OUTCOMES.index(outcome) >= OUTCOMES.index(record.cache):
-            record.cache, record.cache_age = outcome, max(record.cache_age, age)
+        record.cached(outcome, age)
 
     def status(self) -> Mapping[str, object]:
         """The cache's content, what was done for calls, and why answers are gone; with Redis, whether it answers."""

@@ -20,19 +20,17 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from time import monotonic
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
-from gateway.core.frozen import frozen, replace
+from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
-from gateway.core.record import Record
-from gateway.core.spans import note
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Shape, Signature
@@ -512,8 +510,7 @@ class Gathering:
             counts.failed += 1
             return await self._failed(kind, members, error)
         finally:
-            if record is not None:
-                _note(record, members, sum(rows))
+            _note(record, members, sum(rows))
         if not isinstance(answer, Response):
             raise TypeError(f"the answer to a batch is {type(answer).__name__}, expected a Response")
         wanted = [each.name for each in joined.outputs] or kind.model.outputs
@@ -668,39 +665,17 @@ def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError
     return own
 
 
-def _record(members: Sequence[_Member]) -> Record | None:
-    """The record of a batch, if somebody observes one of its requests. It has the id of the first of these, and no
-    trace."""
-    for member in members:
-        of_one = member.request.record
-        if of_one is not None:
-            of_listener = replace(of_one.of_listener, observers=())
-            return Record(
-                of_one.listener, of_one.in_protocol, received=monotonic(), id=of_one.id, of_listener=of_listener
-            )
-    return None
+def _record(members: Sequence[_Member]) -> Record:
+    """The record of a batch: that of the first request which somebody observes."""
+    records = [member.request.record for member in members]
+    return next((each for each in records if each is not UNRECORDED), UNRECORDED).of_batch()
 
 
-def _note(record: Record, members: Sequence[_Member], rows: int) -> None:
+def _note(batch: Record, members: Sequence[_Member], rows: int) -> None:
     """Note in the records of its requests what became of a batch."""
     now = asyncio.get_running_loop().time()
     for member in members:
-        own = member.request.record
-        if own is None:
-            continue
-        if record.tries:
-            own.backend, own.out_protocol, own.endpoint = record.backend, record.out_protocol, record.endpoint
-        own.tries += record.tries
-        own.retries += record.retries
-        own.queued += record.queued
-        own.upstream += record.upstream
-        if own.events is not None:
-            note(own, "gather", now - member.began).facts = {
-                "backend": record.backend,
-                "endpoint": record.endpoint,
-                "requests": len(members),
-                "rows": rows,
-            }
+        member.request.record.gathered(batch, now - member.began, len(members), rows)
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:

@@ -134,8 +134,7 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
         await asyncio.wait(tries, timeout=wait)
         if not first.done() and budget.spend():
             avoided = given.avoided.union(places)
-            if request.record is not None:
-                request.record.retries += 1
+            request.record.retried()
             second = replace(given, avoided=avoided, elsewhere=True, places=places)
             tries.append(spawn(_call(handler, replace(request, tries=second))))
         pending = set(tries)

@@ -13,7 +13,7 @@ from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import INDEX_TENSORS, Operation
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import ATTACHMENT, Parameters, Request, Response, Tensor, Tries
 
 SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
@@ -86,7 +86,7 @@ def bytes_of(request: Request) -> int:
     return sum(len(tensor.data) for tensor in request.inputs)
 
 
-def join(requests: Sequence[Request], record: Record | None = None) -> Request:
+def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
     """The requests, which have the same key, as one: the rows of the first, then those of the second, and so on.
 
     It has no id, and its deadline is the latest of theirs. It is the request of a client only if all are of the same

@@ -30,7 +30,7 @@ from gateway.core.frozen import field, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
-from gateway.core.record import ListenerRecords, Record, Telling
+from gateway.core.record import UNRECORDED, ListenerRecords, Record, Telling
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
@@ -152,12 +152,10 @@ class MirrorRecord(Record, gc=False, eq=False):
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 
 
-def mirror_record(client: Record | None, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
+def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
     """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
     mirror."""
     record = MirrorRecord("", of_listener=ListenerRecords(telling=Telling(forwards=True), forwards=True))
-    if client is None:
-        return record
     record.client_id = client.id
     if client.telling.forwards:
         record.id, record.traceparent = client.id, client.traceparent
@@ -242,7 +240,7 @@ class Mirror(PolicyState):
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
-            origin=None if origin is None else replace(origin, parts=(), record=None, span=None),
+            origin=None if origin is None else replace(origin, parts=(), record=UNRECORDED),
             original=None,
             deadline=asyncio.get_running_loop().time() + seconds,
             time_limit=seconds,

@@ -138,7 +138,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
                         raise
                     raise _with_attempts(error, attempt) from error
             await asyncio.sleep(wait)
-            _count_retry(request)
+            request.record.retried()
             attempt += 1
 
     return with_retries
@@ -166,17 +166,12 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
                     raise _with_attempts(error, attempt) from error
                 failed |= {error.endpoint}
             await asyncio.sleep(wait)
-            _count_retry(request)
+            request.record.retried()
             tries = request.tries or Tries()
             one_try = replace(request, tries=replace(tries, avoided=tries.avoided | failed))
             attempt += 1
 
     return with_retries
-
-
-def _count_retry(request: Request) -> None:
-    if request.record is not None:
-        request.record.retries += 1
 
 
 def _one_try(request: Request, places: list[str]) -> Request:

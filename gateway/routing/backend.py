@@ -26,7 +26,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, WAKING, Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.streaming import ask_stream
 from gateway.core.surviving import surviving
 from gateway.core.types import Answer, Request, Response
@@ -237,7 +237,7 @@ class Backend:
                     raise self.choice.none_there()
                 return await ask_all(request, self.name, self.endpoints, self._sender.without_slot)
             send, gives_back = self._sender.without_slot, False
-        if record is not None and record.is_timed and record.events is not None:
+        if record.events is not None:
             send = partial(self._send_in_span, send, record)
         if request.tries is not None:
             send = partial(send_in_time, send, request, self.name)
@@ -250,9 +250,8 @@ class Backend:
                 endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
                 one_try = begun(request, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
-            if record is not None:
-                record.tries += 1
-                record.backend, record.out_protocol, record.endpoint = self.name, self.protocol.name, endpoint.address
+            if record is not UNRECORDED:
+                record.sent(self.name, self.protocol.name, endpoint.address)
                 sent = monotonic()
             try:
                 return await send(one_try, endpoint)
@@ -263,8 +262,7 @@ class Backend:
                 tried = (*tried, endpoint)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
-                if record is not None:
-                    record.retries += 1
+                record.retried()
             except GatewayError as error:
                 error.endpoint = endpoint.address
                 raise
@@ -275,8 +273,8 @@ class Backend:
             finally:
                 if gives_back:
                     endpoint.give_back()
-                if record is not None:
-                    record.upstream += monotonic() - sent
+                if record is not UNRECORDED:
+                    record.answered(monotonic() - sent)
 
     async def _send_in_span(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
         with span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls) as span:
@@ -300,13 +298,11 @@ class Backend:
             one_try = request if tries is None else begun(request, endpoint)
             tried = (*tried, endpoint)
             began, waiting = self._clock(), Stopwatch(self._clock)
-            sent, spoken, span = request, protocol, None
-            if (record := request.record) is not None:
-                record.tries += 1
-                record.backend, record.out_protocol, record.endpoint = self.name, self.protocol.name, endpoint.address
-                if record.events is not None:
-                    span = span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls)
-                    sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
+            sent, spoken, span, record = request, protocol, None, request.record
+            record.sent(self.name, self.protocol.name, endpoint.address)
+            if record.events is not None:
+                span = span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls)
+                sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
                 target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
@@ -336,15 +332,13 @@ class Backend:
                     self._given_up(attempt, one_try, error)
                 if error.sent or all(each in tried for each in self.endpoints):
                     raise
-                if request.record is not None:
-                    request.record.retries += 1
+                record.retried()
             except asyncio.CancelledError:
                 self._given_up(attempt, one_try)
                 raise
             finally:
                 self._give_back(endpoint)
-                if request.record is not None:
-                    request.record.upstream += waiting.stop()
+                record.answered(waiting.stop())
                 if span is not None:
                     span.end()
 

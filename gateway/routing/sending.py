@@ -69,7 +69,7 @@ class TrySender:
 
     def _protocol_for(self, request: Request) -> Protocol:
         """The protocol; for a request whose spans are noted, one that notes those of its codec."""
-        if request.span is None or request.record is None:
+        if request.span is None:
             return self._protocol
         return with_spans(self._protocol, request.record, request.span)
 

@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Hashable
 
 from gateway.core.queue_wait import note_wait
-from gateway.core.spans import note
 from gateway.core.types import Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
@@ -104,10 +103,7 @@ class WaitingCalls:
 def note_waiting(request: Request, backend: str, place: int, seconds: float) -> None:
     """Note that the request has waited for so many seconds, at first at this place of the backend's queue."""
     note_wait(place, seconds)
-    if (record := request.record) is not None:
-        record.queued += seconds
-        if record.events is not None:
-            note(record, "queue", seconds).facts = {"backend": backend, "place": place}
+    request.record.waited(seconds, backend, place)
 
 
 def _model(request: Request) -> Hashable:

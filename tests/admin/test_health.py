@@ -82,7 +82,7 @@ async def test_while_the_event_loop_is_busy_the_last_readiness_is_used(monkeypat
     monkeypatch.setattr(health, "ANSWER_SECONDS", 0.01)
     async with serving(backends_ready=ready) as port:
         assert b" 503 " in probe(port, "/readyz")  # there is no earlier result
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             while await get_text(port, "/readyz") != (200, "ready"):
                 pass
         assert b" 200 " in probe(port, "/readyz")

@@ -12,6 +12,7 @@ from gateway.admin.server import AdminServer
 from gateway.admin.status import application
 from gateway.core.address import Address
 from tests.admin.test_status import STATUS
+from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 
 
@@ -51,7 +52,7 @@ async def test_idle_and_trickling_connections_end(sent: bytes, monkeypatch: pyte
     server = AdminServer(application(lambda: STATUS))
     await server.start(Address("127.0.0.1", 0))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             with suppress(ConnectionError):
                 await ask(port_of(server.address), sent)
     finally:
@@ -63,7 +64,7 @@ async def test_one_connection_too_many_is_answered_503_and_the_next_one_after_a_
     await server.start(Address("127.0.0.1", 0))
     port = port_of(server.address)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.MAX_CONNECTIONS - 1)]
             assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 ")
             idle.append(await asyncio.open_connection("127.0.0.1", port))

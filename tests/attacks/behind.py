@@ -21,9 +21,8 @@ from tests.attacks import hostile
 from tests.attacks.attacked import Attacked, attacked
 from tests.attacks.clients import INFER, Http, message, post
 from tests.interop.processes import eventually
+from tests.limits import GENEROUS
 
-SECONDS = 20.0
-"""In which what is over must be gone."""
 BOUND = 30
 LIMIT = 2**20
 """Bytes that one of the servers may answer."""
@@ -133,9 +132,9 @@ class Rig:
             assert by_rest(self.gateway, "identity", number) == (number, "")
         if mode.stays:
             self._playing.close(model)
-        assert eventually(lambda: not self._playing.open(model), SECONDS)
-        assert eventually(lambda: self.gateway.descriptors <= open_before, SECONDS)
-        assert eventually(lambda: self.gateway.look().tasks <= tasks, SECONDS)
+        assert eventually(lambda: not self._playing.open(model), GENEROUS)
+        assert eventually(lambda: self.gateway.descriptors <= open_before, GENEROUS)
+        assert eventually(lambda: self.gateway.look().tasks <= tasks, GENEROUS)
         assert "Traceback" not in self.gateway.log
 
 

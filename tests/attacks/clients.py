@@ -15,8 +15,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import StreamForm, Target
 from gateway.core.types import Request, Tensor
 from tests.http2 import by_hand as http2
+from tests.limits import GENEROUS
 
-SECONDS = 60.0
 INFER = b"/inference.GRPCInferenceService/ModelInfer"
 
 
@@ -24,7 +24,7 @@ class Connection:
     """One connection; `call` sends one request and gives the whole reply."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, SECONDS)
+        self.socket = socket.create_connection(address, GENEROUS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._ahead = b""
         self.open()

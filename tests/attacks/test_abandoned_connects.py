@@ -1,4 +1,4 @@
-"""Clients that give up while a connection to a server is being opened: 60,000 calls over each kind of connection leave
+"""Clients that give up while a connection to a server is being opened: 20,000 calls over each kind of connection leave
 nothing behind, neither connections nor descriptors nor memory."""
 
 import asyncio
@@ -14,21 +14,17 @@ import pytest
 import uvloop
 
 from gateway.transports.memory import resident_memory
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
 from tests.transports.abandoning import MAKE, connections_left, connector_to, descriptors, give_up, silent_server
 
-CALLS = 60_000
-ROUND = 2_000
-WARM = 10_000
+CALLS = 20_000
+ROUND = 1_000
+WARM = 5_000
 """Calls after which the process has what it needs for itself."""
-SECONDS = 100.0
-"""After which a run on a slow machine is over; what it has done by then counts."""
-LEAST_CALLS = 20_000
 KEPT = 2
-MOST_GROWTH = 16 * 2**20
-"""In bytes, for what the allocator keeps. A connection that is never let go of takes 1.9 KB: 95 MB for 50,000 calls."""
-GENEROUS = 10
-"""Seconds in which a connector without calls closes."""
+MOST_GROWTH = 8 * 2**20
+"""In bytes, for what the allocator keeps. A connection that is never let go of takes 1.9 KB: 28 MB for 15,000 calls."""
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 Left = dict[str, float]
@@ -40,7 +36,7 @@ async def load(wire: str, files: Files | None, port: int) -> Left:
     connector, message = connector_to(wire, files, port)
     await give_up(connector, message, 1)
     before = descriptors()
-    while calls < CALLS and (loop.time() - begun < SECONDS or calls < WARM):
+    while calls < CALLS:
         await give_up(connector, message, ROUND)
         calls += ROUND
         if calls == WARM:
@@ -76,7 +72,6 @@ def serve(wire: str, files: Files | None, told: Connection) -> None:
 
 
 @pytest.mark.attack
-@pytest.mark.timeout(400)
 @pytest.mark.skipif(sys.platform != "linux", reason="memory and descriptors are read from /proc")
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
@@ -100,7 +95,6 @@ def test_connections_descriptors_and_memory_stay_flat(
         f"{left['calls']} calls in {left['seconds']:.0f} s, {left['connections']} connections and "
         f"{left['descriptors']} descriptors left, {left['growth'] / 2**20:+.1f} MiB"
     )
-    assert left["calls"] >= LEAST_CALLS
     assert left["connections"] <= 2 * KEPT  # over TLS one of them is two objects
     assert left["descriptors"] <= KEPT
     assert left["growth"] < MOST_GROWTH

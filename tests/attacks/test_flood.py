@@ -17,6 +17,7 @@ from tests.attacks.clients import Http, post
 from tests.attacks.probe import REQUEST
 from tests.attacks.stalls import Figure
 from tests.attacks.test_connections import health
+from tests.limits import GENEROUS
 
 CLIENTS = 300
 SECONDS = 6.0
@@ -62,7 +63,7 @@ async def flood(gateway: Attacked) -> tuple[Counter[bytes], int]:
 
 
 def shedding(gateway: Attacked) -> dict[str, object]:
-    with urlopen("http://{}:{}/status".format(*gateway.address("admin")), timeout=20) as reply:
+    with urlopen("http://{}:{}/status".format(*gateway.address("admin")), timeout=GENEROUS) as reply:
         found: dict[str, object] = json.load(reply)["shedding"]
     return found
 

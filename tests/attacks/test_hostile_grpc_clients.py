@@ -16,8 +16,8 @@ from tests.http2 import by_hand as http2
 from tests.http2.by_hand import CONTINUATION, DATA, HEADERS, PING, SETTINGS, frame
 from tests.http2.conversation import fields
 from tests.interop.processes import eventually
+from tests.limits import GENEROUS
 
-SECONDS = 30
 PIECES, PER_PIECE = 400, 100
 HEAD = http2.block(*fields(INFER))
 BODY = message("v2-grpc", "identity", tensor(bytes(1000)))
@@ -75,19 +75,19 @@ def test_a_flood_ends_its_connection_and_harms_nobody(shared: Attacked, name: st
     flood, code = FLOODS[name]
     shared.beside()
     tasks, resident = shared.look().tasks, shared.resident
-    with closing(socket.create_connection(shared.address(port), SECONDS)) as attacker:
+    with closing(socket.create_connection(shared.address(port), GENEROUS)) as attacker:
         received = b""
         with suppress(ConnectionError):
             attacker.sendall(http2.PREFACE + http2.settings())
             attacker.settimeout(0.001)
             for at in range(PIECES):
                 received += sent(attacker, flood(at))
-        attacker.settimeout(SECONDS)
+        attacker.settimeout(GENEROUS)
         with suppress(ConnectionError):
             while piece := attacker.recv(2**16):
                 received += piece
     assert ended_with(received) == code
-    assert eventually(lambda: shared.look().tasks <= tasks, SECONDS)
+    assert eventually(lambda: shared.look().tasks <= tasks, GENEROUS)
     assert shared.resident < resident + 32 * MIB
     beside = shared.beside()
     assert (beside.good > 0, beside.failed) == (True, 0)

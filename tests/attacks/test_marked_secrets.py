@@ -33,6 +33,7 @@ from tests.cli import commands
 from tests.cli.commands import gateway as command
 from tests.cli.commands import started
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 from tests.observing.collector import collecting
 from tests.tls.certificates import Authority
 
@@ -121,7 +122,7 @@ async def test_nothing_that_comes_out_has_a_secret(
     running = Gateway(config)
     await running.start()
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(trust_env=False, timeout=GENEROUS) as client:
             base = f"http://{running.listeners['http'].address}"
             for headers in credentials(folder):
                 sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK, "gateway-explain": "1"}
@@ -262,7 +263,7 @@ def test_nor_over_brpc_mip_reload_and_traces_and_no_private_key(
                         answered = connection.call(asked).decode("latin-1")
                     # a client may be told the name of the model that it asks for
                     told.append(answered.replace(MARK, "") if name == "mip" else answered)
-            with httpx.Client(trust_env=False, timeout=30, verify=tls.trusting()) as client:
+            with httpx.Client(trust_env=False, timeout=GENEROUS, verify=tls.trusting()) as client:
                 url = f"https://{addresses['http']}/v2/models/dead/infer"
                 for headers in credentials(folder):
                     sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK, "baggage": f"a={MARK}"}

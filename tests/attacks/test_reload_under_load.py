@@ -23,11 +23,11 @@ from gateway.core.types import Tensor
 from tests.attacks.attacked import MIB, Attacked, Talker
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, message, post
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 RELOADS = 100
 CALLS = 25
 """How many calls are answered between two reloads, at least."""
-SECONDS = 60
 IDLE = 20
 """How many more idle connections to the two servers there may be: as many as there were calls at once. One descriptor
 for each reload would be 80."""
@@ -136,29 +136,29 @@ class Load:
     def __exit__(self, *error: object) -> None:
         self._stopped.set()
         for thread in self._threads:
-            thread.join(SECONDS)
+            thread.join(GENEROUS)
 
     def wait(self, calls: int) -> None:
         """Wait until so many more calls are answered."""
         for _ in range(calls):
-            assert self._answered.acquire(timeout=SECONDS), self.faults
+            assert self._answered.acquire(timeout=GENEROUS), self.faults
 
     @contextmanager
     def rest(self) -> Iterator[None]:
         """No client calls; all stay connected."""
         self._resting.set()
-        self._all_rest.wait(SECONDS)
+        self._all_rest.wait(GENEROUS)
         yield
         self._resting.clear()
-        self._all_rest.wait(SECONDS)
+        self._all_rest.wait(GENEROUS)
 
     def _goes_on(self, *, is_right: bool, reply: bytes) -> bool:
         if not is_right:
             self.faults.append(f"{reply[:300]!r}")
         self._answered.release()
         if self._resting.is_set():
-            self._all_rest.wait(SECONDS)
-            self._all_rest.wait(SECONDS)
+            self._all_rest.wait(GENEROUS)
+            self._all_rest.wait(GENEROUS)
         return not self._stopped.is_set()
 
     def _work(self, work: Callable[[], None]) -> None:

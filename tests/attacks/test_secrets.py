@@ -19,6 +19,7 @@ from tests.attacks import hostile
 from tests.attacks.attacked import Attacked, attacked
 from tests.attacks.clients import INFER, message, tensor
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 SECRET = "tiger-7391"
 
@@ -172,7 +173,7 @@ def garble(connection: socket.socket) -> None:
 
 
 def over_http(gateway: Attacked, method: str, path: str, body: bytes, **headers: str) -> bytes:
-    connection = http.client.HTTPConnection(*gateway.address("http"), timeout=20)
+    connection = http.client.HTTPConnection(*gateway.address("http"), timeout=GENEROUS)
     connection.request(method, path, body, HEADERS | headers)
     reply = connection.getresponse()
     found = str(reply.getheaders()).encode() + reply.read()

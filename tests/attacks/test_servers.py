@@ -24,6 +24,7 @@ from tests.attacks.attacked import BACKEND, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import Http, infer, message, post, tensor
 from tests.attacks.stalls import STALL, Figure, once, stalls
 from tests.http2 import by_hand as http2
+from tests.limits import GENEROUS
 
 FRAMES = 100_000
 V2_GRPC = registry.protocols()["v2-grpc"]
@@ -256,6 +257,6 @@ def call_with_metadata(gateway: Attacked, octets: bytes) -> None:
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         method = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         try:
-            method(message("v2-grpc", "hostile", tensor(b"1")), metadata=(("x-trace-bin", octets),), timeout=20)
+            method(message("v2-grpc", "hostile", tensor(b"1")), metadata=(("x-trace-bin", octets),), timeout=GENEROUS)
         except grpc.RpcError as error:
             assert error.code() is not grpc.StatusCode.UNKNOWN  # noqa: PT017

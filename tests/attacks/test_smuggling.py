@@ -17,9 +17,9 @@ import pytest
 
 from tests.attacks import hostile
 from tests.attacks.attacked import Attacked, attacked
+from tests.limits import GENEROUS
 
 ROUTES = "  - {match: {path: /p}, backend: recorder, passthrough: true}\n"
-SECONDS = 20.0
 PLAIN = re.compile(
     rb"(POST|GET) /p HTTP/1\.1\r\nHost: 127\.0\.0\.1:[0-9]+\r\n(Connection: close\r\n)?gateway-hops: 1\r\n"
     rb"(Content-Length: [0-9]+\r\n)?\r\n"
@@ -223,7 +223,7 @@ def rig(tmp_path_factory: pytest.TempPathFactory, works: str) -> Iterator[Rig]:
 def test_the_server_sees_what_is_legal(rig: Rig, name: str, bytewise: bool) -> None:
     case = CASES[name]
     rig.requests.clear()
-    with socket.create_connection(rig.gateway.address("http"), SECONDS) as connection:
+    with socket.create_connection(rig.gateway.address("http"), GENEROUS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with suppress(ConnectionError):
             for piece in [case.sent[at : at + 1] for at in range(len(case.sent))] if bytewise else [case.sent]:

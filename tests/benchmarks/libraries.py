@@ -36,7 +36,7 @@ from gateway.http2 import hpack as own_hpack
 from gateway.http2.server import Http2Server, RequestReceived
 from gateway.json import write_numbers
 from gateway.protocols.graphpipe import schema
-from gateway.protocols.grps.protobuf.message import read_large, read_message, write_message
+from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
 from gateway.protocols.mip import npy
 from gateway.protocols.v2 import V2_REST
@@ -133,9 +133,6 @@ def protobuf() -> Iterator[Row]:
             body = b"".join(write_message(GrpsMessage("m", None, Payload.GTENSORS, (tensor("x", array),))))
             member = "flat_float64" if name == "doubles" else "flat_int32"
             yield Row(f"grps: read {size:,} {name}", reader(read_message, body), "upb alone", upb(body, member))
-            yield Row(
-                f"grps: the same by hand, {size:,} {name}", reader(read_large, body), "upb alone", upb(body, member)
-            )
 
 
 def reader(read: Callable[[bytes, int], object], body: bytes) -> Call:

@@ -23,6 +23,7 @@ from gateway.reference.loading import find
 from gateway.reference.model import Model
 from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.installed import PROTOCOLS
+from tests.limits import GENEROUS
 
 BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")
 OWN = ("sums", "rows")
@@ -34,9 +35,6 @@ REDUCTIONS = ("last", "collect")
 """Models that only the gateway has: `count`, whose responses its clients get as one."""
 NOBODY = "nobody"
 """A model that no server has."""
-
-BOUND = 20.0
-"""Seconds that no exchange needs."""
 
 
 def serves(protocol: Protocol, model: Model) -> bool:
@@ -67,7 +65,7 @@ class Matrix:
             GatewayError: what the gateway told the client, as its protocol tells it.
         """
         named, client = self._addressed(front, back, request)
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(GENEROUS):
             return await ask(named, front.protocol, client, _gateway(front))
 
     async def stream(self, front: Dialect, back: Dialect, request: Request) -> AsyncIterator[Response]:
@@ -78,7 +76,7 @@ class Matrix:
         """
         named, client = self._addressed(front, back, request)
         async with (
-            asyncio.timeout(BOUND),
+            asyncio.timeout(GENEROUS),
             aclosing(ask_stream(named, front.protocol, client, _gateway(front))) as found,
         ):
             async for each in found:

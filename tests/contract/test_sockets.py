@@ -20,9 +20,7 @@ from tests.contract.cases import each
 from tests.contract.comparing import numbers
 from tests.contract.installed import PROTOCOLS
 from tests.contract.relay import Passage, relayed
-
-BOUND = 20.0
-"""Seconds that no exchange needs."""
+from tests.limits import GENEROUS
 
 each_protocol = each(protocol=PROTOCOLS)
 each_message_stream = each(
@@ -62,7 +60,7 @@ async def doubled(protocol: Protocol, connector: Connector, *values: float) -> l
     """What the model makes of one row."""
     row = np.array(values)
     inputs = (tensor("x", row if protocol.traits.wire.points else row[None]),)
-    async with asyncio.timeout(BOUND):
+    async with asyncio.timeout(GENEROUS):
         answer = await ask(Request(Operation.INFER, "double", inputs=inputs), protocol, connector, Target("relay"))
     assert isinstance(answer, Response)
     [output] = answer.outputs

@@ -15,10 +15,10 @@ from tests.contract.flavors import DIALECTS
 from tests.contract.installed import TOYS
 from tests.interop.exchanges import get, post
 from tests.interop.processes import Process, clean_environment, free_port
+from tests.limits import GENEROUS
 from tests.peers.build import ROOT
 
 NAME = "abacus"
-SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def command(*arguments: str) -> list[str]:
 def run(project: Path, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     """A command that ends by itself."""
     return subprocess.run(
-        command(*arguments), cwd=project, input=given, capture_output=True, text=True, timeout=SECONDS, check=False,
+        command(*arguments), cwd=project, input=given, capture_output=True, text=True, timeout=GENEROUS, check=False,
         env=environment(project),
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ def environment(project: Path) -> dict[str, str]:
 def started(project: Path, folder: Path, *arguments: str) -> Process:
     """A command that serves, once it is ready."""
     process = Process(command(*arguments), folder, environment(project))
-    process.wait_until(lambda: "\nready" in process.stdout(), SECONDS)
+    process.wait_until(lambda: "\nready" in process.stdout(), GENEROUS)
     return process
 
 

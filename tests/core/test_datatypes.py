@@ -61,7 +61,7 @@ def test_names_that_others_have_for_a_datatype(name: str, meant: str | None) -> 
 
 
 def test_a_datatype_is_sent_as_the_narrowest_that_holds_its_values() -> None:
-    wires = {
+    wires: dict[frozenset[Datatype], dict[Datatype, Datatype | None]] = {
         frozenset(Datatype): {each: each for each in Datatype},
         frozenset({Datatype.INT32, Datatype.FP32, Datatype.FP64}): {
             Datatype.UINT16: Datatype.INT32, Datatype.BF16: Datatype.FP32, Datatype.UINT32: Datatype.FP64,

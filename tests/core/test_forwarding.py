@@ -1,11 +1,15 @@
 """The headers that a backend gets beside its protocol's own."""
 
+import re
+
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.forwarding import MOST_HOPS, add_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
+from gateway.core.record import ListenerRecords, Record, Telling
+from gateway.core.spans import UNSAMPLED
 from gateway.core.types import Headers, Message, Metadata, Request
 
 TARGET = Target("lab", "host:1", forward_headers=("x-team", "x-key-bin"))
@@ -73,3 +77,19 @@ def test_a_request_that_goes_round_is_refused(received: bytes) -> None:
         forwarded(Headers([(b"gateway-hops", received)]))
     assert refused.value.reason is Reason.FAILED_PRECONDITION
     assert "backend 'lab' at host:1" in refused.value.message
+
+
+def test_a_request_that_is_not_sampled_says_so_in_a_trace_of_its_own() -> None:
+    of_listener = ListenerRecords(telling=Telling(forwards=True), forwards=True)
+    traces = set()
+    for id in ("a", "b"):
+        record = Record("in", id=id, context=UNSAMPLED, of_listener=of_listener)
+        message = Message()
+        add_forwarded_headers(Request(Operation.INFER, "m", record=record), message, TARGET)
+        name, trace = message.further[1]
+        assert message.further[0] == (b"x-request-id", id.encode())
+        assert name == b"traceparent"
+        found = re.fullmatch(rb"00-([0-9a-f]{32})-[0-9a-f]{16}-00", trace)
+        assert found is not None
+        traces.add(found[1])
+    assert len(traces) == 2

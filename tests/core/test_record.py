@@ -1,12 +1,15 @@
 """What a Record tells, and to whom."""
 
+from types import FunctionType
+
 import pytest
 
 from gateway import registry
 from gateway.core.errors import not_found
 from gateway.core.exchange import answer
+from gateway.core.principal import Principal
 from gateway.core.protocol import ListenerSettings
-from gateway.core.record import LONGEST_MODEL, Observer, Record, Telling
+from gateway.core.record import HIT, LONGEST_MODEL, MISS, SHARED, UNRECORDED, Observer, Record, Telling
 from gateway.core.transport import Destination
 from gateway.core.types import Message, Request
 from tests import records
@@ -83,3 +86,53 @@ def test_a_record_keeps_no_name_of_any_length() -> None:
     )  # fmt: skip
     assert isinstance(answer(message, protocol, ListenerSettings("l"), select), Message)
     assert kept.model == "m" * LONGEST_MODEL
+
+
+def test_the_moments_of_a_request_fill_its_record() -> None:
+    told: list[Record] = []
+    noted = record(told.append)
+    noted.decoded("infer", "m", Principal("ann"))
+    noted.routed("routes[0]", "first")
+    noted.sent("first", "v2-rest", "h:1")
+    noted.answered(0.25)
+    noted.retried()
+    noted.waited(0.5, "second", 3)
+    noted.sent("second", "v2-grpc", "h:2")
+    noted.answered(0.5)
+    noted.lost("cast rounded")
+    assert not told
+    noted.end(200, 7)
+    assert told == [noted]
+    assert (noted.operation, noted.model, noted.principal, noted.route) == ("infer", "m", "ann", "routes[0]")
+    assert (noted.backend, noted.out_protocol, noted.endpoint) == ("second", "v2-grpc", "h:2")
+    assert (noted.tries, noted.retries, noted.upstream, noted.queued) == (2, 1, 0.75, 0.5)
+    assert noted.losses == ("cast rounded",)
+
+
+def test_of_the_calls_of_a_request_the_one_that_was_cached_least_is_told() -> None:
+    noted = record()
+    for outcome, age in ((HIT, 3.0), (SHARED, 0.0), (HIT, 5.0)):
+        noted.cached(outcome, age)
+    assert (noted.cache, noted.cache_age) == (SHARED, 3.0)
+    noted.cached(MISS, 0.0)
+    assert noted.cache == MISS
+
+
+def test_an_error_before_decoding_is_told_with_the_client() -> None:
+    noted = record()
+    noted.failed(not_found("no such path"), Principal("ann"))
+    assert noted.principal == "ann"
+
+
+def test_nothing_is_noted_where_nobody_observes() -> None:
+    reading = {"reply_fields", "forwarded_fields"}
+    changing = {name for name, each in vars(Record).items() if isinstance(each, FunctionType) and name[0] != "_"}
+    for name in changing - reading - {"of_batch", "observe_also"}:
+        getattr(UNRECORDED, name)("some", "further", "arguments")
+    assert UNRECORDED.of_batch() is UNRECORDED
+    blank = Record("")
+    assert {name: getattr(UNRECORDED, name) for name in Record.__struct_fields__} == {
+        name: getattr(blank, name) for name in Record.__struct_fields__
+    }
+    with pytest.raises(AttributeError):
+        UNRECORDED.model = "of nobody"

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.cli.commands import ROOT
 from tests.deploy.dockerfile import stages
 from tests.interop.processes import Process, clean_environment, free_port
+from tests.limits import GENEROUS
 
 ENTRYPOINT = stages(ROOT / "deploy/Dockerfile")[-1].words("ENTRYPOINT")
 
@@ -43,4 +44,4 @@ def started(
 
 def succeeds(command: Sequence[str]) -> bool:
     """Whether a container's health command does."""
-    return subprocess.run(command, capture_output=True, env=clean_environment(), timeout=20).returncode == 0
+    return subprocess.run(command, capture_output=True, env=clean_environment(), timeout=GENEROUS).returncode == 0

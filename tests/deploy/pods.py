@@ -133,7 +133,9 @@ class Pod:
                 return 200 if connection.connect_ex((host, int(port))) == 0 else 0
         asked = probe["httpGet"]
         try:
-            with urllib.request.urlopen(f"http://{self.address(asked['port'])}{asked['path']}", timeout=10) as reply:
+            with urllib.request.urlopen(
+                f"http://{self.address(asked['port'])}{asked['path']}", timeout=GENEROUS
+            ) as reply:
                 return int(reply.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -20,6 +20,7 @@ from tests.cli.commands import ROOT
 from tests.deploy.dockerfile import Machine, ignored, stages
 from tests.interop.exchanges import post
 from tests.interop.processes import eventually, free_port
+from tests.limits import GENEROUS
 from tests.packaging.index import PIP, require_index
 
 DEPLOY = ROOT / "deploy"
@@ -253,7 +254,7 @@ def test_what_the_healthcheck_asks_without_change_is_the_port_that_is_exposed() 
 
 def test_its_root_may_be_read_only(served: Served, image: Machine) -> None:
     """After all of the above, and a stop: no file is new, changed or gone."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{served.health}/readyz", timeout=10) as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{served.health}/readyz", timeout=GENEROUS) as reply:
         assert reply.status == 200
     served.process.terminate()
     assert eventually(lambda: served.process.poll() is not None, seconds=20)

@@ -10,9 +10,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.transport import Listener
-
-SECONDS = 60.0
-"""Far more than anything here takes."""
+from tests.limits import GENEROUS
 
 
 class Messages(logging.Handler):
@@ -27,7 +25,7 @@ class Messages(logging.Handler):
 
     async def until(self, text: str) -> str:
         """The next line with `text`; those before it are dropped."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(GENEROUS):
             while text not in (message := await self._queue.get()):
                 pass
         return message

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -55,30 +56,28 @@ def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
 # --- what is run ---
 
 
-@with_curl
-@pytest.mark.parametrize(
-    "example", [each for each in EXAMPLES if each.block.language != "python"], ids=lambda each: each.block.place
-)
-def test_each_command_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+def example_parameter(example: Example) -> Any:
+    marks = [pytest.mark.interop] if runnable.needs_peer(example) else []
+    return pytest.param(example, id=example.block.place, marks=marks if is_program(example) else [with_curl])
+
+
+def is_program(example: Example) -> bool:
+    return example.block.language == "python"
+
+
+@pytest.mark.parametrize("example", [example_parameter(each) for each in EXAMPLES])
+def test_each_example_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
+    """In the order of the pages, so that a page's commands and programs have the same gateway."""
+    if is_program(example):
+        gateways.serve(example)
+        assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
+        return
     for program in ("jq", "openssl"):
         if re.search(rf"\b{program} ", example.block.text) and shutil.which(program) is None:
             pytest.skip(f"no {program} on this machine")
     gateways.serve(example)
     for command in example.commands:
         assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
-
-
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(each, id=each.block.place, marks=[pytest.mark.interop] if runnable.needs_peer(each) else [])
-        for each in EXAMPLES
-        if each.block.language == "python"
-    ],
-)
-def test_each_program_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
-    gateways.serve(example)
-    assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
 
 
 # --- what is checked ---

@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 
 from tests.interop import processes
 from tests.interop.processes import Gateway
+from tests.limits import GENEROUS
 
 Answer: TypeAlias = tuple[int, Any]
 """The status, and the body: a JSON document, or a text where it is none."""
-
-SECONDS = 30
 
 
 @contextmanager
@@ -43,7 +42,7 @@ def post(url: str, path: str, *, client: str = "127.0.0.1", **body: object) -> A
 
 def exchange(url: str, method: str, path: str, body: str | None = None, client: str = "127.0.0.1") -> Answer:
     address = url.removeprefix("http://")
-    with closing(HTTPConnection(address, timeout=SECONDS, source_address=(client, 0))) as connection:
+    with closing(HTTPConnection(address, timeout=GENEROUS, source_address=(client, 0))) as connection:
         connection.request(method, path, body)
         reply = connection.getresponse()
         return reply.status, _document(reply.read().decode())

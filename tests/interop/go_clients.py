@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tests.interop.processes import HERE, Process, clean_environment
+from tests.limits import GENEROUS
 from tests.peers.build import ROOT, require
 from tests.tls.certificates import Files
 
 Step: TypeAlias = dict[str, Any]
 Address: TypeAlias = tuple[str, int]
 
-SECONDS = 60
 SERVICE = "inference.GRPCInferenceService"
 INFER, STREAM_INFER = f"{SERVICE}/ModelInfer", f"{SERVICE}/ModelStreamInfer"
 PROTOS = ROOT / "protos"
@@ -80,7 +80,7 @@ class K6:
 
     def wait(self) -> list[list[Any]]:
         """The same, once it has ended."""
-        assert self.process.wait(SECONDS) == 0, self.process.output()
+        assert self.process.wait(GENEROUS) == 0, self.process.output()
         return self.results()
 
 
@@ -110,7 +110,7 @@ def buf(url: str, *options: str, messages: Sequence[object] = ()) -> tuple[int, 
     data = ["-d", "\n".join(map(json.dumps, messages))] if messages else []
     command = [str(require("go") / "bin" / "buf"), "curl", "--protocol", "grpc", *data, *options, url]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, env=clean_environment(), check=False
+        command, capture_output=True, text=True, timeout=GENEROUS, env=clean_environment(), check=False
     )
     status = done.returncode >> 3 if done.returncode >= 8 else -done.returncode
     if any(option.startswith("--list") for option in options):

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.processes import HERE, Process, answers, free_port, run_client
+from tests.limits import GENEROUS
 from tests.peers.build import require
-
-SECONDS = 120  # a cold machine reads much of Python first
 
 
 @dataclass
@@ -28,7 +27,7 @@ def start_kserve_v1(folder: Path, predictor: str = "") -> KServe:
     port = free_port()
     command = [str(require("kserve") / "bin" / "python"), str(HERE / "servers" / "kserve_v1_server.py"), str(port)]
     process = Process([*command, predictor] if predictor else command, folder)
-    process.wait_until(lambda: answers(f"http://127.0.0.1:{port}/v1/models/double"), SECONDS)
+    process.wait_until(lambda: answers(f"http://127.0.0.1:{port}/v1/models/double"), GENEROUS)
     return KServe(process, f"127.0.0.1:{port}")
 
 

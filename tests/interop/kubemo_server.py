@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.processes import HERE, Process, free_port
+from tests.limits import GENEROUS
 from tests.peers.build import require
 
 PING = bytes.fromhex("0001000000000000")
@@ -45,7 +46,7 @@ def connected(url: str) -> socket.socket:
     scheme, _, where = url.partition("://")
     if scheme == "tcp":
         host, _, port = where.partition(":")
-        return socket.create_connection((host, int(port)), timeout=20)
+        return socket.create_connection((host, int(port)), timeout=GENEROUS)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(20)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop.servers.triton_models.repository import write_repository
+from tests.limits import GENEROUS
 from tests.peers.build import ROOT, require
 
 HERE = Path(__file__).resolve().parent
@@ -172,7 +173,7 @@ def clean_environment(**extra: str) -> dict[str, str]:
 def answers(url: str) -> bool:
     """Whether a GET is answered 200: the servers' own notion of being ready."""
     try:
-        with urllib.request.urlopen(url, timeout=1) as reply:
+        with urllib.request.urlopen(url, timeout=5) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False
@@ -194,7 +195,7 @@ def start_umbridge(folder: Path, port: int = 0) -> UmbridgeServer:
     python, port = require("umbridge") / "bin" / "python", port or free_port()
     process = Process([str(python), str(HERE / "servers" / "umbridge_models.py"), str(port)], folder)
     url = f"http://127.0.0.1:{port}"
-    process.wait_until(lambda: answers(f"{url}/Info"), seconds=60)
+    process.wait_until(lambda: answers(f"{url}/Info"), seconds=GENEROUS)
     return UmbridgeServer(process, url)
 
 
@@ -227,7 +228,7 @@ def start_triton(folder: Path, *options: str) -> Triton:
     process = Process([*command, *options], folder, triton_environment(home))
     triton = Triton(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", memory)
     try:
-        process.wait_until(lambda: answers(f"http://{triton.http}/v2/health/ready"), seconds=120)
+        process.wait_until(lambda: answers(f"http://{triton.http}/v2/health/ready"), seconds=GENEROUS)
     except ProcessError:
         triton.stop()
         raise
@@ -272,7 +273,7 @@ class Gateway:
         return self.process.output()
 
     def stop(self) -> int:
-        return self.process.stop(seconds=10)
+        return self.process.stop(GENEROUS)
 
 
 def start_gateway(config: str, folder: Path, python: Path = Path(sys.executable)) -> Gateway:
@@ -281,11 +282,11 @@ def start_gateway(config: str, folder: Path, python: Path = Path(sys.executable)
     file.write_text(config)
     command = [str(python), "-m", "gateway", "serve", "--config", str(file)]
     process = Process(command, folder, clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"))
-    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=60)
+    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=GENEROUS)
     return Gateway(process, file)
 
 
-def run_client(peer: str, script: str, *args: object, timeout: float = 60, **environment: str) -> object:
+def run_client(peer: str, script: str, *args: object, timeout: float = GENEROUS, **environment: str) -> object:
     """Run `clients/{script}.py` in a peer's environment: `args` as one JSON list on stdin, one JSON document back.
 
     Both in Python's dialect, with NaN and Infinity as literals: that is how the clients see those values.

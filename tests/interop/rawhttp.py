@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPResponse
 
-SECONDS = 20
+from tests.limits import GENEROUS
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Answer:
 def send(address: str, data: bytes, method: str = "POST") -> Answer:
     """Send `data` on a connection of its own; the first reply to it, which may come before all is sent."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), SECONDS) as connection:
+    with socket.create_connection((host, int(port)), GENEROUS) as connection:
         with suppress(ConnectionError):
             connection.sendall(data)
         return receive(connection, method)

@@ -15,6 +15,7 @@ from gateway.auth.keys import new_key, write_keys
 from tests.interop.exchanges import gateway
 from tests.interop.processes import free_port
 from tests.interop.real_clients import tritonclient, tritonclient_grpc, umbridge
+from tests.limits import GENEROUS
 
 pytestmark = pytest.mark.interop
 
@@ -78,7 +79,9 @@ def test_tritonclient_has_it_in_headers_and_metadata(ports: Ports) -> None:
 def test_curl_has_it_in_any_of_the_three_ways(ports: Ports) -> None:
     url = f"127.0.0.1:{ports.http}/v2/models/posterior"
     for arguments in (["-u", f"me:{KEY}"], ["-H", f"x-api-key: {KEY}"], ["--oauth2-bearer", KEY]):
-        done = subprocess.run(["curl", "-sS", *arguments, url], capture_output=True, text=True, timeout=30, check=True)
+        done = subprocess.run(
+            ["curl", "-sS", *arguments, url], capture_output=True, text=True, timeout=GENEROUS, check=True
+        )
         assert json.loads(done.stdout)["name"] == "posterior"
-    done = subprocess.run(["curl", "-si", url], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["curl", "-si", url], capture_output=True, text=True, timeout=GENEROUS, check=True)
     assert done.stdout.startswith("HTTP/1.1 401 ")

@@ -26,6 +26,7 @@ from tests.interop.real_clients import (
     umbridge,
 )
 from tests.interop.servers.functions import POSTERIOR
+from tests.limits import GENEROUS
 from tests.peers.build import python_of
 
 CONFIG = """
@@ -63,7 +64,7 @@ class Urls:
 
     def calls(self, backend: str) -> float:
         """Requests that were sent to the backend so far."""
-        with urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=10) as page:
+        with urlopen(f"http://127.0.0.1:{self.health}/metrics", timeout=GENEROUS) as page:
             lines = page.read().decode().splitlines()
         told = f'backend="{backend}"'
         found = [line for line in lines if line.startswith("gateway_upstream_seconds_count{") and told in line]
@@ -90,7 +91,7 @@ def near(found: Any, expected: Any, operation: str) -> bool:
 def gradient(url: str, model: str, point: list[float], sens: list[float]) -> tuple[list[float], str, int]:
     """The gradient, how it was computed, and the number of requests to the server."""
     body = {"name": model, "input": [point], "outWrt": 0, "inWrt": 0, "sens": sens, "config": {}}
-    with urlopen(UrlRequest(f"{url}/Gradient", json.dumps(body).encode()), timeout=30) as reply:
+    with urlopen(UrlRequest(f"{url}/Gradient", json.dumps(body).encode()), timeout=GENEROUS) as reply:
         told = reply.headers
         return json.load(reply)["output"], told["gateway-derivative"], int(told["gateway-tries"])
 
@@ -183,7 +184,7 @@ print(*numpy.mean(found, axis=0), *numpy.std(found, axis=0), float(draws.sample_
 
 @pytest.mark.parametrize(
     ("step", "draws"),
-    [("pymc.NUTS(max_treedepth=4)", 300), ("pymc.HamiltonianMC(path_length=1.5, max_steps=15)", 600)],
+    [("pymc.NUTS(max_treedepth=4)", 150), ("pymc.HamiltonianMC(path_length=1.5, max_steps=15)", 300)],
     ids=["NUTS", "HMC"],
 )
 def test_pymc_finds_the_posterior_through_estimated_gradients(
@@ -199,7 +200,7 @@ def test_pymc_finds_the_posterior_through_estimated_gradients(
     (tmp_path / "sample.py").write_text(SAMPLE.format(model="on-triton", step=step, draws=draws, tune=draws))
     before = urls.calls("triton")
     done = subprocess.run(
-        [python_of("pymc"), "sample.py", urls.http], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [python_of("pymc"), "sample.py", urls.http], cwd=tmp_path, capture_output=True, text=True, timeout=GENEROUS
     )
     assert done.returncode == 0, done.stderr
     mean_a, mean_b, sd_a, sd_b, length = map(float, done.stdout.split()[-5:])

@@ -12,6 +12,7 @@ import pytest
 
 from tests.interop.exchanges import gateway, post
 from tests.interop.processes import Triton, free_port
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners: [{{name: all, bind: "127.0.0.1:{port}", protocols: [umbridge, v2-rest]}}]
@@ -56,7 +57,7 @@ def evaluate(url: str, number: int) -> Any:
 
 
 def counted(health: str) -> dict[str, float]:
-    with urlopen(f"{health}/metrics", timeout=10) as page:
+    with urlopen(f"{health}/metrics", timeout=GENEROUS) as page:
         text = page.read().decode()
     lines = [line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("gateway_gather_")]
     return {name: float(value) for name, value in lines}

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.interop.exchanges import SECONDS, gateway, post
+from tests.interop.exchanges import gateway, post
 from tests.interop.processes import eventually, free_port
 from tests.interop.test_gather import counted
 from tests.interop.v2_servers import V2Server
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
@@ -79,7 +80,7 @@ def ask_together(url: str, numbers: Sequence[int]) -> list[Any]:
     everyone = Barrier(len(numbers))
 
     def ask_with_others(number: int) -> Any:
-        everyone.wait(SECONDS)
+        everyone.wait(GENEROUS)
         return ask(url, number)
 
     with ThreadPoolExecutor(len(numbers)) as clients:
@@ -108,7 +109,7 @@ def test_each_reply_is_that_without_gather(urls: list[str]) -> None:
             assert ask_together(gathered, numbers) == [expected[number] for number in numbers]
         return counted(health)['gateway_gather_batches_total{backend="gathered"}'] > 0
 
-    assert eventually(some_are_joined, SECONDS)  # a model is gathered once it has answered, and its server was asked
+    assert eventually(some_are_joined, GENEROUS)  # a model is gathered once it has answered, and its server was asked
     counts = counted(health)
     assert (
         counts['gateway_gather_rows_total{backend="gathered"}']

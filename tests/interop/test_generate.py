@@ -25,6 +25,7 @@ from tests.interop.real_clients import (
     tritonclient_grpc,
 )
 from tests.interop.v2_servers import V2Server
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
@@ -102,7 +103,7 @@ def curl(address: str, path: str, body: str) -> tuple[int, str, str]:
         ["curl", "-sN", "-d", body, "-w", form, f"http://{address}/v2/models/{path}"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=GENEROUS,
         check=True,
     )
     text, _, told = done.stdout.rpartition("\n")
@@ -204,7 +205,7 @@ def test_mlservers_form_to_mlserver(fronts: Fronts, mlserver: V2Server, path: st
 def curl_json(address: str, path: str, body: str) -> str:
     """MLServer takes nothing but JSON by name."""
     command = ["curl", "-sN", "-H", "content-type: application/json", "-d", body, f"http://{address}/v2/models/{path}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS, check=True).stdout
 
 
 def test_a_stream_that_mlserver_breaks_off_is_an_error(fronts: Fronts) -> None:

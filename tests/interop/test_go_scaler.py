@@ -14,9 +14,9 @@ from tests.attacks.attacked import reference
 from tests.interop.exchanges import gateway, post
 from tests.interop.go_clients import KEDA, Address, Step, buf, connect, invoke, k6, start_k6, trusting
 from tests.interop.processes import eventually, free_port
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
 
-SECONDS = 60
 SERVICE = "externalscaler.ExternalScaler"
 CONFIG = """
 listeners: [{{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest]}}]
@@ -117,9 +117,9 @@ def test_a_stream_hears_of_the_first_call_and_of_the_end(rig: Rig, tmp_path: Pat
     with start_k6(tmp_path / "lab", connect(rig.scaler), watch, protos=[KEDA]) as watching:
         _, refused = k6(tmp_path / "nobody", connect(rig.scaler), nobody, protos=[KEDA])
         # k6 leaves out what is false in messages of streams.
-        assert eventually(lambda: watching.results() == [[None, {}]], SECONDS)
+        assert eventually(lambda: watching.results() == [[None, {}]], GENEROUS)
         rig.infer(0.1)
-        assert eventually(lambda: watching.results() == [[None, {}, {"result": True}, {}]], SECONDS)
+        assert eventually(lambda: watching.results() == [[None, {}, {"result": True}, {}]], GENEROUS)
         watching.process.signal(SIGKILL)
     assert (refused["messages"], refused["error"]["code"]) == ([], 5)
 

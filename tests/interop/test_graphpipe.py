@@ -15,6 +15,7 @@ from tests.interop.exchanges import gateway as running_gateway
 from tests.interop.exchanges import get
 from tests.interop.processes import Triton, free_port, run_client
 from tests.interop.real_clients import Step, doubles, infer, packed, raw_of, tensor, tritonclient, umbridge
+from tests.limits import GENEROUS
 from tests.peers.graphpipe_go import Array, Server, serve
 
 CONFIG = """
@@ -189,7 +190,7 @@ def test_errors_reach_the_client_in_its_words(site: Site) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\0" * 64, b"\xff" * 64, b"not a flatbuffer"])
 def test_what_is_no_flatbuffer_is_answered(site: Site, body: bytes) -> None:
-    connection = HTTPConnection(site.address, timeout=10)
+    connection = HTTPConnection(site.address, timeout=GENEROUS)
     connection.request("POST", "/graphpipe/single", body, {"Content-Type": "application/x-www-form-urlencoded"})
     reply = connection.getresponse()
     assert reply.status == 400

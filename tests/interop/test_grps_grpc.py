@@ -19,6 +19,7 @@ from grpc_tools import protoc
 
 from tests.interop.exchanges import gateway
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 SCHEMA = """
 syntax = "proto3";
@@ -54,7 +55,6 @@ message GrpsMessage {
 }
 """
 SERVICE = "grps.protos.v1.GrpsService"
-SECONDS = 30
 
 # a request to double three numbers, and a real server's reply
 TWICE = bytes.fromhex("120b74776963652d312e302e302a180a160a017810071a0103520c0000803f0000004000004040")
@@ -139,7 +139,7 @@ def predict(channel: Any, method: str = "Predict") -> Any:
 
 def test_the_bytes_of_real_peers_pass_as_they_are(channel: grpc.Channel, server: Server) -> None:
     server.replies["Predict"] = lambda body, context: DOUBLED
-    reply, call = predict(channel).with_call(TWICE, timeout=SECONDS)
+    reply, call = predict(channel).with_call(TWICE, timeout=GENEROUS)
     assert reply == DOUBLED
     assert server.received == [(f"/{SERVICE}/Predict", TWICE)]
     assert "gateway-reason" not in dict(call.trailing_metadata())
@@ -183,10 +183,10 @@ async def test_every_form_there_and_back(
     server.replies["Predict"] = lambda body, context: OK + body
     if library == "sync":
         with grpc.insecure_channel(running[0]) as channel:
-            reply = predict(channel)(sent.SerializeToString(), timeout=SECONDS)
+            reply = predict(channel)(sent.SerializeToString(), timeout=GENEROUS)
     else:
         async with grpc.aio.insecure_channel(running[0]) as channel:
-            reply = await predict(channel)(sent.SerializeToString(), timeout=SECONDS)
+            reply = await predict(channel)(sent.SerializeToString(), timeout=GENEROUS)
     found = message.FromString(reply)
     assert message.FromString(server.received[0][1]) == sent
     assert (found.status.code, found.status.msg, found.status.status) == (200, "OK", 1)
@@ -198,7 +198,7 @@ def test_large_tensors(channel: grpc.Channel, server: Server, message: Any) -> N
     tensor = {"name": "x", "dtype": 4, "shape": [10**6], "flat_int32": range(-10, 10**6 - 10)}
     sent = message(model="m", gtensors={"tensors": [tensor]})
     server.replies["Predict"] = lambda body, context: OK + body
-    reply = message.FromString(predict(channel)(sent.SerializeToString(), timeout=SECONDS))
+    reply = message.FromString(predict(channel)(sent.SerializeToString(), timeout=GENEROUS))
     assert reply.gtensors == sent.gtensors
 
 
@@ -216,23 +216,23 @@ async def test_a_stream_of_one_request_and_many_replies(
     method = f"/{SERVICE}/PredictStreaming"
     if library == "sync":
         with grpc.insecure_channel(running[0]) as channel:
-            replies = list(channel.unary_stream(method)(TWICE, timeout=SECONDS))
+            replies = list(channel.unary_stream(method)(TWICE, timeout=GENEROUS))
     else:
         async with grpc.aio.insecure_channel(running[0]) as channel:
-            replies = [each async for each in channel.unary_stream(method)(TWICE, timeout=SECONDS)]
+            replies = [each async for each in channel.unary_stream(method)(TWICE, timeout=GENEROUS)]
     assert replies == [numbered(message, each) for each in range(300)]
     assert server.received == [(method, TWICE)]
 
 
 def test_a_stream_without_replies(channel: grpc.Channel, server: Server) -> None:
     server.replies["PredictStreaming"] = lambda body, context: iter(())
-    assert list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS)) == []
+    assert list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=GENEROUS)) == []
 
 
 def test_a_failure_in_a_stream_is_its_last_message(channel: grpc.Channel, server: Server, message: Any) -> None:
     failure = message(status={"code": 400, "msg": "no more", "status": 2}).SerializeToString()
     server.replies["PredictStreaming"] = lambda body, context: iter([numbered(message, 0), failure])
-    replies = list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS))
+    replies = list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=GENEROUS))
     assert replies == [numbered(message, 0), failure]
 
 
@@ -242,7 +242,7 @@ def test_a_stream_that_breaks_off_ends_with_a_failure(channel: grpc.Channel, ser
         context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
     server.replies["PredictStreaming"] = broken
-    first, last = list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS))
+    first, last = list(channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=GENEROUS))
     assert first == numbered(message, 0)
     status = message.FromString(last).status
     assert (status.code, status.status, status.msg) == (503, 2, "gone")
@@ -255,10 +255,10 @@ def test_a_client_that_cancels_its_stream_stops_the_server(channel: grpc.Channel
             yield numbered(message, 0)
 
     server.replies["PredictStreaming"] = endless
-    call = channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=SECONDS)
+    call = channel.unary_stream(f"/{SERVICE}/PredictStreaming")(TWICE, timeout=GENEROUS)
     assert next(iter(call)) == numbered(message, 0)
     call.cancel()
-    assert server.cancelled.wait(SECONDS)
+    assert server.cancelled.wait(GENEROUS)
 
 
 @pytest.mark.parametrize(
@@ -276,10 +276,10 @@ def test_errors_are_messages_of_calls_that_succeed(
     channel: grpc.Channel, server: Server, message: Any, method: str, body: bytes, code: int, told: str, reason: str
 ) -> None:
     if method == "PredictStreaming":
-        call = channel.unary_stream(f"/{SERVICE}/{method}")(body, timeout=SECONDS)
+        call = channel.unary_stream(f"/{SERVICE}/{method}")(body, timeout=GENEROUS)
         [reply] = list(call)
     else:
-        reply, call = predict(channel, method).with_call(body, timeout=SECONDS)
+        reply, call = predict(channel, method).with_call(body, timeout=GENEROUS)
     status = message.FromString(reply).status
     assert (status.code, status.status) == (code, 2)
     assert told in status.msg
@@ -299,14 +299,14 @@ def test_calls_that_fail_behind_are_messages_in_front(
     channel: grpc.Channel, server: Server, message: Any, code: grpc.StatusCode, text: str, expected: int
 ) -> None:
     server.replies["Predict"] = lambda body, context: context.abort(code, text)
-    status = message.FromString(predict(channel)(TWICE, timeout=SECONDS)).status
+    status = message.FromString(predict(channel)(TWICE, timeout=GENEROUS)).status
     assert (status.code, status.status) == (expected, 2)
     assert status.msg == text
 
 
 def test_a_reply_that_is_none_is_the_backends_fault(channel: grpc.Channel, server: Server, message: Any) -> None:
     server.replies["Predict"] = lambda body, context: b"\xff"
-    status = message.FromString(predict(channel)(TWICE, timeout=SECONDS)).status
+    status = message.FromString(predict(channel)(TWICE, timeout=GENEROUS)).status
     assert (status.code, status.status) == (502, 2)
     assert status.msg.startswith("backend 'grps' at ")
 
@@ -314,7 +314,7 @@ def test_a_reply_that_is_none_is_the_backends_fault(channel: grpc.Channel, serve
 @pytest.mark.parametrize("method", ["/grps.protos.GrpsService/Predict", "/grps.protos.v1.GrpsBrpcService/Predict"])
 def test_other_names_of_the_service_are_unimplemented(channel: grpc.Channel, method: str) -> None:
     with pytest.raises(grpc.RpcError) as raised:
-        channel.unary_unary(method)(TWICE, timeout=SECONDS)
+        channel.unary_unary(method)(TWICE, timeout=GENEROUS)
     assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -322,10 +322,10 @@ def test_health_and_metadata(channel: grpc.Channel, server: Server, message: Any
     yaml = "name: twice\nversion: 1.0.0\ninferer_type: torch\n"
     server.replies["ModelMetadata"] = lambda body, context: OK + message(str_data=yaml).SerializeToString()
     server.replies["CheckReadiness"] = lambda body, context: OK
-    assert predict(channel, "CheckLiveness")(b"", timeout=SECONDS) == OK
-    assert predict(channel, "CheckReadiness")(b"", timeout=SECONDS) == OK
-    told = message.FromString(predict(channel, "ModelMetadata")(b"\x22\x05twice", timeout=SECONDS))
+    assert predict(channel, "CheckLiveness")(b"", timeout=GENEROUS) == OK
+    assert predict(channel, "CheckReadiness")(b"", timeout=GENEROUS) == OK
+    told = message.FromString(predict(channel, "ModelMetadata")(b"\x22\x05twice", timeout=GENEROUS))
     assert told.status.status == 1
     assert "name: twice" in told.str_data
-    listed = message.FromString(predict(channel, "ServerMetadata")(b"", timeout=SECONDS))
+    listed = message.FromString(predict(channel, "ServerMetadata")(b"", timeout=GENEROUS))
     assert listed.str_data.startswith("models:")

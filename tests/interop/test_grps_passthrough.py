@@ -9,6 +9,7 @@ from http.client import HTTPConnection
 import pytest
 
 from tests.interop.processes import free_port, start_gateway
+from tests.limits import GENEROUS
 from tests.peers import grps_cpp, grps_python
 from tests.peers.grps_http import Call, Reply, Server
 
@@ -60,7 +61,7 @@ def fronts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 
 def asked(address: str, method: str, path: str) -> tuple[int, dict[str, str], bytes]:
-    connection = HTTPConnection(address, timeout=10)
+    connection = HTTPConnection(address, timeout=GENEROUS)
     try:
         connection.request(method, path, b"a\nb" if method == "POST" else None, {"Content-Type": "text/plain"})
         with connection.getresponse() as reply:

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.interop.processes import free_port, start_gateway
+from tests.limits import GENEROUS
 from tests.peers import grps_cpp, grps_python
 from tests.peers.brpc_client import Call, Client
 from tests.peers.brpc_frames import GZIP, SNAPPY, ZLIB
@@ -27,7 +28,6 @@ from tests.peers.protobuf import Document
 
 REFERENCE = ("identity", "double", "add_sub", "upper", "fail", "count")
 SERVED = ("echo", "twice", "upper", "add_sub", "fail", "crash", "nobody", "gated", "endless", "says", "silent")
-SECONDS = 60.0
 BACKENDS = {
     "python-rest": "grps-rest",
     "python-grpc": "grps-grpc",
@@ -77,7 +77,7 @@ class Streams:
 
     def _gated(self, message: Document) -> Iterator[Document]:
         yield {"str_data": "first"}
-        self.gate.wait(SECONDS)
+        self.gate.wait(GENEROUS)
         yield {"str_data": "second"}
 
     def _endless(self, message: Document) -> Iterator[Document]:
@@ -102,11 +102,11 @@ class Site:
         return Rest(self.http)
 
     def v2(self, model: str, *inputs: Document) -> httpx.Response:
-        with httpx.Client(timeout=30, trust_env=False) as client:
+        with httpx.Client(timeout=GENEROUS, trust_env=False) as client:
             return client.post(f"http://{self.http}/v2/models/{model}/infer", json={"inputs": inputs})
 
     def ready(self, model: str) -> bool:
-        with httpx.Client(timeout=30, trust_env=False) as client:
+        with httpx.Client(timeout=GENEROUS, trust_env=False) as client:
             return client.get(f"http://{self.http}/v2/models/{model}/ready").status_code == 200
 
 
@@ -414,7 +414,7 @@ class TestColumn:
             assert [each["str_data"] for each in site.rest.stream(sent)] == expected
 
     def test_generate_stream(self, site: Site, back: str) -> None:
-        with httpx.Client(timeout=30, trust_env=False) as client:
+        with httpx.Client(timeout=GENEROUS, trust_env=False) as client:
             told = client.post(f"http://{site.http}/v2/models/{back}_count/generate_stream", json={"n": 3})
         assert told.status_code == 200
         events = [json.loads(event.removeprefix("data:")) for event in told.text.split("\n\n") if event]
@@ -443,7 +443,7 @@ def test_a_client_that_leaves_ends_the_stream(site: Site, back: str, front: str,
     client = site.rest if front == "rest" else remote
     with closing(client.stream({"model": f"{back}_endless", "str_data": "x"})) as streamed:
         assert next(streamed)["str_data"]
-    assert site.streams.ended.wait(SECONDS)
+    assert site.streams.ended.wait(GENEROUS)
 
 
 @pytest.mark.parametrize("back", STREAMING)

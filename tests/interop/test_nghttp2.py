@@ -20,6 +20,7 @@ from tests.http2 import by_hand as http2
 from tests.http2.conversation import cut
 from tests.interop.exchanges import exchange, gateway
 from tests.interop.processes import Gateway, Process, eventually, free_port
+from tests.limits import GENEROUS
 from tests.peers import system
 from tests.relay import Tls, relaying
 from tests.tls.certificates import Authority, Files
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.skipif(
     bool(MISSING), reason=f"{', '.join(MISSING)} missing: `make peers` installs Debian's nghttp2-client"
 )
 
-SECONDS = 120
 PORTS = ("grpc", "shared", "tls", "shared_tls")
 TLS = """
   - {{name: tls, bind: "127.0.0.1:0", protocols: [v2-grpc], tls: {tls}}}
@@ -117,7 +117,7 @@ def request(folder: Path, data: bytes, model: str = "identity") -> str:
 
 
 def run(*command: str) -> bytes:
-    done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=GENEROUS, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 
@@ -155,15 +155,15 @@ def test_a_large_reply_is_whole(rig: Rig, way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("port", PORTS)
 def test_thousands_of_calls_at_once_succeed_and_leave_nothing(rig: Rig, port: str, way: str) -> None:
-    assert eventually(lambda: rig.is_idle, SECONDS)
+    assert eventually(lambda: rig.is_idle, GENEROUS)
     tasks, descriptors, answered = rig.gateway.look().tasks, rig.gateway.descriptors, rig.answered(port)
     loaded = h2load(rig, port, NUMBERS, REQUESTS, CONNECTIONS, STREAMS, *WAYS[way])
     assert (loaded.started, loaded.done, loaded.succeeded, loaded.failed) == (REQUESTS, REQUESTS, REQUESTS, 0)
     # An error would have no data.
     assert loaded.data == REQUESTS * len(run("nghttp", "-d", request(rig.folder, NUMBERS), *GRPC, rig.url(port)))
     assert rig.answered(port) == answered + REQUESTS + 1
-    assert eventually(lambda: rig.is_idle, SECONDS)
-    assert rig.gateway.look().tasks == tasks
+    assert eventually(lambda: rig.is_idle, GENEROUS)
+    assert eventually(lambda: rig.gateway.look().tasks <= tasks, GENEROUS)
     assert rig.gateway.descriptors <= descriptors + 2  # to the backend
 
 
@@ -172,20 +172,22 @@ def test_large_calls_through_small_windows_give_their_memory_back(rig: Rig) -> N
     for _ in range(3):
         loaded = h2load(rig, "grpc", LARGE, 100, 5, 10, "-w", "10", "-W", "12")
         assert (loaded.succeeded, loaded.failed) == (100, 0)
-        assert eventually(lambda: rig.is_idle, SECONDS)
+        assert eventually(lambda: rig.is_idle, GENEROUS)
         resident.append(rig.gateway.resident)
     assert resident[-1] <= resident[0] + 8 * MIB
 
 
 def test_clients_that_leave_with_calls_in_flight_leave_nothing(rig: Rig) -> None:
-    """After a time `h2load` closes its connections, whatever is in flight."""
+    """After a time `h2load` closes its connections, whatever is in flight; but none whose handshake of TLS was not over
+    by then, which goes on without calls and is closed as one that rests."""
     for port in PORTS:
-        run("h2load", "--npn-list=h2", "-D", "1", "-c", "10", "-m", "100", "-d", request(rig.folder, NUMBERS), *GRPC,
+        times = ("-D", "1", "--connection-inactivity-timeout=5")
+        run("h2load", "--npn-list=h2", *times, "-c", "10", "-m", "100", "-d", request(rig.folder, NUMBERS), *GRPC,
             rig.url(port))  # fmt: skip
-    assert eventually(lambda: rig.is_idle, SECONDS)
-    assert eventually(lambda: rig.gateway.look().tasks < 20, SECONDS)
-    assert "WARNING" not in rig.gateway.log
-    assert "Traceback" not in rig.gateway.log
+    assert eventually(lambda: rig.is_idle, GENEROUS)
+    assert eventually(lambda: rig.gateway.look().tasks < 20, GENEROUS)
+    # Not any warning: on a busy machine the backend may be slow to answer a check of its health.
+    assert not re.search(r"Traceback|ERROR|WARNING gateway\.(core|transports)\.", rig.gateway.log)
 
 
 def h2load(rig: Rig, port: str, data: bytes, requests: int, connections: int, streams: int, *options: str) -> Loaded:
@@ -266,8 +268,8 @@ def _stop_under_load(running: Gateway, address: str, folder: Path, files: Files 
     command = ["h2load", "--npn-list=h2", *many, "-d", request(folder, NUMBERS), *GRPC, url]
     load = Process(command, folder / "h2load")
     # It is under load once the backend has answered.
-    running.process.wait_until(lambda: "it answered a call" in running.output(), SECONDS)
+    running.process.wait_until(lambda: "it answered a call" in running.output(), GENEROUS)
     running.process.signal(SIGTERM)
-    running.process.wait(SECONDS)
-    load.wait(SECONDS)
+    running.process.wait(GENEROUS)
+    load.wait(GENEROUS)
     return Loaded.read(load.stdout())

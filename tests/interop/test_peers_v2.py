@@ -30,6 +30,7 @@ from tests.interop.real_clients import (
 from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.v2_models import DATATYPES, TABLE
 from tests.interop.v2_servers import V2Server
+from tests.limits import GENEROUS
 
 SERVERS = ("mlserver", "kserve")
 JSON = {"Content-Type": "application/json"}
@@ -58,7 +59,7 @@ def ask(request: pytest.FixtureRequest, server: V2Server) -> Ask:
 
 def call(address: str, path: str, body: object = None) -> tuple[int, dict[str, str], Any]:
     """A plain JSON request, as curl sends it; status, headers and the reply's JSON, or its text."""
-    connection = HTTPConnection(address, timeout=20)
+    connection = HTTPConnection(address, timeout=GENEROUS)
     try:
         connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body), JSON)
         reply = connection.getresponse()

@@ -17,6 +17,7 @@ from tests.interop import processes
 from tests.interop.processes import free_port
 from tests.interop.rawhttp import Answer, post
 from tests.interop.real_clients import infer, packed, raw_of, tensor, tritonclient
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
@@ -204,7 +205,7 @@ def test_a_reply_that_is_wrong(rig: Rig, case: str) -> None:
 
 
 def assert_used_again(rig: Rig) -> None:
-    assert rig.stage.closed.wait(20)  # before that the gateway cannot know that it needs another connection
+    assert rig.stage.closed.wait(GENEROUS)  # before that the gateway cannot know that it needs another connection
     rig.stage.reply = GOOD
     answer = rig.ask()
     assert (answer.status, json.loads(answer.body)["outputs"][0]["data"]) == (200, [1, 2]), answer

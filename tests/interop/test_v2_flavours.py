@@ -30,6 +30,7 @@ from tests.interop.servers.functions import POSTERIOR
 from tests.interop.servers.triton_models import repository
 from tests.interop.servers.v2_models import TABLE
 from tests.interop.v2_servers import V2Server
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners:
@@ -87,7 +88,7 @@ def error_of(result: Any) -> tuple[str, str]:
 
 def call(address: str, path: str, document: object = None) -> tuple[int, Mapping[str, str], Any]:
     """As curl asks; status, headers and JSON of the reply."""
-    connection = HTTPConnection(address, timeout=20)
+    connection = HTTPConnection(address, timeout=GENEROUS)
     try:
         method, body = ("GET", None) if document is None else ("POST", json.dumps(document))
         connection.request(method, path, body)

@@ -11,11 +11,11 @@ from typing import Any
 
 from tests.interop.processes import HERE, Process, answers, free_port
 from tests.interop.servers.v2_models import TABLE, Model
+from tests.limits import GENEROUS
 from tests.peers.build import require
 
 SERVERS = HERE / "servers"
 CODE = ("mlserver_runtime.py", "v2_kinds.py", "v2_models.py", "functions.py")
-SECONDS = 120  # 5 s alone on the machine, but a cold one reads half a gigabyte of Python first
 
 
 @dataclass
@@ -45,7 +45,7 @@ def _started(command: Sequence[str], folder: Path, http: int, grpc: int) -> V2Se
     process = Process(command, folder)
     # Not the server's own readiness: MLServer is ready before its first model is loaded.
     ready = f"http://127.0.0.1:{http}/v2/models/{TABLE[0].name}/ready"
-    process.wait_until(lambda: answers(ready), SECONDS)
+    process.wait_until(lambda: answers(ready), GENEROUS)
     return V2Server(process, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}")
 
 

@@ -9,6 +9,7 @@ from http.client import HTTPConnection, RemoteDisconnected
 import numpy as np
 import pytest
 
+from tests.limits import GENEROUS
 from tests.peers.graphpipe_go import Array, Server, Table, read_tensor, serve
 
 METADATA = bytes.fromhex("0c00000008000c000b000400080000000c000000000000020400040004000000")
@@ -35,7 +36,7 @@ def server() -> Iterator[Server]:
 
 
 def exchange(server: Server, method: str, path: str, body: bytes = b"") -> tuple[int, str, bytes]:
-    connection = HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+    connection = HTTPConnection(server.url.removeprefix("http://"), timeout=GENEROUS)
     connection.request(method, path, body)
     reply = connection.getresponse()
     read = reply.status, str(reply.headers.get("Content-Type")), reply.read()

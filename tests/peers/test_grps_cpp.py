@@ -13,6 +13,7 @@ import grpc
 import pytest
 import yaml
 
+from tests.limits import GENEROUS
 from tests.peers.brpc_client import Client
 from tests.peers.grps_client import Grpc, Rest
 from tests.peers.grps_cpp import Server, serve
@@ -49,7 +50,7 @@ def test_a_reply_byte_by_byte(rest: Rest) -> None:
 
 def test_connections_are_kept() -> None:
     with serve(grpc_port=None, brpc_port=None) as server:
-        connection = HTTPConnection(server.http.address, timeout=10)
+        connection = HTTPConnection(server.http.address, timeout=GENEROUS)
         for _ in range(3):
             connection.request("GET", "/grps/v1/health/live")
             assert connection.getresponse().read() == OK + b"\n"
@@ -177,4 +178,4 @@ def test_it_runs_as_a_process() -> None:
             assert ports["grpc"]
         finally:
             process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(GENEROUS) == 0

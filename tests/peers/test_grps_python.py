@@ -9,6 +9,7 @@ from http.client import HTTPConnection
 import grpc
 import pytest
 
+from tests.limits import GENEROUS
 from tests.peers.grps_client import Grpc, Rest
 from tests.peers.grps_messages import SUCCESS, failure, tensor
 from tests.peers.grps_python import Server, serve
@@ -208,7 +209,7 @@ def test_the_same_body_at_an_own_path(server: Server) -> None:
 
 
 def test_chunked_requests(server: Server) -> None:
-    connection = HTTPConnection(server.http.address, timeout=10)
+    connection = HTTPConnection(server.http.address, timeout=GENEROUS)
     headers = {"Content-Type": "application/json"}
     connection.request("POST", "/grps/v1/infer/predict", iter([b'{"str_data":', b' "x"}']), headers)
     assert json.loads(connection.getresponse().read()) == {"status": SUCCESS, "str_data": "x"}

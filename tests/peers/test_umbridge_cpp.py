@@ -12,6 +12,7 @@ from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 
+from tests.limits import GENEROUS
 from tests.peers.httplib import KEEP_ALIVE_REQUESTS, THREADS
 from tests.peers.umbridge_cpp import CppServer, Gate, Model, serve
 
@@ -45,7 +46,7 @@ def server() -> Iterator[CppServer]:
 
 
 def connect(server: CppServer) -> HTTPConnection:
-    return HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+    return HTTPConnection(server.url.removeprefix("http://"), timeout=GENEROUS)
 
 
 def request(server: CppServer, method: str, path: str, body: str | None = None) -> tuple[HTTPResponse, bytes]:
@@ -177,7 +178,7 @@ def test_a_post_without_a_length_lasts_until_the_connection_ends(server: CppServ
 def talk(server: CppServer, text: bytes) -> bytes:
     """Send everything, close that half, and read to the end."""
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=GENEROUS) as connection:
         connection.sendall(text)
         connection.shutdown(socket.SHUT_WR)
         with connection.makefile("rb") as stream:

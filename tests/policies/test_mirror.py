@@ -16,7 +16,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, re
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.record import Record, Telling
+from gateway.core.record import UNRECORDED, Record, Telling
 from gateway.core.spans import TraceContext
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, tensor
@@ -25,6 +25,7 @@ from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror import Mirror, MirrorRecord, Settings, mirror_record, state, wrap, wrap_stream
 from gateway.policies.mirror_counts import DropCause
 from tests import records
+from tests.limits import GENEROUS
 
 ONE = Response((tensor("y", np.array([1.0, 2.0])),))
 NEAR = Response((tensor("y", np.array([1.0, 2.000001])),))
@@ -159,7 +160,7 @@ async def test_a_large_answer_of_the_mirror_counts_as_long_as_it_is_compared(mon
     def slow(*arguments: object) -> None:
         assert threading.current_thread() is not threading.main_thread()
         comparing.set()
-        assert go_on.wait(30)
+        assert go_on.wait(GENEROUS)
 
     monkeypatch.setattr(found, "_difference", slow)
     await handler(REQUEST)
@@ -328,7 +329,7 @@ def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
     assert mirror_record(client).forwarded_fields() == [(b"x-request-id", b"the-id"), (b"gateway-mirror", b"1")]
     silent = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, traceparent=b"not passed on")
     assert mirror_record(silent).forwarded_fields() == [(b"gateway-mirror", b"1")]
-    assert mirror_record(None).forwarded_fields() == [(b"gateway-mirror", b"1")]
+    assert mirror_record(UNRECORDED).forwarded_fields() == [(b"gateway-mirror", b"1")]
     client.context = TraceContext(1, 2, 3, True)
     parent = b"00-%032x-%016x-01" % (1, 3)
     assert mirror_record(client).forwarded_fields()[1] == (b"traceparent", parent)
@@ -336,11 +337,11 @@ def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
 
 def test_without_an_id_of_the_gateway_s_own_the_client_s_is_forwarded() -> None:
     received = Headers([(b"x-request-id", b"the client's")])
-    request = Request(Operation.INFER, "m", headers=received, record=mirror_record(None))
+    request = Request(Operation.INFER, "m", headers=received, record=mirror_record(UNRECORDED))
     message = Message()
     add_forwarded_headers(request, message, Target("next", "host:1", forward_headers=("x-request-id",)))
     assert message.headers.get("x-request-id") == "the client's"
-    assert message.record is request.record
+    assert message.further == [(b"gateway-mirror", b"1")]
 
 
 async def test_nobody_observes_the_mirrored_call() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.commands import ENVIRON, ROOT
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:PORT", protocols: [v2-rest]}]
@@ -27,7 +28,7 @@ LOST = "what would be printed there is lost"
 def serve_until_told_to_end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", port: int) -> None:
     while True:
         assert process.poll() is None, "it ended"
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=GENEROUS)
         with contextlib.closing(client), contextlib.suppress(ConnectionRefusedError):  # it has not started yet
             client.request("GET", "/v2/health/live")
             assert client.getresponse().status == 200

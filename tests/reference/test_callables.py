@@ -16,6 +16,7 @@ from gateway.core.errors import GatewayError, Reason, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.types import Response
 from gateway.reference import from_callable, handler, signature
+from tests.limits import GENEROUS
 from tests.reference.calls import call, doubles, request
 
 Array = NDArray[Any]
@@ -83,7 +84,7 @@ async def test_a_slow_function_does_not_block_the_event_loop() -> None:
 
     def slow(x: Array) -> Array:
         started.set()
-        assert release.wait(30)
+        assert release.wait(GENEROUS)
         return x
 
     serve = handler([from_callable("slow", slow), from_callable("fast", triple)])
@@ -109,7 +110,7 @@ async def test_as_many_calls_run_at_once_as_there_are_workers(workers: int) -> N
             most = max(most, running)
             if most == workers:
                 enough.set()
-        assert enough.wait(30)
+        assert enough.wait(GENEROUS)
         with lock:
             running -= 1
         return x

@@ -202,7 +202,7 @@ def _end_all_jobs(environment: Mapping[str, str]) -> None:
 
 
 def _until(holds: Callable[[], bool], name: str, folder: Path) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + GENEROUS
     while not holds():
         assert time.monotonic() < until, f"{name} has not started: {(folder / f'{name}.log').read_text()[-2000:]}"
         time.sleep(0.05)

@@ -18,8 +18,9 @@ from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
 from gateway.servers import lifetime, log_lines
 from gateway.servers.engines.hyperqueue import PythonClient
-from tests.discovery.running import SECONDS, messages, running
+from tests.discovery.running import messages, running
 from tests.interop.processes import wait_until_stopped
+from tests.limits import GENEROUS
 from tests.peers.build import require
 from tests.servers.clusters import hyperqueue_process, slurm_is_missing, slurm_processes
 from tests.servers.jobs import processes_with, until, until_no_process_with
@@ -67,12 +68,12 @@ class Cluster:
     async def check_that_nothing_is_left(self, folder: Path) -> None:
         jobs: int | None = None
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(GENEROUS):
                 while jobs := await self.jobs():  # noqa: ASYNC110 - it happens at the engine
                     await asyncio.sleep(0.1)
                 await until_no_process_with(str(folder))
         except TimeoutError:
-            pytest.fail(f"left for {SECONDS:g} s: {jobs} jobs and the processes {processes_with(str(folder))}")
+            pytest.fail(f"left for {GENEROUS:g} s: {jobs} jobs and the processes {processes_with(str(folder))}")
 
 
 class HyperQueueCluster(Cluster):
@@ -149,6 +150,7 @@ def module_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @pytest.fixture
 async def cluster(module_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr(log_lines, "_lines", LogLimit(log_lines.log, lines=1000))
+    monkeypatch.setattr(f"gateway.servers.engines.{module_cluster.engine}.POLL_SECONDS", 0.2)
     yield module_cluster
     await module_cluster.check_that_nothing_is_left(tmp_path)
 
@@ -381,10 +383,10 @@ async def test_jobs_of_the_engine_that_a_backend_had_before_are_ended(cluster: C
     other = text.replace(cluster.keys, "engine: process").replace("keep: true", "keep: false")
     async with running(other) as gateway, client(gateway) as http:
         assert await evaluate(http) != first
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(GENEROUS):
             while await cluster.jobs():  # noqa: ASYNC110 - it happens at the engine
                 await asyncio.sleep(0.1)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(GENEROUS):
             await until(lambda: len(json.loads((tmp_path / "state/jobs.json").read_bytes())) == 1)
 
 

@@ -19,6 +19,7 @@ from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
 from gateway.servers.started_server import JobFailure
 from gateway.servers.state_file import SavedJob, StateFile
+from tests.limits import GENEROUS
 
 
 class Engine:
@@ -166,7 +167,7 @@ async def test_a_job_is_ended_in_the_end_although_the_engine_fails_in_an_unexpec
         (server,) = found.jobs.servers.values()
         found.engine.fails = fails
         found.jobs.end(server, "the test ends it")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(GENEROUS):
             await server.over.wait()
         assert failed == 2
 
@@ -308,11 +309,11 @@ async def test_a_file_that_is_written_slowly_does_not_hold_the_gateway_up(
 
     def fsync(file: int) -> None:
         began.set()
-        waited.append(go.wait(20))
+        waited.append(go.wait(GENEROUS))
 
     monkeypatch.setattr("os.fsync", fsync)
     async with lab(tmp_path) as found:
-        assert await asyncio.to_thread(began.wait, 20)
+        assert await asyncio.to_thread(began.wait, GENEROUS)
         assert not found.engine.submitted  # not before it is remembered
         go.set()
         (await found.backend.asked.get()).set_result(True)
@@ -330,13 +331,13 @@ def test_what_changes_while_the_file_is_written_is_in_it_in_the_end(
         nonlocal writes
         writes += 1
         began.set()
-        assert go.wait(20)
+        assert go.wait(GENEROUS)
 
     monkeypatch.setattr("os.fsync", fsync)
     state = StateFile(tmp_path)
     state.open()
     state.change(SavedJob("lab-00000000"))
-    assert began.wait(20)
+    assert began.wait(GENEROUS)
     for number in range(1, 100):
         state.change(SavedJob(f"lab-{number:08x}"))
     for number in range(98):

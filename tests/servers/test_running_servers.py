@@ -17,7 +17,7 @@ from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.core.log_limit import LogLimit
 from gateway.servers import log_lines
-from tests.discovery.running import SECONDS, messages, running
+from tests.discovery.running import messages, running
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.peers.build import require
@@ -269,7 +269,7 @@ async def gateway_process(
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(GENEROUS):
             while b"ready" not in (line := await process.stdout.readline()):
                 assert line, "the gateway has not started"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=GENEROUS) as http:
@@ -282,7 +282,7 @@ async def gateway_process(
 
 async def gone(folder: Path) -> None:
     """Return when no process of `folder` is left."""
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(GENEROUS):
         await until(lambda: not processes(folder))
 
 

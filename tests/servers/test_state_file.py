@@ -15,7 +15,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.servers.engine import EngineError
 from gateway.servers.state_file import SavedJob, StateFile, name_for
-from tests.discovery.running import SECONDS, messages, running
+from tests.discovery.running import messages, running
+from tests.limits import GENEROUS
 from tests.servers.jobs import until
 from tests.servers.test_running_servers import (
     CONFIG,
@@ -195,7 +196,7 @@ async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_by_it
 
 async def until_served(http: httpx.AsyncClient) -> None:
     """The next start is due a while after the last one that failed."""
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(GENEROUS):
         while (await http.post("/Evaluate", json=EVALUATE)).status_code != 200:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
 
@@ -277,6 +278,6 @@ async def test_a_disk_that_is_full_after_a_job_was_submitted(tmp_path: Path, sma
             assert (await asked).status_code == 200
             assert json.loads(file.read_bytes())[0]["address"] == ""
             (small_disk / "full").unlink()
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(GENEROUS):
                 await until(lambda: bool(json.loads(file.read_bytes())[0]["address"]))
     assert not processes(small_disk)

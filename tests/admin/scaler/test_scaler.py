@@ -15,7 +15,7 @@ from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
 from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
-from tests.discovery.running import SECONDS, model_server, running
+from tests.discovery.running import model_server, running
 from tests.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, held
@@ -56,19 +56,19 @@ async def asked(text: str) -> AsyncIterator[tuple[Gateway, Keda, httpx.AsyncClie
     async with (
         running(text) as gateway,
         keda(gateway.ports["scaler"].address) as client,
-        httpx.AsyncClient(base_url=address_of(gateway), timeout=SECONDS) as models,
+        httpx.AsyncClient(base_url=address_of(gateway), timeout=GENEROUS) as models,
     ):
         yield gateway, client, models
 
 
 async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(GENEROUS):
         while not is_true():  # noqa: ASYNC110 - a state of the gateway that nothing announces
             await asyncio.sleep(0.005)
 
 
 async def next_of(stream: Any) -> bool:
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(GENEROUS):
         return bool((await stream.read()).result)
 
 

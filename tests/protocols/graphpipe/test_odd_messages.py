@@ -1,6 +1,8 @@
 """Messages as no real peer lays them out: each is read, and what is written for it says the same and nothing else."""
 
+from collections.abc import Callable
 from struct import pack, unpack_from
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -240,14 +242,15 @@ REPLIES = {"reply of a server": recorded("int16.reply"), "reply of a gateway": s
 
 def check(body: bytes, *, is_reply: bool = False) -> None:
     """`body` is refused, or what is written for it says what was read."""
-    read, write = (answered, sent_back) if is_reply else (asked, sent_on)
+    read: Callable[[bytes], Any] = answered if is_reply else asked
+    write: Callable[[Any], bytes] = sent_back if is_reply else sent_on
     try:
         found = read(body)
     except (DecodeError, GatewayError):
         return
     if isinstance(found, Request) and found.operation is Operation.METADATA:
         return
-    assert said(read(write(found))) == said(found)  # type: ignore[operator]
+    assert said(read(write(found))) == said(found)
 
 
 @pytest.mark.parametrize("what", [*KNOWN, *REPLIES])

@@ -40,7 +40,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if name not in METHODS:
         raise unsupported(f"grps over brpc has no method for {request.operation.value!r}")
     meta = _METAS[name]
-    if request.record is not None and (fields := request_fields(request.record, request.span)):
+    if request.record.of_listener.forwards and (fields := request_fields(request.record, request.span)):
         meta = with_request_fields(meta, fields)
     given = request.parameters
     if given and ATTACHMENT in given:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
@@ -241,8 +243,7 @@ _MODEL_KEY, _VERSION_KEY, _ID_KEY, _ENTRY_KEY, _REQUESTED_KEY = map(key, (1, 2, 
 _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY = map(key, (1, 2, 3))
 
 
-@frozen
-class InferenceHead:
+class InferenceHead(Struct, frozen=True):
     """The fields of an inference beside its tensors. `outputs` are those that a request asks for. `reader`: the server
     that it is for; None for a client, which has all types of parameters."""
 

@@ -111,10 +111,11 @@ def _read_contents(
     if not isinstance(data, Array):
         text: Any = bytes(data) if isinstance(data, Raw) else data
         count = prod(shape)
-        if count * datatype.size <= limits.message:
-            raw = json.packed(text, datatype, count)
-            if raw is not None:
-                return raw, _JSON
+        if count * datatype.size > limits.message:
+            check_size(shape, datatype, limits.message, what)
+        raw = json.packed(text, datatype, count)
+        if raw is not None:
+            return raw, _JSON
         data = json.array(text, values=limits.json_values, literals=True)
     _check_nesting(data, shape, what)
     check_size(shape, datatype, limits.message, what)

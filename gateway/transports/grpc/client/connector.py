@@ -5,9 +5,8 @@ from functools import partial
 
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
-from gateway.core.spans import TRACE_PARENT, UNSAMPLED, unsampled_parent
 from gateway.core.types import Buffer, Message
-from gateway.http2.hpack import up_to_value, write_repeated
+from gateway.http2.hpack import write_repeated
 from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall
@@ -20,7 +19,6 @@ from gateway.transports.grpc.inflating import Compressed, inflate
 from gateway.transports.grpc.messages import Received
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
-_UP_TO_PARENT = up_to_value(TRACE_PARENT, len(unsampled_parent()))
 _GRACE = 0.01
 """Seconds that are added to the endpoint's timeout. The gateway ends the call at the deadline itself; without this the
 endpoint could be faster, and the client would get the endpoint's error text instead of the gateway's."""
@@ -121,12 +119,8 @@ class GrpcConnector:
                 raise deadline_passed(sent=False)
             timeout = left + _GRACE
         head = self._heads.write(message.path, message.headers, timeout)
-        if (record := message.record) is not None:
-            # Most requests of listeners that trace are UNSAMPLED: the same as for the others, in fewer steps.
-            if record.context is UNSAMPLED and not record.of_listener.telling.forwards:
-                head += _UP_TO_PARENT + unsampled_parent()
-            else:
-                head += write_repeated(record.forwarded_fields(message.span))
+        if message.further:
+            head += write_repeated(message.further)
         connection.begin(call, head, message.parts, message.deadline)
 
     async def _inflated(self, reply: Received, call: ClientCall) -> Buffer:

@@ -15,7 +15,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, error
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.core.record import GIVEN_UP, Record
+from gateway.core.record import GIVEN_UP, UNRECORDED, Record
 from gateway.core.tasks import keep
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message, bytes_of
@@ -106,7 +106,7 @@ class ServerCall:
         """The reply that the task will wait for, until it has started."""
         self._deadline: float | None = None
         self._is_admitted = False
-        self._record: Record | None = None
+        self._record = UNRECORDED
         """The record of the last message handed on."""
         self.arriving_since = stream.heard
         """When the message that is arriving began, or was last allowed to go on."""
@@ -200,24 +200,22 @@ class ServerCall:
     def _refuse_message(self, error: GatewayError) -> None:
         """End the call because of a message that is not handed on. It has a record of its own: those before it in a
         stream have theirs."""
-        self._record = None
+        self._record = UNRECORDED
         self.fail(error)
 
     def fail(self, error: GatewayError) -> None:
         """End the call with an error of the listener's own."""
         task, self._task = self._task, None
-        if self._record is None and self._method.record is not None:
+        if self._record is UNRECORDED:
             self._message(b"", self._stream.heard)
-        if self._record is not None:
-            self._record.failed(error)
+        self._record.failed(error)
         self._end(refused(error))
         self._stop(task)
 
     def cancel(self) -> None:
         """Stop whatever runs: the client has gone, or the stream is closed."""
         task, self._task = self._task, None
-        if self._record is not None:
-            self._record.give_up(GIVEN_UP["grpc"])
+        self._record.give_up(GIVEN_UP["grpc"])
         self._over()
         self._stop(task)
 
@@ -270,8 +268,7 @@ class ServerCall:
         known, name = as_gateway_error(error, self._record), self._method.name
         error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
         if self._method.refuse is None:
-            if self._record is not None:
-                self._record.failed(known)
+            self._record.failed(known)
             return refused(known)
         return self._method.refuse(known, Message(name, name, pattern=name, record=self._record))
 
@@ -281,17 +278,15 @@ class ServerCall:
         if stream.unsent is not None:
             http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be sent within a message
         else:
-            block = replies.trailers(reply)
-            if self._record is not None:
-                block += self._end_record(self._record, reply)
+            block = replies.trailers(reply) + self._end_record(reply)
             http2.send_end(stream, block if self._has_head() else replies.HEAD + block)
         self._over()
         self._owner.flush()
 
-    def _end_record(self, record: Record, reply: Message) -> bytes:
+    def _end_record(self, reply: Message) -> bytes:
         """The record's part of the trailers. A stream has one set of them for all its messages: those of the last."""
-        record.end(reply.status, bytes_of(reply))
-        return replies.more_trailers(record)
+        self._record.end(reply.status, bytes_of(reply))
+        return replies.more_trailers(self._record)
 
     def _has_head(self) -> bool:
         return False
@@ -403,8 +398,8 @@ class UnaryCall(ServerCall):
             self._end(reply)
             return
         trailers = replies.trailers(reply)
-        if self._record is not None:
-            trailers += self._end_record(self._record, reply)
+        if self._record is not UNRECORDED:
+            trailers += self._end_record(reply)
         self._owner.http2.respond(self._stream, replies.HEAD, framed(reply.parts), trailers)
         self._over()
         self._owner.flush_together()

@@ -17,7 +17,7 @@ from typing import TypeAlias
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
-from gateway.core.record import Record
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
 from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
@@ -63,10 +63,10 @@ class Site(ConnectionContext):
     shares_http1: bool = False
     """Whether requests that are no gRPC are served over HTTP/1.1 at the same address."""
 
-    def start_record(self, head: CallHead, peer: str, now: float) -> Record | None:
-        """The record of a request of `peer` that no method serves; None if nobody observes."""
+    def start_record(self, head: CallHead, peer: str, now: float) -> Record:
+        """The record of a request of `peer` that no method serves."""
         if self.record is None:
-            return None
+            return UNRECORDED
         path = head.path.decode("utf-8", "replace")
         return self.record(Message(path=path, headers=head.metadata, peer=peer, received=now), 0)
 

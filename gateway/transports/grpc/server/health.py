@@ -62,8 +62,7 @@ class HealthService:
                 now = await self._now() if is_known else _UNKNOWN
                 if now != told:
                     yield (reply := _reply(now, message, now.status))
-                    if message.record is not None:
-                        message.record.end(0, bytes_of(reply))
+                    message.record.end(0, bytes_of(reply))
                 if is_last:
                     return
                 told = now
@@ -92,12 +91,11 @@ _NOT_SERVING = HealthCheckResponse(status=NOT_SERVING)
 _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
-_REASONS = {NOT_SERVING: Reason.NOT_READY.value, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND.value}
+_REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND}
 """The failure that records note for an answer that is not SERVING. The call itself succeeds."""
 
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:
     """The reply to `request`, whose record notes why `status` is not SERVING."""
-    if request.record is not None:
-        request.record.reason = _REASONS.get(status, "")
+    request.record.because(_REASONS.get(status))
     return Message(parts=(response.SerializeToString(),))

@@ -40,8 +40,7 @@ class Reflection:
             response = self.answer(parse(ServerReflectionRequest, message.body))
             reply = Message(parts=(response.SerializeToString(),))
             yield reply
-            if message.record is not None:
-                message.record.end(0, bytes_of(reply))
+            message.record.end(0, bytes_of(reply))
 
     def answer(self, asked: Protobuf) -> Protobuf:
         """The response to one question."""

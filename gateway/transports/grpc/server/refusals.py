@@ -17,31 +17,27 @@ _HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is to
 over HTTP/1.1, RFC 9113 section 7; curl does."""
 
 
-def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record | None) -> None:
+def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record) -> None:
     """Refuse a request with gRPC's status for `error`."""
     reply = refused(error)
-    block = replies.trailers(reply)
-    if record is not None:
-        record.failed(error)
-        record.end(reply.status, 0)
-        block += replies.more_trailers(record)
-    http2.send_end(stream, replies.HEAD + block)
+    record.failed(error)
+    record.end(reply.status, 0)
+    http2.send_end(stream, replies.HEAD + replies.trailers(reply) + replies.more_trailers(record))
 
 
 def refuse_fault(
     http2: Http2Server[CallHead],
     stream: Stream,
     fault: RequestFault,
-    record: Record | None,
+    record: Record,
     *,
     shares_http1: bool,
 ) -> None:
     """Refuse a request for a fault of its head. `shares_http1`: HTTP/1.1 is served at the same address."""
     if fault.http_status != 200 and shares_http1:
         fault = _HTTP1_REQUIRED
-    if record is not None:
-        record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
-        record.end(fault.status or fault.http_status, 0)
+    record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
+    record.end(fault.status or fault.http_status, 0)
     if fault is _HTTP1_REQUIRED:
         http2.reset(stream, ErrorCode.HTTP_1_1_REQUIRED)
     elif fault.http_status != 200:

@@ -8,6 +8,7 @@ import httptools
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.protocol import Limits
+from gateway.core.record import UNRECORDED
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
 from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
@@ -247,7 +248,7 @@ class ReplyReader:
             body = PROCESS_MEMORY.track(body)
         # Without keywords, which would double the cost.
         self.message = message = ReplyMessage(
-            "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", None, None, None, self._close
+            "", "", headers, (body,), status, "", "", {}, "", 0.0, None, "", UNRECORDED, None, (), self._close
         )
         self.keep_alive = keep_alive
         return message

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
-from gateway.core.spans import UNSAMPLED, unsampled_parent
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
 
@@ -52,12 +51,8 @@ class HeadWriter:
         raw = headers.raw if type(headers) is Headers else _as_text(headers)
         first = self._first_lines(method, message.path, message.query, tuple(raw))
         length = _length_line(size) if size or method not in _WITHOUT_BODY else b""
-        if (record := message.record) is not None:
-            # Most requests of listeners that trace are UNSAMPLED: the same as for the others, in fewer steps.
-            if record.context is UNSAMPLED and not record.of_listener.telling.forwards:
-                length += b"traceparent: %b\r\n" % unsampled_parent()
-            else:
-                length += b"".join(map(_FIELD.__mod__, record.forwarded_fields(message.span)))
+        for field in message.further:
+            length += _FIELD % field
         if remaining is None:
             return first + length + b"\r\n"
         # Rounded up to tenths, so that calls with the same limit have the same head, which servers may remember.

@@ -26,7 +26,7 @@ from time import perf_counter
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
-from gateway.core.record import GIVEN_UP, Record
+from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import keep, spawn
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Message
@@ -86,8 +86,8 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         """Finds out whether a client that will send nothing more waits for its reply; None before it says so."""
         self._stream: StreamedReplyWriter | None = None
         """Writes the reply, where that is streamed."""
-        self._record: Record | None = None
-        """The record of the request; None until it is answered or refused, and where nobody observes."""
+        self._record = UNRECORDED
+        """The record of the request, from the moment when it is answered or refused."""
 
     # What the event loop and the listener call; more in Lifecycle.
 
@@ -120,9 +120,8 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         if self._half_close is not None:
             self._half_close.stop()
         self._head_reader.stop()
-        if self._record is not None:
-            self._record.give_up(GIVEN_UP["http"])
-            self._record = None
+        self._record.give_up(GIVEN_UP["http"])
+        self._record = UNRECORDED
         self._body = self._stream = None
         self._ahead.data.clear()
         if self._task is not None:
@@ -377,7 +376,7 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
             buffers = (self._half_close.rest_of(buffers[0]), *buffers[1:])
         for each in buffers:
             self._transport.write(each)
-        if self._record is not None:
+        if self._record is not UNRECORDED:
             self._record.end(reply.status, size)
 
     def _connection_line(self) -> bytes:
@@ -386,10 +385,10 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         9.6), which must be answered."""
         if self._context.connections.ending:
             self._keep_alive = False
-        head, record = self._head, self._record
+        head = self._head
         line = head.keep_line if self._keep_alive and head is not None else reply_bytes.CLOSE
-        if record is not None and record.tells:
-            line += reply_bytes.lines(record.reply_fields())
+        if self._record.tells:
+            line += reply_bytes.lines(self._record.reply_fields())
         return line
 
     def _reply_written(self) -> None:
@@ -401,7 +400,8 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
     def _await_request(self) -> None:
         self._phase = _IDLE
         self._keep_alive = False
-        self._head = self._dispatch = self._record = None
+        self._head = self._dispatch = None
+        self._record = UNRECORDED
         if self._head_reader.size:
             self._head_reader.release(self.sundries)
         self._alarm.set(self._idle_seconds)

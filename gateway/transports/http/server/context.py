@@ -3,7 +3,8 @@
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
-from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, is_admitted
+from gateway.core.record import UNRECORDED
+from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, begun, is_admitted
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
 from gateway.transports.http.server.request_head import RequestHead, UnknownExpectationError
@@ -44,8 +45,8 @@ class HttpContext(ConnectionContext):
         """The reply that reports `error`, in the form of the protocol that the request's path belongs to. `dispatch` is
         None if the request's head was not read. The request has a record from now on, if requests are observed."""
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol
-        if request.record is None and self.record is not None:
-            self.record(request, protocol, 0)
+        if request.record is UNRECORDED:
+            begun(self.record, request, protocol, 0)
         if error.reason is Reason.PATH_NOT_FOUND and (spoken := self.spoken_to(request)):
             error = refusal(error.reason, f"{error.message}; this listener speaks {spoken}")
         reply = self.refuse(error, protocol, request)
@@ -55,7 +56,6 @@ class HttpContext(ConnectionContext):
 
     def note_refused(self, request: Message, error: GatewayError, status: int) -> None:
         """Record a request that was refused with this `status` of HTTP, since it came over HTTP/2."""
-        if self.record is not None:
-            record = self.record(request, self.table.protocol_for_error(request.path), 0)
-            record.failed(error)
-            record.end(status, 0)
+        record = begun(self.record, request, self.table.protocol_for_error(request.path), 0)
+        record.failed(error)
+        record.end(status, 0)

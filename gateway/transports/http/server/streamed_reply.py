@@ -47,7 +47,7 @@ class StreamedReplyWriter:
         exchange: ExchangeStream,
         protocol: Protocol,
         head: RequestHead,
-        record: Record | None = None,
+        record: Record,
     ) -> None:
         framing = protocol.http.stream_framing
         assert framing is not None
@@ -190,12 +190,12 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     return reply_bytes.joined(parts, reply_bytes.body_size(parts)) if parts else ()
 
 
-def _end_to_end(reply: Message, record: Record | None) -> Message:
+def _end_to_end(reply: Message, record: Record) -> Message:
     """The reply without hop-by-hop headers, of which its `Connection` header may name more, and without those that the
     record says: a reply that is passed on may have a request id of its own."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]
-    own = () if record is None or not record.tells else [name for name, _ in record.reply_fields()]
+    own = [name for name, _ in record.reply_fields()] if record.tells else ()
     fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options, own)]
     return replace(reply, headers=Headers(fields))

@@ -23,7 +23,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import frozen, set_field
 from gateway.core.protocol import Protocol, StreamForm
-from gateway.core.record import GIVEN_UP
+from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import spawn
 from gateway.core.transport import Admit, EventualReply, Exchange, Refuse, StartRecord, awaited
 from gateway.core.types import NO_HEADERS, Message, bytes_of
@@ -268,8 +268,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         except asyncio.CancelledError:
             # Not raised again: a cancelled task would keep the exception, and with it the request, in memory.
             self._transport.abort()
-            if message.record is not None:
-                message.record.give_up(GIVEN_UP["tcp"])
+            message.record.give_up(GIVEN_UP["tcp"])
             return
         except Exception as error:
             answer = self._context.refuse(as_gateway_error(error, message.record), self._context.protocol, message)
@@ -277,7 +276,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _write(self, reply: Message, request: Message) -> None:
         write(self._transport, reply)
-        if (record := request.record) is not None:
+        if (record := request.record) is not UNRECORDED:
             record.end(reply.status, bytes_of(reply))
 
     def _refuse(self, error: GatewayError, message: Message) -> None:

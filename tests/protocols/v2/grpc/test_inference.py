@@ -185,7 +185,7 @@ def test_bytes_out_equal_bytes_in(
     body = message.SerializeToString()
     request = infer(body)
     assert [(each.name, each.datatype, each.shape, bytes(each.data)) for each in request.inputs] == [
-        (name, Datatype(datatype), (size,), raw) for (name, datatype, size), raw in zip(tensors, contents, strict=True)
+        (name, Datatype[datatype], (size,), raw) for (name, datatype, size), raw in zip(tensors, contents, strict=True)
     ]
     assert [each.name for each in request.outputs] == outputs
     assert (request.model, request.version, request.id or "") == ("m", version, id)
