@@ -2,7 +2,7 @@
 
 import sys
 
-from gateway.process.starting import end_on_signals, fill_standard_streams
+from gateway.runtime.process.starting import end_on_signals, fill_standard_streams
 
 
 def main() -> None:

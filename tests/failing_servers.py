@@ -10,9 +10,9 @@ from pathlib import Path
 from sys import executable
 
 from gateway.admin.status import EndpointStatus
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, eventually, free_port
 from tests.limits import GENEROUS
 from tests.paused_server import http, port_of

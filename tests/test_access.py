@@ -17,9 +17,7 @@ import grpc.aio
 import httpx
 import pytest
 
-from gateway import registry
-from gateway.app import Gateway
-from gateway.assembly import issuer_keys
+from gateway.assembly import issuer_keys, registry
 from gateway.auth.keys import KeyEntry, new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
@@ -27,6 +25,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.tasks import spawn
 from gateway.core.types import Tensor
 from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.auth.issuer import Issuer, served
 from tests.limits import GENEROUS

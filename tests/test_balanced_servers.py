@@ -12,13 +12,13 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Response, tensor
-from gateway.registry import protocols
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.test_hung_servers import address
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.tasks import spawn
+from gateway.runtime.app import Gateway
 from gateway.transports.listener_connections import ListenerConnections
 from tests.attacks.clients import Brpc, Connection, Mip, message, tensor
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.paused_server import held, port_of
 
 CONFIG = """

@@ -15,10 +15,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from gateway.transports import listener_connections, memory
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections, reserve
 from tests.attacks.clients import Brpc, Connection, Grpc, Http, Mip, infer, message, tensor

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import numpy as np
 import pytest
 
-from gateway import registry
-from gateway.app import Gateway
+from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
 from gateway.cli.options import catalog
@@ -22,6 +21,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, tensor
+from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
 
 PROTOCOLS = registry.protocols()

@@ -10,8 +10,8 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.assembly.reference import serve_reference
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import ReferenceConfig
@@ -19,8 +19,8 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.reference import signature
-from gateway.registry import protocols
-from tests.explain.test_explaining import explanation
+from gateway.runtime.app import Gateway
+from tests.assembly.explain.test_explaining import explanation
 from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
 from tests.test_queued_calls import Reply, asked, waiting

@@ -12,9 +12,9 @@ from sys import executable
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.paused_server import http, port_of
 

@@ -16,9 +16,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gateway.app import Gateway
 from gateway.assembly import issuer_keys
 from gateway.config import ConfigError
+from gateway.runtime.app import Gateway
 from tests.auth.issuer import Issuer, served
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files

@@ -7,134 +7,148 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PARTS = {
-    "auth",
-    "bridge",
-    "comparing",
-    "config",
-    "discovery",
-    "observing",
-    "policies",
-    "reference",
-    "routing",
-    "servers",
-}
-"""Rooms that know nothing of each other: a running gateway is made of them."""
-COMPOSING: dict[str, set[str]] = {
-    "process": {"config"},
-    "registry": {"policies", "protocols", "transports"},
-    "translate": {"registry"},
-    "assembly": {*PARTS, "registry", "transports"},
-    "client": {"assembly.connecting", "bridge", "registry", "routing", "transports"},
-    "explain": {"assembly", "bridge", "config", "observing", "registry", "routing", "transports"},
-    "bench": {"assembly", "bridge", "client"},
-    "probing": {"assembly", "bridge", "client", "config", "policies", "registry", "transports"},
-    "cassettes": {"assembly", "client", "comparing", "registry"},
-    "admin": {*PARTS, "assembly", "client", "explain", "registry", "translate", "transports"},
-    "app": {*PARTS, "admin", "assembly", "explain", "registry", "transports"},
-    "workers": {*PARTS, "admin", "app", "assembly", "process", "registry", "transports"},
+ROOMS: dict[str, set[str]] = {
+    "core": set(),
+    "protocols": {"core"},
+    "transports": {"core"},
+    "bridge": {"core"},
+    "routing": {"core"},
+    "policies": {"core"},
+    "auth": {"core"},
+    "servers": {"core"},
+    "observing": {"core"},
+    "reference": {"core"},
+    "config": {"core", "bridge.settings"},
+    "assembly": {
+        *("core", "protocols", "transports", "bridge", "routing", "policies", "auth", "servers", "observing"),
+        *("reference", "config"),
+    },
+    "client": {"core", "transports", "bridge", "routing", "assembly.connecting", "assembly.registry"},
+    "admin": {
+        *("core", "transports", "bridge", "routing", "policies", "auth", "servers", "observing", "config", "assembly"),
+        "client",
+    },
+    "runtime": {
+        *("core", "transports", "bridge", "routing", "policies", "servers", "observing", "config", "assembly", "admin"),
+    },
     "cli": {
-        *PARTS,
-        *("admin", "app", "assembly", "bench", "cassettes", "client", "conformance", "explain", "probing", "process"),
-        *("registry", "translate", "transports", "workers"),
+        *("core", "transports", "bridge", "routing", "policies", "auth", "reference", "config", "assembly", "client"),
+        *("admin", "runtime"),
     },
-    "__main__": {"cli", "process"},
-    "__init__": set(),
+    "__main__": {"cli", "runtime.process"},
 }
-"""The rooms that put others together, from the bottom to the top, and the rooms (or single modules) that each uses
-beside core and the formats."""
-PER_FOLDER = {"protocols", "transports"}
-"""Folders whose subfolders are strangers to each other."""
-# `gateway.config` reads the keys of `translate` from the class that the bridge declares them in.
-COMMON = {f"gateway.transports.{path.stem}" for path in (ROOT / "gateway/transports").glob("[a-z]*.py")}
-"""What those that open sockets themselves share: core has no sockets."""
-FORMATS = {
-    "gateway.http2": {"gateway.core.errors", "gateway.core.types"},
-    "gateway.json": {
-        "gateway.core",
-        "gateway.core.casting",
-        "gateway.core.datatypes",
-        "gateway.core.errors",
-        "gateway.core.frozen",
-        "gateway.core.operations",
-        "gateway.core.types",
+"""The rooms of `gateway`, from the bottom to the top, and the rooms (or single modules) that each may import."""
+
+STRANGERS: dict[str, set[str]] = {
+    "core.http2": {"core.errors", "core.types"},
+    "core.json": {
+        *("core.bytes_elements", "core.casting", "core.datatypes", "core.errors", "core.frozen", "core.operations"),
+        "core.types",
     },
-    "gateway.protobuf": {"gateway.core.casting", "gateway.core.datatypes", "gateway.core.errors", "gateway.core.types"},
+    "core.protobuf": {"core.casting", "core.datatypes", "core.errors", "core.types"},
+    "policies.comparing": {"core"},
+    "servers.discovery": {"core"},
+    "cli.bench": {"core", "assembly.connecting", "bridge", "client"},
+    "cli.cassettes": {"core", "assembly", "client", "policies.comparing"},
+    "cli.conformance": {"core"},
+    "cli.probing": {"core", "transports", "bridge", "policies", "config", "assembly", "client"},
 }
-"""Formats that others are made of, each a package that knows nothing of the gateway: of core they take the error for
-malformed bytes, the type of buffers, and the raw form of tensors. Everybody but core and conformance may use them."""
+"""Folders that know nothing of the room that they stand in, and all that they may import beside themselves. Formats
+take from core the error for malformed bytes, the type of buffers, and the raw form of tensors; `conformance` must not
+share code with what it checks."""
+
+FILES_IN_COMMON = {f"gateway.transports.{path.stem}" for path in (ROOT / "gateway/transports").glob("[a-z]*.py")}
+"""The files that all transports share. Every folder of `transports` and of `protocols` is a stranger to the others."""
 
 
 def files() -> Iterator[tuple[str, Path]]:
     """The name of each module, and its file."""
     for path in sorted((ROOT / "gateway").rglob("*.py")):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        yield name.removesuffix(".__init__"), path
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name != "gateway":
+            yield name, path
 
 
-each_module = pytest.mark.parametrize(("module", "file"), [pytest.param(*each, id=each[0]) for each in files()])
-
-
-def imports(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide who imports whom"
             assert node.module is not None
-            yield from (f"gateway.{alias.name}" for alias in node.names) if node.module == "gateway" else (node.module,)
+            if node.module.count(".") < 2 and node.module.startswith("gateway"):
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def of_gateway(path: Path) -> list[str]:
+    """The names that a module imports from this package."""
+    return [name for name in imports(path) if name == "gateway" or name.startswith("gateway.")]
 
 
 def room(module: str) -> str:
-    """The folder that a module may import freely: `gateway.core`, `gateway.protocols.v2`, ..."""
-    parts = module.split(".")
-    depth = 3 if len(parts) > 1 and parts[1] in PER_FOLDER else 2
-    return ".".join(parts[:depth])
+    return module.split(".")[1]
 
 
-def top(module: str) -> str:
-    """The folder at the top that a module is in."""
-    return ".".join(module.split(".")[:2])
+def is_within(module: str, place: str) -> bool:
+    """Whether `module` is `place`, a room, a folder or a module below `gateway`, or in it."""
+    return f"{module}.".startswith(f"gateway.{place}.")
 
 
-@each_module
-def test_imports_stay_within_core_and_the_own_folder(module: str, file: Path) -> None:
-    parts = module.split(".")
-    inside = [name for name in imports(file) if name == "gateway" or name.startswith("gateway.")]
-    if room(module) in FORMATS:
-        beyond = {name for name in inside if room(name) != room(module)} - FORMATS[room(module)]
-        assert not beyond, f"{module} imports {beyond}; a format knows nothing of the gateway"
-        return
-    formats = (
-        () if room(module) in ("gateway.core", "gateway.conformance") else FORMATS
-    )  # the latter checks what is made of them
-    allowed = {"gateway.core", room(module), *formats, *(COMMON if top(module) == "gateway.transports" else ())}
-    if len(parts) == 1 or parts[1] in COMPOSING:
-        uses = COMPOSING["__init__" if len(parts) == 1 else parts[1]]
-        beyond = {
-            each
-            for each in inside
-            if not {each, room(each), top(each)} & (allowed | {f"gateway.{use}" for use in uses})
-        }
-        assert not beyond, f"{module} imports {beyond}; beside core and the formats it may use {sorted(uses)}"
-        return
-    settings = {"gateway.bridge.settings"} if parts[1] == "config" else set()
-    settings |= {name for name in inside if parts[1] == "policies" and room(name) == "gateway.comparing"}
-    across = [name for name in inside if room(name) not in allowed and name not in settings]
-    assert not across, f"{module} imports {across}; only {sorted(allowed)} are its business"
+EACH_MODULE = pytest.mark.parametrize(
+    ("module", "path"), [pytest.param(module, path, id=module) for module, path in files()]
+)
 
 
-def test_rooms_that_compose_use_only_rooms_below_them() -> None:
-    order = list(COMPOSING)
-    for at, (name, uses) in enumerate(COMPOSING.items()):
-        above = {each.partition(".")[0] for each in uses} & set(order[at:])
+@EACH_MODULE
+def test_rooms_use_the_rooms_below_them(module: str, path: Path) -> None:
+    uses = {*ROOMS[room(module)], room(module)}
+    beyond = [name for name in of_gateway(path) if not any(is_within(name, use) for use in uses)]
+    assert not beyond, f"{module} imports {beyond}; beside its own room it may use {sorted(uses - {room(module)})}"
+
+
+def test_no_arrow_points_upward() -> None:
+    order = list(ROOMS)
+    for at, (name, uses) in enumerate(ROOMS.items()):
+        above = {use.partition(".")[0] for use in uses} & set(order[at:])
         assert not above, f"{name} uses {above}, which stand above it or beside it"
 
 
-@each_module
-def test_only_transports_and_those_that_compose_touch_sockets(module: str, file: Path) -> None:
+def test_rooms_are_few_and_all_of_them_have_rules() -> None:
+    top = {path.stem for path in (ROOT / "gateway").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert top - {"__init__", "__pycache__"} == set(ROOMS)
+    assert len(ROOMS) - 1 <= 16
+
+
+@EACH_MODULE
+def test_folders_of_a_room_are_strangers(module: str, path: Path) -> None:
+    name = module.removeprefix("gateway.")
+    folder = next((each for each in STRANGERS if is_within(module, each)), None)
+    if folder is not None:
+        uses = STRANGERS[folder]
+    elif room(module) in ("protocols", "transports") and module not in FILES_IN_COMMON and "." in name:
+        folder, uses = ".".join(name.split(".")[:2]), ROOMS[room(module)]
+    else:
+        return
+    beyond = [
+        each
+        for each in of_gateway(path)
+        if not any(is_within(each, use) for use in {folder, *uses}) and not FILES_IN_COMMON & {each, _parent(each)}
+    ]
+    assert not beyond, f"{module} imports {beyond}; beside its own folder it may use {sorted(uses)}"
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+@EACH_MODULE
+def test_only_transports_and_those_that_compose_touch_sockets(module: str, path: Path) -> None:
     if module == "gateway.core.transport":
         return  # names the socket in the types of its promises
-    pure = module.startswith(("gateway.core", *FORMATS, "gateway.protocols", "gateway.bridge", "gateway.policies"))
-    touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(imports(file))
+    pure = room(module) in ("core", "protocols", "bridge", "policies")
+    touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(
+        name.partition(".")[0] for name in imports(path)
+    )
     assert not (pure and touching), f"{module} imports {touching}"

@@ -15,14 +15,14 @@ import httpx
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, tensor
 from gateway.policies import shared_allowances
-from gateway.registry import protocols
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
 from tests.limits import GENEROUS
 from tests.paused_server import Held, held

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
 from gateway.core.errors import Reason
 from gateway.core.operations import Operation
 from gateway.core.types import Request, tensor
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 
 CONFIG = """

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from gateway.transports.shedding import UP_LOOKS, Level, Shedding
 from tests.attacks.clients import Brpc, Connection, Http, Mip, message, post, tensor
 from tests.paused_server import ask, get, port_of

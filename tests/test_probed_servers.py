@@ -11,14 +11,14 @@ from sys import executable
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
-from tests.app.test_gateway import grpc_health
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
 from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
+from tests.runtime.app.test_gateway import grpc_health
 from tests.test_hung_servers import SIGNATURE, infer
 
 PROTOCOLS = {

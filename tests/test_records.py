@@ -9,8 +9,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway import registry
-from gateway.app import Gateway
+from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
 from gateway.cli.options import catalog
@@ -24,8 +23,9 @@ from gateway.core.record import GIVEN_UP, Record
 from gateway.core.transport import Destination, Handler
 from gateway.core.types import Answer, Request, Response, tensor
 from gateway.observing import recording
-from tests.http2 import by_hand as http2
-from tests.http2.conversation import OPENING, fields
+from gateway.runtime.app import Gateway
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import OPENING, fields
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway import registry
-from gateway.app import Gateway
+from gateway.assembly import registry
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError, Timeout
@@ -24,6 +23,7 @@ from gateway.core.errors import drop_tracebacks
 from gateway.core.operations import Operation
 from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor, tensor
 from gateway.reference import signature
+from gateway.runtime.app import Gateway
 
 KEEPS_BODIES = (Message, Request, Response, Tensor, BaseException, TracebackType, FrameType)
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.assembly.connecting import connect
 from gateway.assembly.reference import serve_reference
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.core.errors import GatewayError, Status
@@ -23,10 +23,10 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Target
 from gateway.core.types import Headers, ModelEntry, Request, Response, Signature, Tensor, tensor
 from gateway.reference import signature
-from gateway.registry import protocols
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.split import RANDOM
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.paused_server import http
 

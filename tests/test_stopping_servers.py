@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import suppress
 
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import Peer, serving
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import Peer, serving
 from tests.limits import GENEROUS
 from tests.peers import brpc_peer
 from tests.peers.grps_messages import SUCCESS, tensor

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.environment import Connections, Environment
 from gateway.assembly.reference import REFERENCE, reference_router
+from gateway.assembly.registry import policies, protocols
 from gateway.cli.options import catalog
 from gateway.config import loads, paths
 from gateway.core import patterns
@@ -18,7 +19,6 @@ from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamForm
 from gateway.core.transport import Select
 from gateway.core.types import Headers, Message, Request, ServerInfo
 from gateway.reference.model import Model
-from gateway.registry import policies, protocols
 
 Server: TypeAlias = Callable[[Message], Awaitable[Message]]
 INFO = ServerInfo("tested", "1")

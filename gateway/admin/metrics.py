@@ -17,8 +17,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway import registry
 from gateway.admin.loop_lag import LoopLag
+from gateway.assembly import registry
 from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards

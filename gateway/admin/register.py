@@ -8,7 +8,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gateway.core.log_limit import LogLimit
-from gateway.discovery.register import Lease, Registrations, TooManyLeasesError
+from gateway.servers.discovery.register import Lease, Registrations, TooManyLeasesError
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)

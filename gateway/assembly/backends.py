@@ -12,7 +12,6 @@ from gateway.config.models_apart import backend_of_model
 from gateway.config.servers import ServersConfig
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, resolve_batch
-from gateway.discovery.source import Found
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
@@ -21,6 +20,7 @@ from gateway.routing.on_demand import OnDemandBackend
 from gateway.routing.per_model import PerModelBackend
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
+from gateway.servers.discovery.source import Found
 
 
 class Backends:

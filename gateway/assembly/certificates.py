@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NoReturn
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, ReloadConfig
 from gateway.config.watching import Watched, look
 from gateway.core.certificates import CertificateError, TlsFiles, expiry

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.protocol import Carrier, HttpForm, Limits, Protocol, StreamForm
 from gateway.core.transport import Connector
 from gateway.transports.tls import ClientTls

@@ -11,13 +11,13 @@ from gateway.config.keys import BackendConfig, DiscoveryConfig
 from gateway.core.address import is_ip
 from gateway.core.log_limit import LogLimit
 from gateway.core.tasks import spawn
-from gateway.discovery.dns import DnsName
-from gateway.discovery.files import AddressFiles
-from gateway.discovery.register import Leases, Registrations
-from gateway.discovery.source import CheckAddress, Found, Source, Watcher
-from gateway.discovery.srv import SrvRecords
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.servers.discovery.dns import DnsName
+from gateway.servers.discovery.files import AddressFiles
+from gateway.servers.discovery.register import Leases, Registrations
+from gateway.servers.discovery.source import CheckAddress, Found, Source, Watcher
+from gateway.servers.discovery.srv import SrvRecords
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=60)  # jobs on HPC systems come and go often, and each line says who serves

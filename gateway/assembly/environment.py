@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.part import WHOLE, GatewayPart
+from gateway.assembly.registry import PolicyModule
 from gateway.assembly.servers import Fleets
 from gateway.config.keys import BackendConfig, BackendTlsConfig
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Connector
 from gateway.core.types import ServerInfo
-from gateway.registry import PolicyModule
 
 ParseAddress = Callable[[str, Protocol], Hashable]
 """The place of an endpoint, equal for all ways to write it."""

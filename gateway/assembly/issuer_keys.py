@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.assembly.certificates import port_alpn
 from gateway.auth.tokens import KeySet, KeySetError, parse_key_set
 from gateway.config.access import TokensConfig

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.address import Address
 from gateway.core.exchange import answer
 from gateway.core.protocol import ListenerSettings, Protocol

@@ -7,10 +7,10 @@ from gateway.assembly.endpoints import ChangedConnectors, EndpointKey
 from gateway.assembly.environment import Environment
 from gateway.config.keys import BackendConfig, Config
 from gateway.core.protocol import Protocol
-from gateway.discovery.source import Found
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 from gateway.routing.health import Ejection
 from gateway.routing.on_demand import CountedEndpoint
+from gateway.servers.discovery.source import Found
 
 
 class EndpointPool:

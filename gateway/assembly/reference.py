@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.assembly.certificates import Certificates, alpn
 from gateway.assembly.listening import binding, exchanges, listen
 from gateway.assembly.routes import any_model, joined_versions, route, without_policies

@@ -5,6 +5,7 @@ from itertools import product
 from sys import intern
 from typing import TypeAlias, TypeVar, cast
 
+from gateway.assembly.registry import PolicyModule, StatefulPolicyModule, wants_context
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import RouteSettings
 from gateway.config.keys import Config
@@ -20,7 +21,6 @@ from gateway.core.transport import Destination, Handler, StreamHandler
 from gateway.core.types import Request, Response
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState
-from gateway.registry import PolicyModule, StatefulPolicyModule, wants_context
 from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import Route
 from gateway.routing.split import Split

@@ -4,9 +4,9 @@ log settings. The gateway passes such requests on with the backend's model names
 
 from collections.abc import Mapping
 
-from gateway import json
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.signature_cache import Key
+from gateway.core import json
 from gateway.core.errors import DecodeError, GatewayError, Status, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation

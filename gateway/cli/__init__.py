@@ -1,4 +1,7 @@
-"""The command line `gateway`: one module per command, which is imported when the command is used."""
+"""The command line `gateway`: one module per command in `commands`, which is imported when the command is used.
+
+Beside it, what larger commands are made of: `bench`, `cassettes` (record and replay), `conformance`, `probing`.
+"""
 
 from importlib import import_module
 from typing import Annotated, Any
@@ -27,7 +30,7 @@ COMMANDS = {
     "keys": "Make, list and revoke API keys.",
 }
 """Every command, in the order of `gateway --help`, with its text there. The command `NAME` is `NAME` in the module
-`gateway.cli.NAME`, a function or, if it has commands of its own, a Typer; an `EPILOG` there ends its help."""
+`gateway.cli.commands.NAME`, a function or, if it has commands of its own, a Typer; an `EPILOG` there ends its help."""
 
 
 class CommandGroup(TyperGroup):
@@ -59,7 +62,7 @@ class CommandGroup(TyperGroup):
 
 
 def _load(name: str) -> Any:
-    module = import_module(f"gateway.cli.{name}")
+    module = import_module(f"gateway.cli.commands.{name}")
     found = getattr(module, name)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -99,7 +102,7 @@ def options(
 
 def main() -> None:
     """Run the command that the arguments name."""
-    from gateway.cli.completion import enable
+    from gateway.cli.commands.completion import enable
 
     enable()
     application()

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 import typer
 
-from gateway import translate
+from gateway.client import translate
 from gateway.client.outputs import as_parameters, as_tensor
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gateway import translate
 from gateway.cli.call_inputs import ARRAY_FILES, BadArgument
+from gateway.client import translate
 from gateway.client.outputs import Array
 from gateway.core.datatypes import Datatype
 from gateway.core.types import Request, Response, Tensor, Translate

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.assembly.routes import conditions
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.errors import GatewayError

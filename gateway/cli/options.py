@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.auth.keys import KeyFileError, read_keys
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED

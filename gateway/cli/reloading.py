@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
-from gateway.app.replacing import ReloadError
 from gateway.assembly.listening import BindError
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings
@@ -22,7 +21,8 @@ from gateway.config.watching import Look, Watched, look, look_at_all
 from gateway.core.garbage import small_collections
 from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
-from gateway.process.logs import log_to_stderr
+from gateway.runtime.app.replacing import ReloadError
+from gateway.runtime.process.logs import log_to_stderr
 
 log = logging.getLogger(__name__)
 

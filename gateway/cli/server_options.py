@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway.cli import call_inputs
+from gateway.cli.probing.asking import ServerAccess
 from gateway.client.settings import Tls
-from gateway.probing.asking import ServerAccess
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
 """The exit codes of errors, those of `gateway call`."""

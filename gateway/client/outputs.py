@@ -17,9 +17,9 @@ import numpy as np
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
+from gateway.core.json import write
 from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Response, Tensor
 from gateway.core.types import tensor as make_tensor
-from gateway.json import write
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 

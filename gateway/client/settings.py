@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.client.address import ServerAddress, split_address
 from gateway.client.credentials import RawHeaders, check_headers, raw_headers
 from gateway.core.certificates import CertificateError, TlsFiles

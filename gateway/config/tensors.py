@@ -11,8 +11,8 @@ from gateway.config.fields import VALUE, Keys, Name, Written, refusal
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX
 from gateway.core.types import MAX_RANK, Signature, Tensor, TensorSpec, tensor
-from gateway.json import INT64_MAX, INT64_MIN, UINT64_MAX
 
 Dimension = Annotated[int, Strict(), Field(ge=0, le=INT64_MAX)]
 FreeDimension = Annotated[int, Strict(), Field(ge=-1, le=INT64_MAX)]

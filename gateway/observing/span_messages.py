@@ -10,7 +10,7 @@ from functools import lru_cache
 from struct import pack
 from typing import TypeAlias
 
-from gateway.protobuf.wire import key, varint
+from gateway.core.protobuf.wire import key, varint
 
 INTERNAL, SERVER, CLIENT = 1, 2, 3
 """The values of `Span.SpanKind`."""

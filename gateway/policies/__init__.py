@@ -29,5 +29,5 @@ A policy with a state of its own has also (`places`)
   PolicyContext has `models`;
 - `not_shared = True`: what the policy keeps would be kept by each of several `workers` for itself, which is an error.
 
-`gateway/registry.py` finds the modules; `timeout` is an example.
+`gateway/assembly/registry.py` finds the modules; `timeout` is an example.
 """

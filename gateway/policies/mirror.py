@@ -22,8 +22,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.comparing.answers import NO_ANSWER, Difference, Outcome, compare
-from gateway.comparing.tolerance import Tolerance
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import field, replace
@@ -35,6 +33,8 @@ from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
+from gateway.policies.comparing.answers import NO_ANSWER, Difference, Outcome, compare
+from gateway.policies.comparing.tolerance import Tolerance
 from gateway.policies.context import OtherBackend, PolicyContext
 from gateway.policies.mirror_counts import LONGEST_ERROR, LONGEST_MODEL, DropCause, MirrorCounts, MirrorOutcome
 from gateway.policies.places import PolicyState, ShownStates, StateMetric

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from gateway.comparing.answers import Difference, OutputDifference
-from gateway.comparing.elements import Elements, Largest
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
+from gateway.policies.comparing.answers import Difference, OutputDifference
+from gateway.policies.comparing.elements import Elements, Largest
 
 MOST_KEPT = 10
 """Differences that are kept."""

@@ -43,7 +43,8 @@ class PolicyState:
 
 
 class SharedState(PolicyState):
-    """A state that holds for all workers together: each worker asks that of the supervisor (`gateway/workers`)."""
+    """A state that holds for all workers together: each worker asks that of the supervisor
+    (`gateway/runtime/workers`)."""
 
     settings: BaseModel
 

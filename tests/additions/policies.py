@@ -1,6 +1,6 @@
 """`gateway policies`: the names of all policies."""
 
-from gateway.registry import policies as installed
+from gateway.assembly.registry import policies as installed
 
 
 def policies() -> None:

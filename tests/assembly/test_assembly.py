@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.environment import Connections, Environment
+from gateway.assembly.registry import protocols
 from gateway.assembly.routes import route_settings
 from gateway.bridge.settings import ImageInput, ImageOutput, Images
 from gateway.config import Catalog, loads
@@ -23,7 +24,6 @@ from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
-from gateway.registry import protocols
 from gateway.routing.balancing import LeastInFlight, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
 from gateway.routing.probing import Probes

@@ -4,15 +4,15 @@ import logging
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
 from gateway.config import loads
 from gateway.config.keys import Config
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
-from gateway.registry import protocols
+from gateway.runtime.app import Gateway
 from tests.paused_server import ask, get, port_of
 from tests.test_loops import INFER
 

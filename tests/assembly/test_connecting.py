@@ -3,11 +3,11 @@
 import pytest
 
 from gateway.assembly.connecting import connect
+from gateway.assembly.registry import protocols
 from gateway.core.errors import Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.protocol import DEFAULT_LIMITS, HttpForm, StreamFraming
 from gateway.core.types import Message
-from gateway.registry import protocols
 from tests.transports.http.line_framing import LINES
 
 

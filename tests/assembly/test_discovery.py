@@ -10,15 +10,15 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connections, Environment, Host
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.keys import Config
 from gateway.core.errors import invalid_output
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Message, ServerInfo
-from gateway.discovery.source import Found
-from gateway.registry import protocols
 from gateway.routing.endpoint import Endpoint
+from gateway.servers.discovery.source import Found
 from gateway.transports.http.address import parse_address
 from tests.routing.fakes import settle
 

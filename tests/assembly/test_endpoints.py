@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connections, Environment, Host

@@ -5,9 +5,9 @@ from inspect import isawaitable
 
 import pytest
 
-from gateway.app.serving import Serving
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.environment import Connections, Environment
+from gateway.assembly.registry import policies, protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.errors import GatewayError, Reason
@@ -15,7 +15,7 @@ from gateway.core.protocol import ListenerSettings
 from gateway.core.record import Record
 from gateway.core.transport import Exchanges
 from gateway.core.types import NO_HEADERS, Message, ServerInfo
-from gateway.registry import policies, protocols
+from gateway.runtime.app.serving import Serving
 from tests import records
 
 CONFIG = """

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Response, tensor

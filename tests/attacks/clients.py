@@ -9,12 +9,12 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamForm, Target
 from gateway.core.types import Request, Tensor
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 
 INFER = b"/inference.GRPCInferenceService/ModelInfer"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 
 Script = Callable[[socket.socket], None]
 """What is done with each connection."""

@@ -14,12 +14,12 @@ import sys
 import time
 from pathlib import Path
 
-from gateway.app import Gateway
 from gateway.cli.options import read
 from gateway.cli.reloading import Reloader
 from gateway.config.watching import look_at_all
-from gateway.process.logs import log_to_stderr
-from gateway.process.running import run
+from gateway.runtime.app import Gateway
+from gateway.runtime.process.logs import log_to_stderr
+from gateway.runtime.process.running import run
 
 TICK = 0.01
 

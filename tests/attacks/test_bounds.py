@@ -15,7 +15,7 @@ import pytest
 from tests.attacks.attacked import BACKEND, MIB, Attacked, attacked
 from tests.attacks.clients import WAYS, message, post, tensor
 from tests.attacks.stalls import Figure
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.tls.certificates import Authority
 
 LIMIT = 32 * MIB

@@ -14,7 +14,7 @@ from tests.attacks.attacked import BACKEND, MIB, Attacked, attacked
 from tests.attacks.clients import Grpc, Http, infer, message, tensor
 from tests.attacks.probe import REQUEST
 from tests.attacks.stalls import Figure
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.interop.processes import free_port
 
 SMALL = message("v2-grpc", "identity", tensor(b"1"))

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.errors import DecodeError
+from gateway.core.protobuf.schema import parse
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message, Response, Translate
-from gateway.protobuf.schema import parse
 from gateway.protocols.grps.brpc.frames import HEADER
 from gateway.protocols.grps.descriptors import RpcMeta
 from tests.attacks import hostile

@@ -9,12 +9,12 @@ from contextlib import closing, suppress
 
 import pytest
 
-from gateway.http2.frames import ErrorCode
+from gateway.core.http2.frames import ErrorCode
 from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import INFER, message, tensor
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import CONTINUATION, DATA, HEADERS, PING, SETTINGS, frame
-from tests.http2.conversation import fields
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import CONTINUATION, DATA, HEADERS, PING, SETTINGS, frame
+from tests.core.http2.conversation import fields
 from tests.interop.processes import eventually
 from tests.limits import GENEROUS
 

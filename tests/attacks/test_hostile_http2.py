@@ -12,8 +12,8 @@ import pytest
 from tests.attacks import hostile
 from tests.attacks.behind import LIMIT, Mode, Rig, rig
 from tests.attacks.test_servers import echo
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import (
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import (
     CONTENT_TYPE,
     CONTINUATION,
     DATA,

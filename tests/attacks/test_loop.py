@@ -18,7 +18,7 @@ from gateway.core.types import Tensor
 from tests.attacks.attacked import MIB, Attacked
 from tests.attacks.clients import Brpc, GrpcGzip, Http, Mip, infer, message, post
 from tests.attacks.stalls import STALL, Attack, Figure, once, stalls
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 
 SIZE = 60 * MIB
 

@@ -15,7 +15,7 @@ from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, MIB, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import WAYS
 from tests.attacks.stalls import Figure
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 
 LEFT = 150 * MIB

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Message as Received
 from gateway.core.types import Response, Translate
@@ -23,7 +23,7 @@ from tests.attacks import hostile
 from tests.attacks.attacked import BACKEND, TO_HOSTILE, Attacked, attacked
 from tests.attacks.clients import Http, infer, message, post, tensor
 from tests.attacks.stalls import STALL, Figure, once, stalls
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 
 FRAMES = 100_000

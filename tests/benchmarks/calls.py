@@ -24,12 +24,12 @@ import grpc
 import numpy as np
 import uvloop
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
 from gateway.core.types import Request, Response, Tensor
+from gateway.runtime.app import Gateway
 from tests.benchmarks.contest.forms import UMBRIDGE, V2_GRPC_DOUBLES, V2_REST_DOUBLES, Form, Numbers, http, numbers
 from tests.benchmarks.servers import own_address, reference_server
 from tests.protocols.graphpipe.test_flatbuffers import request_of_the_package

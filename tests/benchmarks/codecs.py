@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation

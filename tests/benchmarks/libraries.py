@@ -28,13 +28,13 @@ import yaml
 
 from gateway.config.document import compose
 from gateway.core.frozen import field_names
+from gateway.core.http2 import hpack as own_hpack
+from gateway.core.http2.server import Http2Server, RequestReceived
+from gateway.core.json import write_numbers
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import Message, ParameterValue, Request, tensor
-from gateway.http2 import hpack as own_hpack
-from gateway.http2.server import Http2Server, RequestReceived
-from gateway.json import write_numbers
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
@@ -43,8 +43,8 @@ from gateway.protocols.v2 import V2_REST
 from gateway.routing.queue import FairQueue
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import request_heads
-from tests.http2 import by_hand as http2
-from tests.http2.conversation import OPENING, fields
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import OPENING, fields
 from tests.protocols.graphpipe.test_flatbuffers import Writer, root
 from tests.protocols.graphpipe.wire import GRAPHPIPE, TARGET, asked
 from tests.protocols.grps.protobuf.upb import GRPS

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.registry import protocols
+from gateway.assembly.registry import protocols
 from tests.protocols.mip.wire import inference, sent, tlv
 from tests.wires import Wires, cut, replying
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gateway.cli import call_inputs
-from gateway.cli.call import OPTIONS
 from gateway.cli.call_inputs import BadArgument
+from gateway.cli.commands.call import OPTIONS
 from gateway.core.operations import Operation
 from tests.cli.commands import ENVIRON, ROOT, gateway
 from tests.client.servers import holding, served

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gateway.policies as gateway_policies
-from gateway import registry
+from gateway.assembly import registry
 from tests.cli.commands import ENVIRON, ROOT, gateway
 
 SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob("*.yaml"))]

@@ -7,11 +7,11 @@ import tomllib
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.cli import COMMANDS
 from gateway.cli.options import catalog
 from gateway.config import json_schema
 from gateway.config.schema import below
-from gateway.registry import protocols
 from tests.cli.commands import ENVIRON, ROOT, gateway
 
 

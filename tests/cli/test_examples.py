@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from gateway.assembly.registry import policies, protocols
 from gateway.cli.examples import examples
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.catalog import Catalog
-from gateway.registry import policies, protocols
 from tests.cli.commands import started
 from tests.documents.grpcurl import main as call
 from tests.interop.processes import free_port

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gateway.registry import protocols
+from gateway.assembly.registry import protocols
 from tests.cli.commands import gateway, started
 from tests.limits import GENEROUS
 

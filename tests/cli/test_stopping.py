@@ -17,10 +17,10 @@ import grpc
 import numpy as np
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
-from gateway.registry import protocols
 from tests.cli.commands import started
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
@@ -203,10 +203,10 @@ def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
         assert process.wait(60) == 0
         lines = said(process, "ended")
     expected = [
-        r"gateway.cli.serve: modelglot \S+ starts with \S+/gateway.yaml",
-        rf"gateway.app: listener 'http' accepts v2-rest at 127.0.0.1:{ports['http']}",
-        rf"gateway.app: health answers at 127.0.0.1:{ports['health']}",
-        "gateway.cli.serve: ready",
+        r"gateway.cli.commands.serve: modelglot \S+ starts with \S+/gateway.yaml",
+        rf"gateway.runtime.app: listener 'http' accepts v2-rest at 127.0.0.1:{ports['http']}",
+        rf"gateway.runtime.app: health answers at 127.0.0.1:{ports['health']}",
+        "gateway.cli.commands.serve: ready",
         "gateway.cli.stopping: SIGTERM received",
         "gateway.cli.stopping: draining: not ready, and new requests are still answered for 0.01 s",
         "gateway.cli.stopping: draining: no connection is accepted any more, and requests in flight have 5 s",

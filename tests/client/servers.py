@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from threading import Thread
 from typing import TypeVar
 
-from gateway.registry import protocols
+from gateway.assembly.registry import protocols
 from tests.paused_server import Held, held
 from tests.tls.running import reference
 

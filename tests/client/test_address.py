@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.client import CallLimits, Client, ServerKind, Tls
 from gateway.client.address import split_address
-from gateway.registry import protocols
 
 TRANSPORTS = {name: each.transport for name, each in protocols().items()}
 

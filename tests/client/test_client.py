@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient, Client, InvalidInput, NotFound, Unsupported
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import Operation
-from gateway.registry import protocols
 from tests.client.servers import NAMELESS, WIRE_FORMS, served
 
 MODELS = ("double", "posterior", "count", "identity", "upper")

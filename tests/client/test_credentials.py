@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.auth.keys import new_key, write_keys
 from gateway.client import Client, ConnectError, Refused, Tls
+from gateway.runtime.app import Gateway
 from tests.client.servers import elsewhere
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import config, reference

@@ -3,7 +3,7 @@
 import re
 from inspect import Parameter, signature
 
-from gateway.cli.call import SERVER_ERROR, TIMED_OUT, UNREACHABLE, USAGE
+from gateway.cli.commands.call import SERVER_ERROR, TIMED_OUT, UNREACHABLE, USAGE
 from gateway.client import Client
 from tests.cli.commands import ROOT
 

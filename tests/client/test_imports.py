@@ -10,7 +10,7 @@ from tests.limits import GENEROUS
 PROGRAM = "import sys, {module}; print(*sorted(name for name in sys.modules if '.' not in name or 'gateway' in name))"
 HEAVY = {"fastapi", "starlette", "uvicorn", "pydantic", "typer", "yaml", "prometheus_client", "redis", "PIL"}
 ABOVE = (
-    "gateway.app.",
+    "gateway.runtime.app.",
     "gateway.cli.",
     "gateway.admin.",
     "gateway.config.",
@@ -19,7 +19,7 @@ ABOVE = (
 )
 
 
-@pytest.mark.parametrize("module", ["gateway.client", "gateway.translate"])
+@pytest.mark.parametrize("module", ["gateway.client", "gateway.client.translate"])
 def test_it_is_a_library_of_its_own(module: str) -> None:
     printed = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(module=module)],

@@ -1,7 +1,7 @@
 """Writes the table of keys in docs/configuration.md, and its rows into the pages of the policies:
 `python -m tests.config.document`, which `make pages` runs."""
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.config.catalog import Catalog
 from gateway.config.schema import json_schema
 from tests.config.test_schema import BEGIN, DOCUMENT, END, table

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import pytest
 from pydantic import BaseModel, SecretStr
 
+from gateway.assembly.registry import policies
 from gateway.cli.options import catalog
 from gateway.config import Config, load, loads
 from gateway.config.effective import MASK, effective
-from gateway.registry import policies
 
 ROOT = Path(__file__).parents[2]
 TEXT = """

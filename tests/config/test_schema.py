@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.cli.options import catalog
 from gateway.config import Catalog, json_schema, loads
 from gateway.config.document import compose

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import gateway.protocols
-from gateway import registry
+from gateway.assembly import registry
 
 TOYS = Path(__file__).parent / "toy"
 

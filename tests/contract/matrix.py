@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
-from gateway.app import Gateway
 from gateway.assembly.connecting import connect
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
@@ -21,6 +20,7 @@ from gateway.core.types import Answer, Request, Response, TensorSpec
 from gateway.reference.handler import check
 from gateway.reference.loading import find
 from gateway.reference.model import Model
+from gateway.runtime.app import Gateway
 from tests.contract.flavors import DIALECTS, Dialect, names_models
 from tests.contract.installed import PROTOCOLS
 from tests.limits import GENEROUS

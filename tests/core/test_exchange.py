@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import (
     GatewayError,
@@ -36,7 +37,6 @@ from gateway.core.protocol import (
 from gateway.core.queue_wait import note_wait
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Tensor
-from gateway.registry import protocols
 from tests.routing.fakes import TOY, Wire, settle
 
 MIP = protocols()["mip"]

@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
 from gateway.core.offload import LARGE, are_large, is_large
@@ -15,7 +16,6 @@ from gateway.protocols.grps.brpc.frames import read_frame, write_frame
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.v2 import V2_GRPC, V2_REST
 from gateway.protocols.v2.grpc import schema
-from gateway.registry import protocols
 
 RAW = bytes(4 * LARGE)
 NUMBERS = Tensor("x", Datatype.UINT8, (1, len(RAW)), RAW)

@@ -4,7 +4,7 @@ from types import FunctionType
 
 import pytest
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.errors import not_found
 from gateway.core.exchange import answer
 from gateway.core.principal import Principal

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.exchange import ask

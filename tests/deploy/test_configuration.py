@@ -8,7 +8,7 @@ import helm_python
 import pytest
 import yaml
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.schema import Schema, dereferenced, json_schema

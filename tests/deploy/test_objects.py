@@ -15,7 +15,7 @@ import pytest
 import yaml
 from kubernetes_validate.utils import all_versions
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
 from gateway.core.address import Address

@@ -14,11 +14,11 @@ from typing import Any
 
 import typer
 
+from gateway.assembly.registry import protocols
 from gateway.cli import application
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
 from gateway.protocols.mip.schema import ErrorCode
-from gateway.registry import protocols
 from tests.documents.pages import ROOT, pages
 
 COMMANDS = ROOT / "docs/commands.md"

@@ -97,7 +97,7 @@ def test_every_program_is_run() -> None:
     """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of
     the gateway itself."""
     run = {each.block for each in runnable.examples()}
-    sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/conformance").glob("*.py"))]
+    sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/cli/conformance").glob("*.py"))]
     left = [
         block.place
         for block in in_languages("python")
@@ -161,7 +161,7 @@ LOGGED = re.compile(r"^(?:\S+Z )?(?:INFO|WARNING|ERROR) (gateway[\w.]+): (.*)$")
 ACCESS = re.compile(r"^\S+Z access [A-Z_]+ ")
 """A line of the access log; tests/observing tests its fields."""
 LOAD = re.compile(r"^\S+ at \S+: (open|closed) loop")
-"""What `gateway bench` printed, whose figures differ in each run; tests/bench tests its form."""
+"""What `gateway bench` printed, whose figures differ in each run; tests/cli/bench tests its form."""
 DRAWING = re.compile("[─→▶]")
 LOG_LINES = [
     (f"{block.place}+{number}", *found.groups())

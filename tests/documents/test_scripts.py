@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 
-from gateway.cassettes.entries import check_header, read_entry
+from gateway.cli.cassettes.entries import check_header, read_entry
 from gateway.client import Client
 from tests.cli.commands import ENVIRON
 from tests.documents.pages import ROOT, Block, blocks_of

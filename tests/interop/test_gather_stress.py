@@ -12,11 +12,11 @@ from sys import executable
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, Outputs
 from gateway.client.errors import ServerError, Timeout
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.paused_server import port_of
 from tests.test_hung_servers import address

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.core.exchange import ask
 from gateway.core.operations import Operation

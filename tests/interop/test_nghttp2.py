@@ -17,8 +17,8 @@ import pytest
 
 from tests.attacks.attacked import MIB, Attacked, attacked, reference
 from tests.attacks.clients import INFER, message, tensor
-from tests.http2 import by_hand as http2
-from tests.http2.conversation import cut
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import cut
 from tests.interop.exchanges import exchange, gateway
 from tests.interop.processes import Gateway, Process, eventually, free_port
 from tests.limits import GENEROUS

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.probing.asking import ServerAccess
-from gateway.probing.probe import Probed, probe
-from gateway.registry import protocols
+from gateway.assembly.registry import protocols
+from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.probing.probe import Probed, probe
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton
 from tests.interop.v2_servers import V2Server

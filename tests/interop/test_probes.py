@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import start_umbridge
 from tests.paused_server import ask, http, port_of

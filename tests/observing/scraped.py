@@ -9,9 +9,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics import parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 

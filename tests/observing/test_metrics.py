@@ -16,7 +16,7 @@ from gateway.admin import metrics
 from gateway.admin.health import HealthServer
 from gateway.admin.metrics import MetricsPage
 from gateway.admin.status import LoadError
-from gateway.app import Gateway
+from gateway.assembly.registry import protocols
 from gateway.config import ConfigError
 from gateway.core.address import Address
 from gateway.core.frozen import replace
@@ -24,8 +24,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.observing import recording
-from gateway.registry import protocols
-from tests.app.test_reload import sent
+from gateway.runtime.app import Gateway
 from tests.attacks.clients import Brpc, Connection, Mip, message
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
@@ -48,6 +47,7 @@ from tests.observing.scraped import (
     url,
 )
 from tests.paused_server import INFER, ask, get, held, port_of
+from tests.runtime.app.test_reload import sent
 
 OK = {"route": "routes[0]", "model": "double", "out_protocol": "v2-grpc", "backend": "lab", "code": "OK"}
 

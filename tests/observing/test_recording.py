@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from gateway import registry
+from gateway.assembly import registry
 from gateway.core.protocol import Protocol
 from gateway.core.record import TIMED, Record, Telling
 from gateway.core.spans import Span

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from gateway import registry
-from gateway.app import Gateway
+from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
 from gateway.assembly.reference import serve_reference
@@ -33,6 +32,7 @@ from gateway.observing import otlp
 from gateway.observing import tracing as tracing_module
 from gateway.observing.tracing import MOST_SPANS_WAITING, MOST_WAITING, Tracing
 from gateway.protocols.grps.descriptors import RpcMeta
+from gateway.runtime.app import Gateway
 from tests import records
 from tests.observing.collector import Collector, attributes, collecting
 from tests.policies.states import mirrors

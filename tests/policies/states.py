@@ -1,8 +1,8 @@
 """The states of policies in a running gateway."""
 
-from gateway.app import Gateway
 from gateway.policies.cache import Cache
 from gateway.policies.mirror import Mirror
+from gateway.runtime.app import Gateway
 
 
 def mirrors(gateway: Gateway) -> list[Mirror]:

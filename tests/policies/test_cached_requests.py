@@ -13,18 +13,18 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.core.types import tensor
+from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
 from tests.limits import GENEROUS
 from tests.paused_server import ask, http, port_of
 from tests.policies.states import caches
+from tests.runtime.workers.counted import Counted, counted
+from tests.runtime.workers.test_shared_state import Server
 from tests.test_hung_servers import address, reference
-from tests.workers.counted import Counted, counted
-from tests.workers.test_shared_state import Server
 
 CONFIG = """
 {more}

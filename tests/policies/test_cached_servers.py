@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient
 from gateway.config import Config, ConfigError, loads
 from gateway.core.types import Message
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.paused_server import port_of
 

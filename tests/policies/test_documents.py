@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import registry
+from gateway.assembly import registry
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEAD = "| key | default | value | meaning |\n|---|---|---|---|\n"

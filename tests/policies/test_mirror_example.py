@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.observing.scraped import scrape
 from tests.peers.graphpipe_go import Array, serve

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, REPLY, held, http, port_of

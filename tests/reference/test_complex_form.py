@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.app import Gateway
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient
 from gateway.config import loads
 from gateway.config.keys import ReferenceConfig
 from gateway.reference import complex_form, signature
+from gateway.runtime.app import Gateway
 
 CONFIG = """
 listeners:

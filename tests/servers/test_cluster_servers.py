@@ -12,17 +12,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import load_with_warnings
 from gateway.core.log_limit import LogLimit
+from gateway.runtime.app import Gateway
 from gateway.servers import lifetime, log_lines
 from gateway.servers.engines.hyperqueue import PythonClient
-from tests.discovery.running import messages, running
 from tests.interop.processes import wait_until_stopped
 from tests.limits import GENEROUS
 from tests.peers.build import require
 from tests.servers.clusters import hyperqueue_process, slurm_is_missing, slurm_processes
+from tests.servers.discovery.running import messages, running
 from tests.servers.jobs import processes_with, until, until_no_process_with
 from tests.servers.test_running_servers import EVALUATE, SCRIPT, client, gateway_process, job_script
 

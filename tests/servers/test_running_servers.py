@@ -12,15 +12,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.core.log_limit import LogLimit
+from gateway.runtime.app import Gateway
 from gateway.servers import log_lines
-from tests.discovery.running import messages, running
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.peers.build import require
+from tests.servers.discovery.running import messages, running
 from tests.servers.jobs import until
 
 

@@ -15,8 +15,8 @@ from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.servers.engine import EngineError
 from gateway.servers.state_file import SavedJob, StateFile, name_for
-from tests.discovery.running import messages, running
 from tests.limits import GENEROUS
+from tests.servers.discovery.running import messages, running
 from tests.servers.jobs import until
 from tests.servers.test_running_servers import (
     CONFIG,

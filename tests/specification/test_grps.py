@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.core.types import Message
 from gateway.protocols.grps.brpc.frames import read_frame
 from gateway.protocols.grps.protobuf.message import read_message
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
-from gateway.registry import protocols
 from tests.protocols.grps.brpc.recorded import META, joined
 from tests.wires import Wires, cut, reference, replying
 

@@ -6,10 +6,10 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from gateway.app import Gateway
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import Config, loads, reference_config
+from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
 

@@ -14,7 +14,7 @@ from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.certificates import server_context
 from gateway.transports.grpc import Listener
-from tests.http2.conversation import OPENING, request
+from tests.core.http2.conversation import OPENING, request
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
 from tests.tls.certificates import Files

@@ -2,7 +2,7 @@
 
 import json
 
-from gateway.registry import protocols
+from gateway.assembly.registry import protocols
 from tests.tls.certificates import Authority, Files
 from tests.tls.running import ask, at, infer, reference, running
 

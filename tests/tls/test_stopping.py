@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from gateway.app import Gateway
-from tests.http2.conversation import OPENING
+from gateway.runtime.app import Gateway
+from tests.core.http2.conversation import OPENING
 from tests.limits import GENEROUS
 from tests.tls.certificates import Files
 from tests.tls.running import GET, at, config, reference

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import StreamForm
-from gateway.registry import protocols
 from gateway.transports.first_bytes import Opening, recognised
 
 HTTP = Opening()

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient, ClientError
-from gateway.registry import protocols
 from gateway.transports.foreign import foreign, foreign_to_byte_streams
 from tests.limits import GENEROUS
 from tests.tls.running import reference

@@ -13,20 +13,20 @@ import grpc.aio
 import pytest
 import uvloop
 
-from gateway.app.replacing import ReloadError
 from gateway.assembly.listening import exchanges, shared
 from gateway.assembly.reference import reference_router
+from gateway.assembly.registry import protocols
 from gateway.core.address import Address
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.transport import Listener
 from gateway.reference.loading import find
-from gateway.registry import protocols
+from gateway.runtime.app.replacing import ReloadError
 from gateway.transports.grpc import Listener as GrpcListener
 from gateway.transports.http import Listener as HttpListener
 from gateway.transports.shared_listener import SharedListener
 from gateway.transports.tcp import Listener as TcpListener
 from gateway.transports.timeouts import Timeouts
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.paused_server import ask, port_of
 from tests.tls.certificates import Authority, Files

@@ -15,9 +15,9 @@ from gateway.admin.openapi.urls import listener_url
 from gateway.config.keys import Config, ListenerConfig
 from gateway.config.paths import over_http
 from gateway.core.errors import DecodeError, GatewayError, Status
+from gateway.core.json.openapi import DescribedModel
 from gateway.core.protocol import Protocol
 from gateway.core.transport import Listener, Select
-from gateway.json.openapi import DescribedModel
 
 LONGEST_NAME = 1024
 MODEL_SECONDS = 10.0

@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 
 import orjson
 
-from gateway import registry
 from gateway.admin.console.explanations import EXPLANATIONS
+from gateway.assembly import registry
 from gateway.config.access import AuthConfig
 from gateway.config.keys import ListenerConfig
 from gateway.core.errors import REASON_HEADER, RETRY_HEADER, Reason, refusal
+from gateway.core.json.openapi import DescribedModel, DescribeOperation, HttpOperation, Media, Parameter, has_example
 from gateway.core.protocol import Protocol
 from gateway.core.types import Message, Request
-from gateway.json.openapi import DescribedModel, DescribeOperation, HttpOperation, Media, Parameter, has_example
 
 JsonObject: TypeAlias = dict[str, Any]
 

@@ -9,11 +9,11 @@ from typing import TypeAlias
 from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
+from gateway.core.json.openapi import DescribedModel
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, merge
 from gateway.core.transport import Select
 from gateway.core.types import Request, Signature
-from gateway.json.openapi import DescribedModel
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 256

@@ -31,14 +31,14 @@ from gateway.admin.playground.shown import (
 )
 from gateway.admin.playground.snippets import Snippet, snippets
 from gateway.admin.playground.unexplained import why_unexplained
+from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.guard import Guard
+from gateway.assembly.registry import protocols
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.transport import Listener
 from gateway.core.types import bytes_of
-from gateway.explain.explaining import EXPLANATION
-from gateway.registry import protocols
 
 MOST_BODY = 4 * 2**20
 """Bytes of a form."""

@@ -7,10 +7,10 @@ import orjson
 
 from gateway.admin.playground.form import FormError
 from gateway.admin.playground.sending import Prepared, play
+from gateway.assembly.explain.recorded import RecordingError, arrive
+from gateway.assembly.explain.request import Explanation, explain
+from gateway.assembly.registry import protocols
 from gateway.config.keys import Config
-from gateway.explain.recorded import RecordingError, arrive
-from gateway.explain.request import Explanation, explain
-from gateway.registry import protocols
 
 
 async def explained(prepared: Prepared, config: Config, address: str) -> Explanation:

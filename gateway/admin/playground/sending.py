@@ -16,6 +16,10 @@ import numpy as np
 
 from gateway.admin.playground.form import Form, FormError, declared, read_headers, read_request
 from gateway.assembly.connecting import connect
+from gateway.assembly.explain.explaining import ASKED
+from gateway.assembly.explain.offline import NoConnector, NotSent
+from gateway.assembly.explain.request import Call, Watch, WatchedConnector
+from gateway.assembly.registry import protocols, transport
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.derivatives import companion_signature
@@ -40,10 +44,6 @@ from gateway.core.protocol import (
 )
 from gateway.core.transport import Connector, Handler
 from gateway.core.types import Answer, Message, Request, Response, Signature, Tensor, TensorSpec, tensor
-from gateway.explain.explaining import ASKED
-from gateway.explain.offline import NoConnector, NotSent
-from gateway.explain.request import Call, Watch, WatchedConnector
-from gateway.registry import protocols, transport
 from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 

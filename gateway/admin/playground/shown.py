@@ -7,14 +7,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway import translate
+from gateway.assembly.explain.request import SECRET_HEADERS
+from gateway.assembly.registry import protocols
+from gateway.client import translate
 from gateway.client.credentials import RawHeaders
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.protocol import GrpcForm, Protocol, StreamForm
 from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
-from gateway.explain.request import SECRET_HEADERS
-from gateway.registry import protocols
 
 LONGEST_TEXT = 64 * 2**10
 """Characters of a body that are shown."""

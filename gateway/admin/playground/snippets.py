@@ -18,6 +18,8 @@ from pydantic import BaseModel
 
 from gateway.admin.playground.form import Form, FormError
 from gateway.admin.playground.sending import Prepared, on_loopback, play, prepare
+from gateway.assembly.explain.explaining import ASKED
+from gateway.assembly.registry import protocols
 from gateway.client.credentials import AUTHORIZATION
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import Datatype
@@ -25,8 +27,6 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import HttpForm
 from gateway.core.types import Message, Request, Tensor
-from gateway.explain.explaining import ASKED
-from gateway.registry import protocols
 
 MOST_VALUES = 2000
 """Elements of all inputs that a snippet may have."""

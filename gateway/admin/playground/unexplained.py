@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from gateway.admin.playground.sending import Played, Prepared
+from gateway.assembly.explain.explaining import needed_to_explain
 from gateway.assembly.guard import Guard
 from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
 from gateway.core.errors import GatewayError
 from gateway.core.principal import Permission
 from gateway.core.protocol import StreamForm
 from gateway.core.types import Headers
-from gateway.explain.explaining import needed_to_explain
 
 
 def why_unexplained(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> str:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.protobuf.schema import Schema
+from gateway.core.protobuf.schema import Schema
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
 

@@ -3,10 +3,7 @@
 import numpy as np
 
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
-from gateway.core.protocol import Target
-from gateway.core.types import Request, TensorSpec, tensor
-from gateway.json.openapi import (
+from gateway.core.json.openapi import (
     OCTETS,
     STRING,
     TEXT,
@@ -21,6 +18,9 @@ from gateway.json.openapi import (
     list_of,
     object_of,
 )
+from gateway.core.operations import Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Request, TensorSpec, tensor
 from gateway.protocols.graphpipe.client import encode_request
 from gateway.protocols.graphpipe.errors import UNDER_200
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS

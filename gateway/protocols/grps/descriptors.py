@@ -4,7 +4,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from gateway.protobuf.schema import Schema
+from gateway.core.protobuf.schema import Schema
 
 _DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
 _SCHEMA = Schema(_DESCRIPTORS)

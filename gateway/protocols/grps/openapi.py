@@ -3,9 +3,7 @@
 from typing import Any
 
 from gateway.core.datatypes import Datatype
-from gateway.core.operations import Operation
-from gateway.core.types import TensorSpec, Translate
-from gateway.json.openapi import (
+from gateway.core.json.openapi import (
     HTML,
     JSON,
     OCTETS,
@@ -27,6 +25,8 @@ from gateway.json.openapi import (
     list_of,
     object_of,
 )
+from gateway.core.operations import Operation
+from gateway.core.types import TensorSpec, Translate
 from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.gmap import MAPS
 from gateway.protocols.grps.rest.bodies import NAN

@@ -9,8 +9,8 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.json import Array, number_pieces, read, read_bare, string_pieces, write
 from gateway.core.types import Buffer, Tensor
-from gateway.json import Array, number_pieces, read, read_bare, string_pieces, write
 
 STRINGS = "strings"
 """The content type of BYTES that were strings in JSON, and are written as such to a peer that speaks MIP."""

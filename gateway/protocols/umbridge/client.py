@@ -6,11 +6,11 @@ from orjson import Fragment
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.json import ArrayForm, Json, read, write_parts
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.original import Original
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor, post
-from gateway.json import ArrayForm, Json, read, write_parts
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.json import Json, read, write
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Parameters, ParameterValue, Request
-from gateway.json import Json, read, write
 from gateway.protocols.umbridge.errors import excerpt
 
 CONFIG = "config"

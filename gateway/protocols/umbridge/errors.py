@@ -17,9 +17,9 @@ from gateway.core.errors import (
     readable,
     refusal,
 )
+from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
-from gateway.json import Json, read, write
 
 # Where several rows have the same status and type, these are read back as the Reason of the first.
 _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {

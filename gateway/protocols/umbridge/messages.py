@@ -1,8 +1,8 @@
 """The bodies of calls and of their replies, written down as types. `Raw` is the text of a vector.
 
 A body is read by its type if it has exactly these members, once each, and vectors that are lists of JSON's numbers, as
-real clients and servers write them. The general reader (`gateway.json.read`) takes every other body and the large ones:
-it accepts more, and says what is wrong. Both give the same value.
+real clients and servers write them. The general reader (`gateway.core.json.read`) takes every other body and the large
+ones: it accepts more, and says what is wrong. Both give the same value.
 """
 
 from typing import Any, TypeAlias, TypeVar
@@ -11,9 +11,9 @@ from msgspec import MsgspecError, Raw, Struct
 from msgspec.json import Decoder
 
 from gateway.core.errors import DecodeError
+from gateway.core.json import MAX_DEPTH
 from gateway.core.operations import Operation
 from gateway.core.types import Buffer
-from gateway.json import MAX_DEPTH
 
 Config: TypeAlias = dict[str, Any]
 

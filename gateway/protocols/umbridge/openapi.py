@@ -4,9 +4,7 @@ from typing import Any
 
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
-from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Nan, Shape, TensorSpec
-from gateway.json.openapi import (
+from gateway.core.json.openapi import (
     JSON,
     Content,
     DescribedModel,
@@ -24,6 +22,8 @@ from gateway.json.openapi import (
     object_of,
     tuple_of,
 )
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Nan, Shape, TensorSpec
 from gateway.protocols.umbridge.errors import TYPES
 from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, KEYS, MODEL_INFO, NAN, OUTPUT_SIZES, SIZES_KEYS
 

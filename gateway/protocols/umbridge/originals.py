@@ -12,9 +12,9 @@ the general reader took has its document as evidence, which is looked at when it
 from math import isfinite
 from typing import Any
 
+from gateway.core.json import Array
 from gateway.core.original import Original
 from gateway.core.types import Buffer, Request, Response
-from gateway.json import Array
 from gateway.protocols.umbridge.config import CONFIG
 from gateway.protocols.umbridge.messages import CALL_TYPES, REPLY_TYPES
 

@@ -5,11 +5,11 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
+from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_parts
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.original import Original
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
-from gateway.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_parts
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required

@@ -8,9 +8,9 @@ from msgspec import Raw
 
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
+from gateway.core.json import Array, in_document, written
+from gateway.core.json.untyped import untyped_numbers
 from gateway.core.types import Tensor
-from gateway.json import Array, in_document, written
-from gateway.json.untyped import untyped_numbers
 
 _DATATYPES = {
     np.dtype(np.int64): Datatype.INT64,

@@ -14,8 +14,8 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.json import Json
 from gateway.core.types import Tensor
-from gateway.json import Json
 
 IMAGE = "image"
 

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.json import read, write
 from gateway.core.types import Buffer, Headers, Message
-from gateway.json import read, write
 
 BINARY, STRUCTURED = "binary", "structured"
 PLAIN = ""

@@ -3,8 +3,7 @@
 The header `gateway-reason` carries the Reason, so that it survives a chain of gateways.
 """
 
-from gateway import json
-from gateway.core import http_status
+from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.types import Headers, Message, Request

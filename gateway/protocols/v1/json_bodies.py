@@ -18,9 +18,9 @@ import numpy as np
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
+from gateway.core.json import INT64_MAX, Array, ArrayForm, Json, read, write
+from gateway.core.json.document import AllBut
 from gateway.core.types import Buffer, Tensor, Translate
-from gateway.json import INT64_MAX, Array, ArrayForm, Json, read, write
-from gateway.json.document import AllBut
 from gateway.protocols.v1 import b64
 from gateway.protocols.v1.messages import read_by_type
 from gateway.protocols.v1.schema import REQUEST, BodyKeys, TensorFormat

@@ -14,9 +14,9 @@ from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.core.errors import DecodeError
+from gateway.core.json import MAX_DEPTH, Json, array
+from gateway.core.json.untyped import untyped_numbers
 from gateway.core.types import Tensor
-from gateway.json import MAX_DEPTH, Json, array
-from gateway.json.untyped import untyped_numbers
 from gateway.protocols.v1.schema import REPLY, REQUEST, SIGNATURE_NAME, BodyKeys, TensorFormat
 from gateway.protocols.v1.tensors import from_array
 

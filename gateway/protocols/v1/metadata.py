@@ -6,6 +6,7 @@ A listener of either flavor writes a model's signature as TensorFlow Serving doe
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import (
     Answer,
@@ -18,7 +19,6 @@ from gateway.core.types import (
     TensorSpec,
     Translate,
 )
-from gateway.json import Json, read, write
 from gateway.protocols.v1 import errors
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, MARK, TENSORFLOW
 from gateway.protocols.v1.schema import JSON_HEADERS, SERVING_DEFAULT

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.core.datatypes import Datatype
-from gateway.core.types import Nan, TensorSpec
-from gateway.json.openapi import (
+from gateway.core.json.openapi import (
     STRING,
     Content,
     DescribedModel,
@@ -22,6 +21,7 @@ from gateway.json.openapi import (
     nested,
     object_of,
 )
+from gateway.core.types import Nan, TensorSpec
 from gateway.protocols.v1.flavors import KSERVE
 from gateway.protocols.v1.schema import REPLY, REQUEST, BodyKeys
 from gateway.protocols.v1.server import DEFAULT_NAN

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from math import isfinite
 
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.json import INT64_MAX, INT64_MIN, Json, write
 from gateway.core.types import Message, Parameters, ParameterValue
-from gateway.json import INT64_MAX, INT64_MIN, Json, write
 from gateway.protocols.v1.json_bodies import Body
 from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_NAME, TensorFormat
 

@@ -16,8 +16,8 @@ import orjson
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.json import Array, Json, number_pieces, read_bare, string_pieces
 from gateway.core.types import Tensor, Translate
-from gateway.json import Array, Json, number_pieces, read_bare, string_pieces
 from gateway.protocols.v1 import b64
 
 ANY_JSON = "json"

@@ -4,13 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from gateway import json
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, json
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
-from gateway.core.types import TensorSpec, Translate
-from gateway.json.openapi import (
+from gateway.core.json.openapi import (
     EVENTS,
     JSON,
     OCTETS,
@@ -34,6 +31,8 @@ from gateway.json.openapi import (
     nested,
     object_of,
 )
+from gateway.core.operations import Operation
+from gateway.core.types import TensorSpec, Translate
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON
 from gateway.protocols.v2.tensors import WIDER
 

@@ -12,10 +12,10 @@ from gateway.admin.console.configuration import Configuration
 from gateway.admin.console.models import ListedModels, ModelSignature
 from gateway.admin.console.topology import Topology
 from gateway.admin.console.traffic import Traffic
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.config.warnings import find_warnings
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 
 CONFIG = """

@@ -9,10 +9,10 @@ import httpx
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway.app import Gateway
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 
 CONFIG = """

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from gateway import registry
 from gateway.admin.openapi.document import document
 from gateway.admin.openapi.urls import listener_url
+from gateway.assembly import registry
 from gateway.cli.options import catalog
 from gateway.config import loads, paths
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import replace
+from gateway.core.json.openapi import DescribedModel
 from gateway.core.protocol import Protocol
 from gateway.core.types import Signature, TensorSpec
-from gateway.json.openapi import DescribedModel
 
 HTTP = [name for name, protocol in registry.protocols().items() if protocol.transport == "http"]
 BACKEND = """

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.app import Gateway
 from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from gateway.admin.playground.api import AT_ONCE
-from gateway.registry import protocols
+from gateway.assembly.registry import protocols
 from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, Played, played
 from tests.policies.states import mirrors
 

@@ -11,14 +11,14 @@ import grpc
 import httpx
 import pytest
 
-from gateway.app import Gateway
 from gateway.cli.options import catalog
 from gateway.config import loads
+from gateway.runtime.app import Gateway
 from tests.admin.scaler.keda import SERVICE, Keda, keda, ref, refused
-from tests.discovery.running import model_server, running
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, held
+from tests.servers.discovery.running import model_server, running
 from tests.tls.certificates import Authority
 
 CONFIG = """

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from gateway.admin.openapi.document import document
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads, paths
-from gateway.registry import protocols
 
 PROTOS = Path(__file__).parents[3] / "protos"
 CODE = Path(__file__).parents[3] / "gateway" / "protocols"

@@ -4,6 +4,7 @@ from asyncio import get_running_loop
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.assembly.registry import protocols
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.exchange import decoded
@@ -13,7 +14,6 @@ from gateway.core.protocol import Protocol, StreamForm, Target
 from gateway.core.types import Message, Request
 from gateway.reference import signature
 from gateway.reference.callables import from_callable
-from gateway.registry import protocols
 from tests.contract.members.forms import MODEL, Values, written
 from tests.contract.wire import LISTENER, arrived, or_error, returned
 from tests.wires import Server, Wires, reference

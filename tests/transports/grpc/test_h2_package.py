@@ -11,7 +11,7 @@ import h2.settings
 import pytest
 
 from gateway.core.protocol import Limits
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import ECHO, ask, connected, listening
 from tests.transports.grpc.toy import LOOPS as LOOPS

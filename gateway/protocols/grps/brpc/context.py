@@ -9,10 +9,10 @@ server records what has a trace_id. So there is one in requests of sampled trace
 """
 
 from gateway.core.errors import DecodeError
+from gateway.core.protobuf.wire import varint
 from gateway.core.record import ID_HEADER, Record
 from gateway.core.spans import TRACE_PARENT, Span, TraceContext, read_context
 from gateway.core.types import NO_HEADERS, Headers, Message
-from gateway.protobuf.wire import varint
 from gateway.protocols.grps.brpc.frames import HEADER, read_meta
 from gateway.protocols.grps.brpc.service import decode_text
 

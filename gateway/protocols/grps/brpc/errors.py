@@ -6,10 +6,10 @@ Towards clients the meta is used for errors that come up before a GrpsMessage is
 import re
 
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, Status, refusal
+from gateway.core.protobuf.schema import Protobuf
+from gateway.core.protobuf.wire import varint
 from gateway.core.protocol import DEFAULT_LIMITS
 from gateway.core.types import NO_HEADERS, Headers, Message, Request
-from gateway.protobuf.schema import Protobuf
-from gateway.protobuf.wire import varint
 from gateway.protocols.grps.brpc.compression import is_compressed
 from gateway.protocols.grps.brpc.frames import (
     HEADER,

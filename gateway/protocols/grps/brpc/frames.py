@@ -4,9 +4,9 @@ from struct import Struct
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
+from gateway.core.protobuf.schema import Protobuf, parse
+from gateway.core.protobuf.wire import read_varint, varint
 from gateway.core.types import ATTACHMENT, NO_HEADERS, Buffer, Headers, Message, Parameters
-from gateway.protobuf.schema import Protobuf, parse
-from gateway.protobuf.wire import read_varint, varint
 from gateway.protocols.grps.descriptors import RpcMeta
 
 HEADER = Struct("!4sII")

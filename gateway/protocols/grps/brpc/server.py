@@ -3,9 +3,9 @@
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Request, Response, Translate
-from gateway.protobuf.schema import Protobuf
 from gateway.protocols.grps import server
 from gateway.protocols.grps.brpc.frames import (
     attachment_parameters,

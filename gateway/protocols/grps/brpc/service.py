@@ -2,7 +2,7 @@
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.operations import Operation
-from gateway.protobuf.schema import Protobuf
+from gateway.core.protobuf.schema import Protobuf
 from gateway.protocols.grps import schema
 
 SERVICE = "grps.protos.v1.GrpsBrpcService"

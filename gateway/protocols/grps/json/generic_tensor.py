@@ -6,13 +6,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gateway import json
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.json import Array, ArrayForm
 from gateway.core.types import Buffer, Shape, Tensor, datatype_of
-from gateway.json import Array, ArrayForm
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 
 Entry: TypeAlias = dict[str, Any]

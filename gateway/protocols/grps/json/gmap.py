@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from orjson import Fragment
 
-from gateway import json
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.json import INT64_MAX, INT64_MIN, Array
 from gateway.core.types import Tensor
-from gateway.json import INT64_MAX, INT64_MIN, Array
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.gmap import MAPS
 

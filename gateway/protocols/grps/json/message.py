@@ -4,8 +4,7 @@ from collections.abc import Callable
 from reprlib import repr as shown
 from typing import Any
 
-from gateway import json
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, json
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.protocol import Limits

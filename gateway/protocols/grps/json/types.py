@@ -17,9 +17,9 @@ from msgspec.json import Decoder, Encoder
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.json import Text, array, cut_out, packed
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
-from gateway.json import Text, array, cut_out, packed
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 from gateway.protocols.grps.schema import GrpsMessage, Payload

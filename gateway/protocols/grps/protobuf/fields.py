@@ -1,9 +1,9 @@
 """Reading and writing single protobuf fields, and the limit on all that a message holds."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.protobuf.schema import not_utf8
+from gateway.core.protobuf.wire import Allowance, key, varint
 from gateway.core.types import Buffer
-from gateway.protobuf.schema import not_utf8
-from gateway.protobuf.wire import Allowance, key, varint
 
 
 class MessageAllowance(Allowance):

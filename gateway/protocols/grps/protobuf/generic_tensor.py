@@ -25,9 +25,20 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
+from gateway.core.protobuf.wire import (
+    I32,
+    I64,
+    LENGTH,
+    VARINT,
+    cut_short,
+    key,
+    read_tag,
+    read_uint64s,
+    read_varint,
+    varint,
+)
 from gateway.core.types import Buffer, Shape, Tensor
-from gateway.protobuf.integers import count_integers, read_integers, write_integers
-from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, cut_short, key, read_tag, read_uint64s, read_varint, varint
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
 from gateway.protocols.grps.protobuf.fields import MessageAllowance, read_text, write_field, write_text
 

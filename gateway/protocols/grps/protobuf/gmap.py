@@ -5,9 +5,9 @@ from struct import Struct
 from types import MappingProxyType
 
 from gateway.core.datatypes import Datatype, Kind
+from gateway.core.protobuf.integers import read_integers, write_integers
+from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, fields
 from gateway.core.types import Buffer, Tensor
-from gateway.protobuf.integers import read_integers, write_integers
-from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, fields
 from gateway.protocols.grps.gmap import MAPS, TEXT
 from gateway.protocols.grps.protobuf.fields import (
     MessageAllowance,

@@ -8,8 +8,8 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.offload import COPIED, LARGE
+from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.core.types import Buffer, Tensor
-from gateway.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
 from gateway.protocols.grps.errors import OK
 from gateway.protocols.grps.gmap import TEXT
 from gateway.protocols.grps.protobuf.fields import (

@@ -3,7 +3,7 @@
 from html import escape
 from importlib.resources import files
 
-from gateway import json
+from gateway.core import json
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Answer, Headers, Measurements, Message, Metric, Request
 from gateway.protocols.grps.rest.bodies import JSON

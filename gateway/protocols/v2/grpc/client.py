@@ -6,9 +6,9 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Buffer, Message, Request, Response, call
-from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema

@@ -7,9 +7,9 @@ row.
 from gateway.core.errors import REASONS, DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.grpc_status import MAX_ERROR_TEXT
 from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import parse
+from gateway.core.protobuf.wire import Allowance, cut
 from gateway.core.types import Buffer, Headers, Message, Request
-from gateway.protobuf.schema import parse
-from gateway.protobuf.wire import Allowance, cut
 from gateway.protocols.v2.grpc.schema import (
     MODEL_STREAM_INFER,
     ModelInferRequest,

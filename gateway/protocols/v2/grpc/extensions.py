@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import (
     Answer,
@@ -20,7 +21,6 @@ from gateway.core.types import (
     Statistics,
     Translate,
 )
-from gateway.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
 from gateway.protocols.v2.extensions import config_for_client, index_entries
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json

@@ -1,8 +1,8 @@
 """V2 gRPC's health, server metadata and model metadata, both sides."""
 
 from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import Protobuf, parse
 from gateway.core.types import Answer, Message, Request, ServerInfo, Signature, TensorSpec, Translate
-from gateway.protobuf.schema import Protobuf, parse
 from gateway.protocols.v2.grpc.schema import (
     ModelMetadataResponse,
     ModelReadyResponse,

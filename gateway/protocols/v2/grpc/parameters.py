@@ -3,9 +3,9 @@
 from reprlib import repr as shown
 
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import Target
 from gateway.core.types import Parameters, ParameterValue
-from gateway.protobuf.schema import Protobuf
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY
 from gateway.protocols.v2.flavors import BINARY, TRITON
 from gateway.protocols.v2.parameters import PRIORITY

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from gateway.core.errors import invalid_output
-from gateway.protobuf.schema import Protobuf, ProtobufClass
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass
 
 _INT64 = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64})
 

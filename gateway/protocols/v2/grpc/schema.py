@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass, Schema
 from gateway.core.types import Message
-from gateway.protobuf.schema import Protobuf, ProtobufClass, Schema
 
 DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
 

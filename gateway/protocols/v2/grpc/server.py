@@ -5,6 +5,7 @@ from functools import partial
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import extended, replace
 from gateway.core.operations import CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
+from gateway.core.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
 from gateway.core.types import (
     NO_HEADERS,
@@ -17,7 +18,6 @@ from gateway.core.types import (
     Translate,
     reply,
 )
-from gateway.protobuf.schema import Protobuf, ProtobufClass, parse
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters

@@ -10,9 +10,9 @@ gets `triton_final_response: false` on each response, and at the end an empty on
 of Triton's. Other clients get the backend's `triton_final_response`, if there is one.
 """
 
+from gateway.core.protobuf.schema import Protobuf, parse
+from gateway.core.protobuf.wire import Allowance, cut, key, varint
 from gateway.core.types import Buffer, Message, Request
-from gateway.protobuf.schema import Protobuf, parse
-from gateway.protobuf.wire import Allowance, cut, key, varint
 from gateway.protocols.v2.grpc.schema import ModelInferResponse, ModelStreamInferResponse
 from gateway.protocols.v2.grpc.tensors import Parts
 from gateway.protocols.v2.parameters import FINAL_RESPONSE

@@ -9,9 +9,9 @@ from struct import Struct
 
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.protobuf.integers import count_integers, read_integers
+from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, Field, fields, read_varint
 from gateway.core.types import Buffer, Shape
-from gateway.protobuf.integers import count_integers, read_integers
-from gateway.protobuf.wire import I32, I64, LENGTH, VARINT, Field, fields, read_varint
 from gateway.protocols.v2.tensors import check_size
 
 _BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from msgspec import UNSET
 
-from gateway import json
+from gateway.core import json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import frozen, replace

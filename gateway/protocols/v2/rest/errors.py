@@ -3,8 +3,7 @@
 The error's Reason is in a header beside them, so that it survives several gateways in a row.
 """
 
-from gateway import json
-from gateway.core import http_status
+from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import SERVER_OPERATIONS, Operation

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from reprlib import repr as shown
 from typing import Any
 
-from gateway import json
+from gateway.core import json
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target

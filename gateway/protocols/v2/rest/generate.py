@@ -9,16 +9,15 @@ Tensors are flat lists, or scalars, without a datatype.
 
 from typing import Any
 
-from gateway import json
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import replace
+from gateway.core.json import Array
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import Answer, Message, ParameterValue, Request, Response, Tensor, Translate
 from gateway.core.types import tensor as make_tensor
-from gateway.json import Array
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
     PRIORITY,

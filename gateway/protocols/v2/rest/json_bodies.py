@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
-from gateway import json
+from gateway.core import json
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
 from gateway.core.types import Headers, Message

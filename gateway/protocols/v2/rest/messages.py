@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway import json
+from gateway.core import json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
+from gateway.core.json import Array, ArrayForm, Pieces, Text
 from gateway.core.types import ParameterValue
-from gateway.json import Array, ArrayForm, Pieces, Text
 from gateway.protocols.v2.rest.json_bodies import JsonObject, read_list, read_name
 from gateway.protocols.v2.tensors import read_datatype
 

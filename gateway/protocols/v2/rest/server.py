@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from msgspec import UNSET
 
-from gateway import json
+from gateway.core import json
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import extended, field, replace
 from gateway.core.operations import INFER, STREAM, Operation

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET, Raw
 
-from gateway import json
-from gateway.core import bytes_elements
+from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.json import Array, Numbers, Pieces
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, ParameterValue, Shape, Tensor, Translate
-from gateway.json import Array, Numbers, Pieces
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferenceTensor

@@ -6,10 +6,10 @@ from collections.abc import MutableSequence
 
 from gateway.core.deadlines import Deadline
 from gateway.core.errors import DecodeError, GatewayError, TransportError
+from gateway.core.http2.connection import Stream
+from gateway.core.http2.hpack import HeadersTooLargeError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message, reply
-from gateway.http2.connection import Stream
-from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head

@@ -20,10 +20,8 @@ from gateway.core.address import Address
 from gateway.core.alarm import Alarm
 from gateway.core.deadlines import deadlines
 from gateway.core.errors import Status, TransportError
-from gateway.core.protocol import Limits
-from gateway.core.types import Buffer
-from gateway.http2.bounds import SHORT_TURN, SMALL_DATA, TOGETHER, TURN
-from gateway.http2.client import (
+from gateway.core.http2.bounds import SHORT_TURN, SMALL_DATA, TOGETHER, TURN
+from gateway.core.http2.client import (
     Event,
     GoneAway,
     HeadersReceived,
@@ -31,8 +29,10 @@ from gateway.http2.client import (
     ReplyReceived,
     SettingsReceived,
 )
-from gateway.http2.connection import DataReceived, StreamReset
-from gateway.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
+from gateway.core.http2.connection import DataReceived, StreamReset
+from gateway.core.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
 from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.grpc.client import failures

@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 
 from gateway.core.frozen import replace
+from gateway.core.http2.hpack import write_repeated
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message
-from gateway.http2.hpack import write_repeated
 from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
 from gateway.transports.grpc.client.call import ClientCall

@@ -1,8 +1,8 @@
 """The errors of calls that end without a status from the server."""
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.http2.frames import ErrorCode, error_name
 from gateway.core.protocol import Limits
-from gateway.http2.frames import ErrorCode, error_name
 
 # gRPC over HTTP/2, "Errors". Every other code means that the endpoint, or a proxy before it, broke off.
 _RESETS: dict[int, Reason] = {

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
+from gateway.core.http2.hpack import Field, write
 from gateway.core.types import Headers, Metadata
-from gateway.http2.hpack import Field, write
 from gateway.transports.grpc.metadata import checked, from_text, written
 
 _METHOD_POST, _SCHEME_HTTP, _SCHEME_HTTPS = b"\x83", b"\x86", b"\x87"  # entries of HPACK's static table

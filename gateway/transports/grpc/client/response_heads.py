@@ -11,10 +11,10 @@ from urllib.parse import unquote_to_bytes
 
 from gateway.core.errors import DecodeError, Status
 from gateway.core.frozen import frozen
+from gateway.core.http2 import hpack
+from gateway.core.http2.heads import ByName, check_response
+from gateway.core.http2.hpack import HeadersTooLargeError
 from gateway.core.types import NO_HEADERS, Headers
-from gateway.http2 import hpack
-from gateway.http2.heads import ByName, check_response
-from gateway.http2.hpack import HeadersTooLargeError
 from gateway.transports.grpc.metadata import unarmoured
 
 _MAX_BLOCKS = 256

@@ -1,3 +1,3 @@
-"""The side of gRPC that faces clients, on `gateway.http2`: the listener, its connections (`connection`), calls
+"""The side of gRPC that faces clients, on `gateway.core.http2`: the listener, its connections (`connection`), calls
 (`calls`), heads of requests (`heads`), header blocks of replies (`replies`), and gRPC's own services (`health`,
 `reflection`)."""

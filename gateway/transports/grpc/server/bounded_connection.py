@@ -7,8 +7,8 @@ import asyncio
 import math
 
 from gateway.core.errors import Reason, refusal
-from gateway.http2.connection import DataReceived, Stream
-from gateway.http2.server import RequestReceived, RequestStarted
+from gateway.core.http2.connection import DataReceived, Stream
+from gateway.core.http2.server import RequestReceived, RequestStarted
 from gateway.transports.grpc.messages import announced_size
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.grpc.server.connection import Event, GrpcServerConnection, Site

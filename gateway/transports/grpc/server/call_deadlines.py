@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import inf
 
 from gateway.core.alarm import Alarm
-from gateway.http2.connection import Stream
+from gateway.core.http2.connection import Stream
 
 
 class CallDeadlines:

@@ -14,15 +14,15 @@ from typing import Any, TypeAlias
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, error_fields, refusal
 from gateway.core.exchange import as_gateway_error, deadline_passed
 from gateway.core.frozen import frozen
+from gateway.core.http2.bounds import SMALL_DATA
+from gateway.core.http2.connection import Stream
+from gateway.core.http2.frames import ErrorCode
+from gateway.core.http2.server import WINDOW, Http2Server
 from gateway.core.protocol import Limits
 from gateway.core.record import GIVEN_UP, UNRECORDED, Record
 from gateway.core.tasks import keep
 from gateway.core.transport import EventualReply
 from gateway.core.types import Buffer, Headers, Message, bytes_of
-from gateway.http2.bounds import SMALL_DATA
-from gateway.http2.connection import Stream
-from gateway.http2.frames import ErrorCode
-from gateway.http2.server import WINDOW, Http2Server
 from gateway.transports.grpc.inflating import Compressed, inflated
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, framed, only_message
 from gateway.transports.grpc.server import replies

@@ -16,15 +16,15 @@ from typing import TypeAlias
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
+from gateway.core.http2.bounds import SHORT_TURN, TOGETHER, TURN
+from gateway.core.http2.connection import DataReceived, DataSent, Stream, StreamReset
+from gateway.core.http2.frames import ErrorCode
+from gateway.core.http2.heads import RequestHeads
+from gateway.core.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
-from gateway.http2.bounds import SHORT_TURN, TOGETHER, TURN
-from gateway.http2.connection import DataReceived, DataSent, Stream, StreamReset
-from gateway.http2.frames import ErrorCode
-from gateway.http2.heads import RequestHeads
-from gateway.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, StreamCall, UnaryCall, stopping
 from gateway.transports.grpc.server.heads import CallHead

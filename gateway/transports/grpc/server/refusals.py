@@ -1,10 +1,10 @@
 """Refusals of requests that no call is made for: of their heads alone."""
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.http2.connection import Stream
+from gateway.core.http2.frames import ErrorCode
+from gateway.core.http2.server import Http2Server
 from gateway.core.record import Record
-from gateway.http2.connection import Stream
-from gateway.http2.frames import ErrorCode
-from gateway.http2.server import Http2Server
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.calls import refused
 from gateway.transports.grpc.server.heads import CallHead, RequestFault

@@ -5,9 +5,9 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from gateway.core.errors import Status
+from gateway.core.http2.hpack import Field, write, write_repeated
 from gateway.core.record import Record
 from gateway.core.types import Headers, Message
-from gateway.http2.hpack import Field, write, write_repeated
 from gateway.transports.grpc.metadata import written
 from gateway.transports.grpc.server.heads import RequestFault
 

@@ -5,8 +5,8 @@ it is."""
 import typing
 
 from gateway.core.errors import GatewayError, Reason, refusal
-from gateway.http2.connection import Http2Connection, Stream
-from gateway.http2.frames import ErrorCode
+from gateway.core.http2.connection import Http2Connection, Stream
+from gateway.core.http2.frames import ErrorCode
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 

@@ -7,12 +7,12 @@ from http import HTTPStatus
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
+from gateway.core.http2.connection import Stream
+from gateway.core.http2.frames import ErrorCode
+from gateway.core.http2.heads import ByName, RequestHeads
+from gateway.core.http2.hpack import Field, write
+from gateway.core.http2.server import Http2Server, RequestReceived, RequestStarted
 from gateway.core.types import Headers, Message
-from gateway.http2.connection import Stream
-from gateway.http2.frames import ErrorCode
-from gateway.http2.heads import ByName, RequestHeads
-from gateway.http2.hpack import Field, write
-from gateway.http2.server import Http2Server, RequestReceived, RequestStarted
 from gateway.transports.http.server.context import HttpContext
 from gateway.transports.lifecycle import Lifecycle, Phase
 

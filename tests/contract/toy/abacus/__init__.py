@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 from orjson import Fragment
 
-from gateway import json
+from gateway.core import json
 from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, GATEWAY_DATATYPE, Datatype
 from gateway.core.errors import (

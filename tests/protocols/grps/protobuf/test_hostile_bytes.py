@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core import datatypes
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.protobuf.wire import fields
+from gateway.core.protobuf.wire import fields
 from gateway.protocols.grps.gmap import MAPS
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload

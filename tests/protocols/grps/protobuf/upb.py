@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from gateway.core.datatypes import Datatype
+from gateway.core.protobuf.schema import Schema
 from gateway.core.types import Tensor, tensor
-from gateway.protobuf.schema import Schema
 from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS
 from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.gmap import MAPS

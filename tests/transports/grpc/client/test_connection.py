@@ -10,16 +10,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.http2.client import WINDOW
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
-from gateway.http2.client import WINDOW
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
 from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import (
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import (
     ACK,
     CONTENT_TYPE,
     CONTINUATION,

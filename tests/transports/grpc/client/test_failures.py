@@ -6,7 +6,7 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.types import Message
-from tests.http2.by_hand import CONTENT_TYPE, data, endpoint, go_away, head, reset
+from tests.core.http2.by_hand import CONTENT_TYPE, data, endpoint, go_away, head, reset
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import ask, connected
 

@@ -8,16 +8,16 @@ import pytest
 
 from gateway.core.address import Address
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.http2 import bounds
+from gateway.core.http2.bounds import Credit, FloodError
 from gateway.core.protocol import DEFAULT_LIMITS, Limits
-from gateway.http2 import bounds
-from gateway.http2.bounds import Credit, FloodError
 from gateway.transports.grpc.client import connection
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.connection import GrpcClientConnection
 from gateway.transports.grpc.client.timeouts import DEFAULT_TIMEOUTS
 from gateway.transports.memory import PROCESS_MEMORY
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import (
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import (
     ACK,
     CONTENT_TYPE,
     DATA,

@@ -10,8 +10,8 @@ from gateway.core.address import Address
 from gateway.core.errors import Status, TransportError
 from gateway.transports.grpc import Connector
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import GOAWAY, Peer, serving
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import GOAWAY, Peer, serving
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import LOOPS as LOOPS
 from tests.transports.grpc.toy import ask, connected

@@ -1,8 +1,8 @@
 import pytest
 
 from gateway.core.errors import DecodeError
+from gateway.core.http2.hpack import Field, HeadersTooLargeError, write
 from gateway.core.types import Headers
-from gateway.http2.hpack import Field, HeadersTooLargeError, write
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.client.response_heads import Head
 

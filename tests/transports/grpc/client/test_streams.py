@@ -10,7 +10,7 @@ from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
 from gateway.core.types import Headers, Message
 from gateway.transports.grpc import Connector
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import CHAT, SMALL, ask, connected, connector_to
 from tests.transports.grpc.toy import LOOPS as LOOPS

@@ -15,19 +15,19 @@ import pytest
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace
+from gateway.core.http2.connection import Stream
+from gateway.core.http2.hpack import read
+from gateway.core.http2.server import MAX_STREAMS, WINDOW
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Exchange, Exchanges, ExchangeStream
 from gateway.core.types import Message
-from gateway.http2.connection import Stream
-from gateway.http2.hpack import read
-from gateway.http2.server import MAX_STREAMS, WINDOW
 from gateway.transports.grpc import Listener
 from gateway.transports.grpc.server.calls import ServerCall
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.timeouts import Timeouts
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
-from tests.http2.conversation import OPENING, fields, request
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import DATA, GOAWAY, HEADERS, RST_STREAM, WINDOW_UPDATE, Peer
+from tests.core.http2.conversation import OPENING, fields, request
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import CHAT, OTHER, SMALL, TOY, Held, echo, echo_twice, refuse
 from tests.transports.grpc.toy import LOOPS as LOOPS

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import Status
+from gateway.core.http2 import hpack
+from gateway.core.http2.heads import HeadReader
 from gateway.core.types import Headers, Message
-from gateway.http2 import hpack
-from gateway.http2.heads import HeadReader
 from gateway.transports.grpc.client import response_heads
 from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.heads import CallHead, request_heads
-from tests.http2 import by_hand as http2
-from tests.http2.conversation import ECHO, LIMIT, fields
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.conversation import ECHO, LIMIT, fields
 
 
 def read_fields(*own: tuple[bytes, bytes]) -> CallHead:

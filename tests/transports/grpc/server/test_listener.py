@@ -13,7 +13,7 @@ from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.core.types import Message
 from gateway.transports.grpc import Listener
-from tests.http2 import by_hand as http2
+from tests.core.http2 import by_hand as http2
 from tests.limits import GENEROUS
 from tests.transports.grpc.toy import (
     ECHO,

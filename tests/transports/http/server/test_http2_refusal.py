@@ -5,11 +5,11 @@ from shutil import which
 
 import pytest
 
-from gateway.http2.frames import ErrorCode
-from gateway.http2.hpack import read
-from tests.http2 import by_hand as http2
-from tests.http2.by_hand import END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, Peer
-from tests.http2.conversation import OPENING, request
+from gateway.core.http2.frames import ErrorCode
+from gateway.core.http2.hpack import read
+from tests.core.http2 import by_hand as http2
+from tests.core.http2.by_hand import END_STREAM, GOAWAY, HEADERS, RST_STREAM, SETTINGS, Peer
+from tests.core.http2.conversation import OPENING, request
 from tests.limits import GENEROUS
 from tests.transports.http.server.toy_listener import LOOPS as LOOPS
 from tests.transports.http.server.toy_listener import SMALL, connected, listening, say_back

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, StreamForm, Target
 from gateway.core.types import Message, Request, tensor
-from gateway.registry import protocols
 from gateway.transports.inflate import IN_THREAD
 from gateway.transports.tcp.client.connection import MAX_UNREQUESTED, TcpClientConnection
 from gateway.transports.tcp.client.connector import TcpConnector

@@ -1,5 +1,0 @@
-"""The running gateway: what it is made of, how it starts, changes to another configuration, drains and stops."""
-
-from gateway.app.gateway import Gateway
-
-__all__ = ["Gateway"]

@@ -1,0 +1,161 @@
+"""Explanations in replies, for clients of listeners with `allow_explain`.
+
+A request with the header or metadata `gateway-explain: 1` notes its spans, and its reply has the header
+`gateway-explanation`: compact JSON of at most LONGEST bytes. Its keys:
+
+- `route`, `backend`, `model`, `version`: the route that matches, and the backend's names.
+- `routes`: the other routes in the order in which they were tried, each with its name and why it does not match.
+- `inputs`, `outputs`: `[before, after]` for each tensor that was fitted, with the largest error of a `cast`.
+- `spans`: the parts of the work in the order in which they began: `name`, `ms`, and what is known of them.
+- `ms`: milliseconds since the request had arrived. `tries`, `status`, `reason`: as in the log.
+- `shortened`: true if some of this was left out because it is too long.
+"""
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+import orjson
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.explain.decision import Decision, decide
+from gateway.bridge.comparison import TensorChange, TensorShown
+from gateway.config.keys import ListenerConfig
+from gateway.core.principal import Permission
+from gateway.core.protocol import Protocol
+from gateway.core.record import Record
+from gateway.core.spans import Span
+from gateway.core.transport import Destination, Select
+from gateway.core.types import Message, Request
+from gateway.observing.recording import OnStart
+
+ASKED, EXPLANATION = b"gateway-explain", b"gateway-explanation"
+LONGEST = 4096
+"""Bytes of the header. Clients and proxies often allow 8 KiB for all headers together."""
+_MOST_ROUTES = 20
+
+
+class LiveExplanation:
+    """The explanation of one request: what its record does not have. `needed`: the permissions that the client must
+    have to see it."""
+
+    def __init__(self, needed: tuple[Permission, ...]) -> None:
+        self.decision: Decision | None = None
+        self._needed = needed
+        self._is_permitted = not needed
+
+    def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
+        """The header of the reply; none for a client that may not see it."""
+        return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
+
+    def routed(self, request: Request, decision: Decision) -> None:
+        """Note the decision about the request, and whether its client may see it."""
+        self.decision = decision
+        principal = request.principal
+        if principal is not None:
+            self._is_permitted = all(principal.has(each, request.model, request.listener) for each in self._needed)
+
+
+def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
+    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
+    errors do not name backends either."""
+    needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
+    return (*needed, "details") if listener.errors.detail == "brief" else needed
+
+
+def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
+    """The function that explains the request of a new Record, if its client asks for that and has the permissions
+    `needed`."""
+
+    def start(record: Record, message: Message, protocol: Protocol) -> None:
+        if message.headers.get(ASKED.decode()) == "1":
+            record.explain, record.tells = LiveExplanation(needed), True
+            if record.events is None:
+                record.events = []
+
+    return start
+
+
+def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
+    """`select`, which also notes the decision for requests that are explained."""
+
+    def selected(request: Request) -> Destination:
+        explanation = request.record.explain
+        if isinstance(explanation, LiveExplanation):
+            explanation.routed(request, decide(request, assembly.config, assembly, passthrough=passthrough))
+        return select(request)
+
+    return selected
+
+
+def compact(record: Record, decision: Decision | None) -> bytes:
+    """The explanation as ASCII JSON of at most LONGEST bytes."""
+    whole = _whole(record, decision)
+    # In the order in which they are given up if the header is too long.
+    for key in ("", "routes", "spans", "outputs", "inputs"):
+        if key in whole:
+            del whole[key]
+            whole["shortened"] = True
+        # JSON with other than ASCII characters escaped, since headers are read as Latin-1 by many clients.
+        written = orjson.dumps(whole).decode()
+        text = "".join(each if each.isascii() else _escaped(each) for each in written).encode()
+        if len(text) <= LONGEST:
+            return text
+    return b'{"shortened":true}'
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _whole(record: Record, decision: Decision | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"protocol": record.in_protocol, "operation": record.operation, "status": record.status}
+    if record.reason:
+        found["reason"] = record.reason
+    if decision is not None:
+        found |= {"route": decision.route, "routes": _routes(decision)}
+        asked = next((each for each in decision.backends if each.backend == record.backend), None)
+        if asked is not None:
+            found |= {"backend": asked.backend, "model": asked.model, "version": asked.version}
+    spans = record.events or []
+    for name, key in (("fit", "inputs"), ("fit reply", "outputs")):
+        changes = next((each.facts["tensors"] for each in spans if each.name == name and "tensors" in each.facts), ())
+        assert isinstance(changes, tuple)
+        if changes:
+            found[key] = list(map(_change, changes))
+    found |= {"tries": record.tries, "queued_ms": _milliseconds(record.queued)}
+    found["spans"] = [_span(each) for each in spans if each.name != "request"]
+    found["ms"] = _milliseconds(monotonic() - record.received)
+    return found
+
+
+def _routes(decision: Decision) -> list[list[str]]:
+    tried: list[list[str]] = []
+    for each in decision.routes:
+        if each.taken or len(tried) == _MOST_ROUTES:
+            break
+        tried.append([each.route, "; ".join(each.unmet)])
+    return tried
+
+
+def _change(change: TensorChange) -> dict[str, Any]:
+    found: dict[str, Any] = {"before": _tensor(change.before), "after": _tensor(change.after)}
+    if change.cast is not None:
+        found["cast_error"] = change.cast.error or 0
+    return found
+
+
+def _tensor(tensor: TensorShown | None) -> list[Any] | None:
+    return None if tensor is None else [tensor.name, tensor.datatype, list(tensor.shape)]
+
+
+def _span(span: Span) -> Mapping[str, Any]:
+    ended = span.ended or monotonic()
+    facts = {name: each for name, each in span.facts.items() if isinstance(each, str | int | float) and each != ""}
+    error = {"error": span.error[:200]} if span.error else {}
+    return {"name": span.name, "ms": _milliseconds(ended - span.began), **facts, **error}
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,100 @@
+"""A gateway that is assembled as usual, but sends nothing: requests go as far as the bytes for the backend."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from time import monotonic
+
+from gateway.assembly import registry
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.connecting import parse_address
+from gateway.assembly.environment import Connect, Connections, Environment
+from gateway.assembly.server_info import INFO
+from gateway.config.keys import BackendConfig, Config, EndpointConfig
+from gateway.config.policies import PolicyConfig
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Limits, Protocol
+from gateway.core.types import Message
+
+UNKNOWN_ENDPOINT = "not-yet-discovered:1"
+"""Stands for the endpoints of a backend that finds all of them by `discovery`."""
+
+
+@frozen
+class Assumption:
+    """An assumption about a backend or a route (`routes[N]`)."""
+
+    place: str
+    text: str
+
+
+class NotSent(Exception):  # noqa: N818 - nothing is wrong: it ends a call where its message would be sent
+    """Raised in place of sending a message to a backend."""
+
+
+class NoConnector:
+    """A Connector that sends nothing."""
+
+    async def exchange(self, message: Message) -> Message:
+        """Raises NotSent."""
+        raise NotSent
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """Raises NotSent."""
+        nothing: tuple[Message, ...] = ()
+        for each in nothing:
+            yield each
+        raise NotSent
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+def not_connected(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> NoConnector:
+    """A `connect` that opens nothing."""
+    return NoConnector()
+
+
+def assemble(
+    config: Config, connect: Connect, protocols: Mapping[str, Protocol], clock: Callable[[], float] = monotonic
+) -> Assembly:
+    """The Assembly of `config`, whose backends speak `protocols` through what `connect` makes."""
+    connections = Connections(parse_address, connect)
+    return Assembly(config, Environment(protocols, registry.policies(), connections, clock, INFO, lambda: True))
+
+
+def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:
+    """`config` with assumptions in place of what only the network can tell."""
+    notes: list[Assumption] = []
+    backends = {name: _assumed(name, each, protocols[each.protocol], notes) for name, each in config.backends.items()}
+    routes = tuple(
+        each.model_copy(update={"policies": _local(each.policies, route, notes)})
+        for at, each in enumerate(config.routes)
+        for route in [f"routes[{at}]"]
+    )
+    return config.model_copy(update={"backends": backends, "routes": routes}), tuple(notes)
+
+
+def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[Assumption]) -> BackendConfig:
+    update: dict[str, object] = {"policies": _local(config.policies, name, notes)}
+    flavors = protocol.traits.servers.flavors
+    if flavors is not None and not config.flavor:
+        flavor = update["flavor"] = flavors.detect(None)
+        text = f"backend {name!r} is taken for flavor {flavor!r}; the gateway would ask the server which it is"
+        notes.append(Assumption(name, text))
+    if config.servers is not None:
+        update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
+        notes.append(
+            Assumption(name, f"the servers of backend {name!r} are started by the gateway, which does not run here")
+        )
+    elif not config.endpoints:
+        update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
+        text = f"the endpoints of backend {name!r} are found by discovery, which does not run here"
+        notes.append(Assumption(name, text))
+    return config.model_copy(update={**update, "discovery": None, "servers": None})
+
+
+def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:
+    """The policies without those that keep their state on a server."""
+    local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
+    left_out = [each for each in policies if each not in local]
+    notes.extend(Assumption(place, f"policy {each.name} of {place} asks Redis, and is left out") for each in left_out)
+    return local

@@ -1,0 +1,453 @@
+"""An explanation of one request: each stage on its way, up to the bytes for the backend or, if it is sent, to the
+reply.
+
+The request goes through a whole gateway (`assemble`). Its backends' codecs and Connectors are wrapped in a Watch, which
+notes every message to a backend and every reply.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from time import perf_counter
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.connecting import connect
+from gateway.assembly.explain.decision import Decision, decide
+from gateway.assembly.explain.offline import Assumption, NotSent, assemble, not_connected, without_network
+from gateway.assembly.explain.recorded import Arrival
+from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, shown
+from gateway.config.keys import Config
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.exchange import decoded
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import CALLS
+from gateway.core.original import Original
+from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, Target
+from gateway.core.transport import Connector, Destination
+from gateway.core.types import Answer, Message, Request, Response
+
+BEGINNING = 400
+"""Bytes of a body that an explanation shows."""
+SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
+"""Headers whose values are not shown: people send explanations to others."""
+MOST_RESPONSES = 16
+"""Responses of a stream that are awaited when a request is sent."""
+
+
+@frozen
+class MessageShown:
+    """A message: its address, its headers, and the first bytes of its body as text."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+    size: int
+    beginning: str
+    status: int = 0
+    as_it_came: bool = False
+    """The body is sent on as the gateway got it."""
+
+
+@frozen
+class RequestShown:
+    """The canonical request."""
+
+    operation: str
+    model: str
+    version: str
+    id: str | None
+    inputs: tuple[TensorShown, ...]
+    outputs: tuple[str, ...]
+    parameters: tuple[tuple[str, str], ...]
+
+
+@frozen
+class ErrorShown:
+    """The error that ends a request. `stage`: transport, decode, route, fit, backend or encode."""
+
+    stage: str
+    status: str
+    reason: str
+    text: str
+
+
+@frozen
+class CallShown:
+    """A message to a backend. `reply`, `error` and the seconds after `encode` are those of a request that is sent."""
+
+    backend: str
+    endpoint: str
+    operation: str
+    message: MessageShown
+    encode: float
+    exchange: float | None = None
+    decode: float | None = None
+    reply: MessageShown | None = None
+    error: str = ""
+
+
+@frozen
+class Explanation:
+    """The explanation of a request, stage by stage; empty from the stage on that it does not reach. Times are in
+    seconds."""
+
+    listener: str
+    protocol: str
+    transport: str
+    pattern: str
+    received: MessageShown
+    notes: tuple[str, ...] = ()
+    request: RequestShown | None = None
+    decision: Decision | None = None
+    signature: str = ""
+    inputs: tuple[TensorChange, ...] = ()
+    rows: int = 0
+    """The number of calls that run the model."""
+    calls: tuple[CallShown, ...] = ()
+    outputs: tuple[TensorChange, ...] = ()
+    """From the backend's outputs to those of the reply."""
+    sent: bool = False
+    reply: MessageShown | None = None
+    error: ErrorShown | None = None
+    seconds: tuple[tuple[str, float], ...] = ()
+
+
+class Call:
+    """A Watch's notes of one message to a backend."""
+
+    def __init__(self, target: Target, request: Request | None, message: Message, encode: float) -> None:
+        self.target, self.request, self.message, self.encode = target, request, message, encode
+        self.exchange: float | None = None
+        self.decode: float | None = None
+        self.reply: Message | None = None
+        self.answer: Answer | None = None
+        self.error = ""
+
+
+class Watch:
+    """Notes the messages to backends, and the replies."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self._awaited: dict[int, Call] = {}
+        """By the identity of the message or reply that the next step gets; the Call keeps it alive."""
+
+    def protocol(self, protocol: Protocol) -> Protocol:
+        """`protocol` with its side that faces backends watched."""
+
+        def encode(request: Request, target: Target) -> Message:
+            began = perf_counter()
+            message = protocol.encode_request(request, target)
+            call = Call(target, request, message, perf_counter() - began)
+            self.calls.append(call)
+            self._awaited[id(message)] = call
+            return message
+
+        def decode(reply: Message, request: Request, target: Target) -> Answer:
+            call, began = self._awaited.get(id(reply)), perf_counter()
+            try:
+                answer = protocol.decode_response(reply, request, target)
+            except (DecodeError, GatewayError) as error:
+                if call is not None:
+                    call.error = str(error)
+                raise
+            if call is not None:
+                call.answer, call.decode = answer, perf_counter() - began
+            return answer
+
+        return replace(protocol, encode_request=encode, decode_response=decode)
+
+    def connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "WatchedConnector":
+        """A watched Connector that sends."""
+        return WatchedConnector(self, address, connect(address, protocol, limits, ip))
+
+    def connect_nowhere(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "WatchedConnector":
+        """A watched Connector that sends nothing."""
+        return WatchedConnector(self, address, not_connected(address, protocol, limits, ip))
+
+    def call(self, message: Message, address: str) -> Call:
+        """The Call of this message; a new one for a message that no codec encoded (passthrough)."""
+        call = self._awaited.get(id(message))
+        if call is None:
+            call = Call(Target(address=address), None, message, 0.0)
+            self.calls.append(call)
+        return call
+
+    def replied(self, call: Call, reply: Message) -> None:
+        """Note the reply to a call."""
+        call.reply = reply
+        self._awaited[id(reply)] = call
+
+
+class WatchedConnector:
+    """A Connector that notes in `watch` what `inner` exchanges."""
+
+    def __init__(self, watch: Watch, address: str, inner: Connector) -> None:
+        self._watch, self._address, self._inner = watch, address, inner
+
+    async def exchange(self, message: Message) -> Message:
+        """As the inner Connector."""
+        call, began = self._watch.call(message, self._address), perf_counter()
+        try:
+            reply = await self._inner.exchange(message)
+        except GatewayError as error:
+            call.error = error.message
+            raise
+        finally:
+            call.exchange = perf_counter() - began
+        self._watch.replied(call, reply)
+        return reply
+
+    async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
+        """As the inner Connector."""
+        call, began = self._watch.call(message, self._address), perf_counter()
+        try:
+            async with aclosing(self._inner.stream(message)) as replies:
+                async for reply in replies:
+                    self._watch.replied(call, reply)
+                    yield reply
+        except GatewayError as error:
+            call.error = error.message
+            raise
+        finally:
+            call.exchange = perf_counter() - began
+
+    async def close(self) -> None:
+        """Close the inner Connector."""
+        await self._inner.close()
+
+
+async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
+    """Explain the request in `arrival` at a gateway of `config`; with `send` it is really sent to a backend."""
+    watch = Watch()
+    loop = asyncio.get_running_loop()
+    assumed: tuple[Assumption, ...] = ()
+    if not send:
+        config, assumed = without_network(config, protocols)
+    watched = {name: watch.protocol(each) for name, each in protocols.items()}
+    assembly = assemble(config, watch.connect if send else watch.connect_nowhere, watched, loop.time)
+    found = Explanation(
+        arrival.listener.name,
+        arrival.protocol.name,
+        arrival.protocol.transport,
+        arrival.message.pattern,
+        shown_message(arrival.message),
+        arrival.notes,
+        sent=send,
+    )
+    if send:
+        await assembly.discovery.start()
+        assembly.start()
+    try:
+        return await _Journey(arrival, config, assembly, watch, found, assumed).end()
+    finally:
+        await assembly.close()
+
+
+class _Journey:
+    """One request on its way."""
+
+    def __init__(
+        self,
+        arrival: Arrival,
+        config: Config,
+        assembly: Assembly,
+        watch: Watch,
+        found: Explanation,
+        assumed: Sequence[Assumption],
+    ) -> None:
+        self._assumed = assumed
+        self._arrival, self._config, self._assembly = arrival, config, assembly
+        self._watch, self._found = watch, found
+        self._stage = "transport"
+        self._seconds: list[tuple[str, float]] = []
+        self._request: Request | None = None
+        self._reply_original: Original | None = None
+
+    async def end(self) -> Explanation:
+        """The explanation, once the request is answered, refused, or would be sent."""
+        protocol, message = self._arrival.protocol, self._arrival.message
+        try:
+            if self._arrival.refused is not None:
+                raise self._arrival.refused
+            reply: Message | None = await self._answered(message, protocol)
+        except NotSent:
+            reply = None
+        except (DecodeError, GatewayError) as error:
+            known = refusal(Reason.INVALID_INPUT, str(error)) if isinstance(error, DecodeError) else error
+            shown_error = ErrorShown(self._stage_of_error(), known.status.name, known.reason.value, known.message)
+            self._found = replace(self._found, error=shown_error)
+            reply = protocol.encode_error(known, self._request, message)
+        calls = tuple(map(_shown_call, self._watch.calls))
+        return replace(
+            self._found,
+            calls=calls[:MOST_SHOWN],
+            notes=(*self._found.notes, *self._assumptions()),
+            rows=len(self._model_calls()),
+            inputs=self._inputs(),
+            signature=self._signature(),
+            reply=None if reply is None else shown_message(reply, self._reply_original),
+            seconds=tuple(self._seconds),
+        )
+
+    async def _answered(self, message: Message, protocol: Protocol) -> Message:
+        listener = self._arrival.listener
+        message = replace(message, received=asyncio.get_running_loop().time())
+        self._stage, began = "decode", perf_counter()
+        request = self._request = decoded(
+            message, protocol, ListenerSettings(listener.name, listener.limits, listener.model)
+        )
+        self._took("decode", began)
+        self._stage, began = "route", perf_counter()
+        passing = protocol.http.is_passthrough
+        decision = decide(request, self._config, self._assembly, passthrough=passing)
+        self._found = replace(self._found, request=_shown_request(request), decision=decision)
+        began = perf_counter()
+        router = self._assembly.passthrough if passing else self._assembly.router
+        destination = router.select(request)
+        self._took("route", began)
+        if request.flaw and not self._found.sent:
+            # The gateway would first ask the backend whether it has the model, and then report the flaw.
+            self._stage = "decode"
+            raise DecodeError(request.flaw)
+        self._stage, began = "fit", perf_counter()
+        answers = await self._asked(destination, request, is_stream=_is_stream(message, protocol))
+        self._took("backend", began)
+        self._stage, began = "encode", perf_counter()
+        self._found = replace(self._found, outputs=self._outputs(answers))
+        answer = answers[-1]
+        reply = protocol.encode_response(answer, request, destination.translate)
+        self._reply_original = answer.original if isinstance(answer, Response) else None
+        self._took("encode", began)
+        return reply
+
+    async def _asked(self, destination: Destination, request: Request, *, is_stream: bool) -> list[Answer]:
+        if destination.local is not None:
+            return [destination.local(request)]
+        if not is_stream and destination.handler is not None:
+            return [await destination.handler(request)]
+        assert destination.stream is not None
+        found: list[Answer] = []
+        async with aclosing(destination.stream(request)) as responses:
+            async for response in responses:
+                found.append(response)
+                if len(found) == MOST_RESPONSES:
+                    break
+        return found or [Response()]
+
+    def _assumptions(self) -> list[str]:
+        """The assumptions about the route and its backends."""
+        decision = self._found.decision
+        places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
+        return [each.text for each in self._assumed if each.place in places]
+
+    def _took(self, stage: str, began: float) -> None:
+        self._seconds.append((stage, perf_counter() - began))
+
+    def _stage_of_error(self) -> str:
+        return "backend" if self._stage == "fit" and self._watch.calls else self._stage
+
+    def _model_calls(self) -> list[Call]:
+        return [each for each in self._watch.calls if each.request is None or each.request.operation in CALLS]
+
+    def _inputs(self) -> tuple[TensorChange, ...]:
+        calls = self._model_calls()
+        if self._request is None or not calls or calls[0].request is None:
+            return ()
+        route = self._route()
+        renamings = () if route is None else self._config.routes[route].translate.rename.inputs
+        return compare(self._request.inputs, calls[0].request.inputs, renamings)
+
+    def _outputs(self, answers: list[Answer]) -> tuple[TensorChange, ...]:
+        before = next((each.answer for each in self._model_calls() if isinstance(each.answer, Response)), None)
+        after = answers[-1]
+        if before is None or not isinstance(after, Response):
+            return ()
+        route = self._route()
+        renamings = () if route is None else self._config.routes[route].translate.rename.outputs
+        # From the backend to the client the two names of a tensor change places.
+        back = [replace(each, client=each.backend, backend=each.client) for each in renamings]
+        return compare(before.outputs, after.outputs, back)
+
+    def _route(self) -> int | None:
+        decision = self._found.decision
+        taken = [at for at, _ in enumerate(self._config.routes) if decision and decision.route == f"routes[{at}]"]
+        return taken[0] if taken else None
+
+    def _signature(self) -> str:
+        """Where the model's signature comes from, if the request runs the model."""
+        route, request = self._route(), self._request
+        if route is None or request is None or request.operation not in CALLS:
+            return ""
+        config = self._config.routes[route]
+        if config.signature is not None and config.signature.inputs and config.signature.outputs:
+            return "the route's `signature`"
+        asked = [each for each in self._watch.calls if each.request and each.request.operation not in CALLS]
+        if asked and self._model_calls():
+            return "the backend's metadata"
+        if asked:
+            return (
+                "the backend's metadata, which would be asked for first; what follows depends on it. `signature` on the"
+                " route takes its place, and --send asks"
+            )
+        side = self._assembly.backend_sides[config.main_backend]
+        if not side.traits.models.trusted_metadata:
+            return "unknown: the metadata of such servers is not used, so tensors keep their datatypes and shapes"
+        return "not needed: tensors pass unchanged"
+
+
+def _is_stream(message: Message, protocol: Protocol) -> bool:
+    if isinstance(protocol.carrier, GrpcForm):
+        return message.pattern in protocol.carrier.streams
+    form = protocol.http
+    asked = (form.wants_stream, form.body_wants_stream)
+    return form.is_passthrough or any(wants is not None and wants(message) for wants in asked)
+
+
+def _shown_call(call: Call) -> CallShown:
+    operation = "passthrough" if call.request is None else call.request.operation.value
+    reply = None if call.reply is None else shown_message(call.reply)
+    exchange = call.exchange if call.reply is not None or call.error else None
+    message = shown_message(call.message, None if call.request is None else call.request.original)
+    return CallShown(
+        call.target.backend,
+        call.target.address,
+        operation,
+        message,
+        call.encode,
+        exchange,
+        call.decode,
+        reply,
+        call.error,
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def shown_message(message: Message, original: Original | None = None) -> MessageShown:
+    """`message` as an explanation shows it. `original` is that of the value in it."""
+    size = sum(len(part) for part in message.parts)
+    beginning = b""
+    for part in message.parts:
+        beginning += bytes(part[: BEGINNING - len(beginning)])
+    text = "".join(
+        each if each.isprintable() else _escaped(each) for each in beginning.decode(errors="backslashreplace")
+    )
+    path = f"{message.path}?{message.query}" if message.query else message.path
+    headers = tuple((name, "***" if name in SECRET_HEADERS else text) for name, text in message.headers)
+    as_it_came = original is not None and message.parts is original.parts
+    return MessageShown(message.method, path, headers, size, text, message.status, as_it_came)
+
+
+def _shown_request(request: Request) -> RequestShown:
+    return RequestShown(
+        request.operation.value,
+        request.model,
+        request.version,
+        request.id,
+        tuple(map(shown, request.inputs[:MOST_SHOWN])),
+        tuple(each.name for each in request.outputs[:MOST_SHOWN]),
+        tuple((name, str(each)[:BEGINNING]) for name, each in request.parameters.items()),
+    )

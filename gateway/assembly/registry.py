@@ -1,0 +1,137 @@
+"""Finds the installed protocols, policies and transports by scanning their packages.
+
+There is no list to add a new one to: a file in the right folder is enough.
+"""
+
+import inspect
+import typing
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+import gateway.policies
+import gateway.protocols
+import gateway.transports
+from gateway.core.json.openapi import DescribeOperation
+from gateway.core.protocol import Protocol
+from gateway.core.transport import Handler, StreamHandler
+
+if typing.TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from gateway.policies.context import PolicyContext
+    from gateway.policies.places import PolicyState, StateMetric
+
+POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
+"""The attributes that make a module a policy."""
+
+
+class IncompletePolicyError(ValueError):
+    """A module of the policies' folder has a part of a policy, and lacks others."""
+
+
+class PolicyModule(typing.Protocol):
+    """The module of a policy: the model of its keys in YAML, and the functions that apply it."""
+
+    # As `config.catalog.Policy`, which is not imported: with pydantic it takes half a second.
+    @property
+    def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
+
+    def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
+        """A Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""
+
+    def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
+        """A StreamHandler that applies the policy to `handler`."""
+
+
+class StatefulPolicyModule(PolicyModule, typing.Protocol):
+    """The module of a policy that keeps a state for each place where it is configured."""
+
+    def state(self, settings: Any) -> "PolicyState":
+        """The state of the place with these settings."""
+
+
+def wants_context(policy: PolicyModule) -> bool:
+    """Whether `wrap` and `wrap_stream` of this policy take a PolicyContext as their third argument."""
+    return len(inspect.signature(policy.wrap).parameters) > 2
+
+
+@cache
+def protocols() -> Mapping[str, Protocol]:
+    """Every protocol by name. Raises ValueError if two have the same name."""
+    return scan_protocols(gateway.protocols)
+
+
+@cache
+def policies() -> Mapping[str, PolicyModule]:
+    """Every policy by the name of its module."""
+    return scan_policies(gateway.policies)
+
+
+@cache
+def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
+    """By the name of their policy the metrics that policies read from their states."""
+    return {name: module.METRICS for name, module in policies().items() if hasattr(module, "METRICS")}
+
+
+@cache
+def descriptions() -> Mapping[str, DescribeOperation]:
+    """By wire form what describes its paths for OpenAPI documents: `describe` in the module `openapi` of its protocol.
+    The modules are imported on first use."""
+    found: dict[str, DescribeOperation] = {}
+    for module in _modules(gateway.protocols):
+        if any(each.name == "openapi" for each in iter_modules(module.__path__)):
+            describe = import_module(f"{module.__name__}.openapi").describe
+            found |= {protocol.name: describe for protocol in module.PROTOCOLS}
+    return found
+
+
+def transport(name: str) -> ModuleType:
+    """The package of the transport `name`. It is imported on first use, so that unused transports cost nothing.
+
+    Raises:
+        LookupError: there is no such transport.
+    """
+    known = sorted(found.name for found in iter_modules(gateway.transports.__path__) if found.ispkg)
+    if name not in known:
+        raise LookupError(f"no transport {name!r}; expected {', '.join(known)}")
+    return import_module(f"{gateway.transports.__name__}.{name}")
+
+
+def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
+    """The protocols listed in `PROTOCOLS` of each module of `package`, by name. Raises ValueError if two have the same
+    name."""
+    found: dict[str, tuple[Protocol, str]] = {}
+    for module in _modules(package):
+        for protocol in getattr(module, "PROTOCOLS", ()):
+            if protocol.name in found:
+                other = found[protocol.name][1]
+                raise ValueError(f"the protocol {protocol.name!r} is defined in {other} and in {module.__name__}")
+            found[protocol.name] = protocol, module.__name__
+    return {name: protocol for name, (protocol, _) in found.items()}
+
+
+def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
+    """The policies in `package`, by name: its modules that have `Settings`.
+
+    Raises:
+        IncompletePolicyError: a policy lacks one of POLICY_ATTRIBUTES.
+    """
+    modules = [module for module in _modules(package) if any(hasattr(module, name) for name in POLICY_ATTRIBUTES)]
+    for module in modules:
+        missing = [name for name in POLICY_ATTRIBUTES if not hasattr(module, name)]
+        if missing:
+            name = module.__name__.rpartition(".")[2]
+            raise IncompletePolicyError(
+                f"{module.__file__}: the policy {name!r} has no {' and no '.join(missing)}; a policy has "
+                f"{', '.join(POLICY_ATTRIBUTES)} (see {package.__name__})"
+            )
+    return {module.__name__.rpartition(".")[2]: typing.cast(PolicyModule, module) for module in modules}
+
+
+def _modules(package: ModuleType) -> Iterator[ModuleType]:
+    for found in iter_modules(package.__path__):
+        yield import_module(f"{package.__name__}.{found.name}")

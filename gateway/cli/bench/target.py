@@ -1,0 +1,143 @@
+"""The server that a run loads: what is sent to it, as cheaply as possible.
+
+The request is fitted to the model and encoded once; then the same message is sent again and again. A reply with the
+bytes of the first one is a success without being decoded; any other is decoded, so that errors are found in every
+protocol.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import cycle
+
+from gateway.bridge.settings import Cast
+from gateway.cli.bench.inputs import random_inputs
+from gateway.cli.bench.load import CallFailed
+from gateway.client.errors import as_client_error, timed_out
+from gateway.client.model_server import ModelServer, connected
+from gateway.client.settings import ClientSettings
+from gateway.core.deadlines import wait_until
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target
+from gateway.core.transport import Connector
+from gateway.core.types import Message, Request, Signature, bytes_of
+
+
+@frozen
+class Question:
+    """The request that is sent. Without `inputs` in the request, `batch` rows of random ones are made by the model's
+    signature."""
+
+    request: Request
+    cast: Cast
+    batch: int | None
+    seed: int
+
+
+@frozen
+class Encoded:
+    """A request as it goes to the server, and what is needed to decode its reply."""
+
+    message: Message
+    request: Request
+    target: Target
+
+
+async def prepared(settings: ClientSettings, question: Question, timeout: float | None) -> Encoded:
+    """The question, encoded. It is asked once.
+
+    Raises:
+        ClientError: the server cannot be reached, or answered with an error.
+        ValueError: it takes several messages, or no inputs were given and the server does not tell them.
+    """
+    address = settings.place.address
+    found: list[Encoded] = []
+    server = ModelServer(replace(settings, protocol=_recording(settings.protocol, found)))
+    try:
+        async with asyncio.timeout(timeout):
+            request = await _with_inputs(question, server)
+            found.clear()
+            await server.ask(request, question.cast)
+    except TimeoutError as error:
+        raise timed_out(timeout or 0.0, address) from error
+    except (DecodeError, GatewayError) as error:
+        raise as_client_error(error, address) from error
+    finally:
+        await server.close()
+    if len(found) != 1:
+        raise ValueError(f"these inputs take {len(found)} messages over {settings.protocol.name}, expected one")
+    return found[0]
+
+
+def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
+    """The protocol, with the messages that run a model noted in `found`."""
+
+    def encode_request(request: Request, target: Target) -> Message:
+        message = protocol.encode_request(request, target)
+        if request.operation is not Operation.METADATA and request.model:
+            found.append(Encoded(message, request, target))
+        return message
+
+    return replace(protocol, encode_request=encode_request)
+
+
+async def _with_inputs(question: Question, server: ModelServer) -> Request:
+    request = question.request
+    if request.inputs:
+        return request
+    signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
+    assert isinstance(signature, Signature)
+    if not signature.inputs:
+        raise ValueError("the server does not tell the model's inputs: give them, as --set NAME=VALUE")
+    return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
+
+
+class Sender:
+    """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request under way has one of its
+    own. `timeout` in seconds, None: none."""
+
+    def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:
+        self.request_bytes = bytes_of(encoded.message)
+        self._encoded = encoded
+        self._protocol = settings.protocol
+        self._address = settings.place.address
+        self._timeout = timeout
+        self._connectors = [connected(settings) for _ in range(connections)]
+        self._next: Callable[[], Connector] = cycle(self._connectors).__next__
+        self._time = asyncio.get_running_loop().time
+        self._status = 0
+        self._body = b""
+        """Of the first success."""
+
+    async def __call__(self) -> int:
+        """As `Send`."""
+        message, connector, timeout = self._encoded.message, self._next(), self._timeout
+        try:
+            if timeout is None:
+                reply = await connector.exchange(message)
+            else:
+                deadline = self._time() + timeout
+                exchange = connector.exchange(replace(message, deadline=deadline))
+                reply = await wait_until(deadline, exchange, TimeoutError)
+            body = reply.body
+            if body != self._body or reply.status != self._status:
+                self._decode(reply)
+                self._status, self._body = reply.status, bytes(body)
+            return len(body)
+        except TimeoutError:
+            error: Exception = timed_out(timeout or 0.0, self._address)
+            raise CallFailed("DEADLINE_EXCEEDED", str(error)) from None
+        except (DecodeError, GatewayError) as failure:
+            error = as_client_error(failure, self._address)
+            raise CallFailed(error.status.name, error.message) from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await asyncio.gather(*(each.close() for each in self._connectors))
+
+    def _decode(self, reply: Message) -> None:
+        try:
+            self._protocol.decode_response(reply, self._encoded.request, self._encoded.target)
+        except DecodeError as error:
+            raise CallFailed("BAD_REPLY", f"{self._address}: {error}") from None

@@ -1,0 +1,1 @@
+"""The commands: one module each, with the function or the Typer of the same name."""

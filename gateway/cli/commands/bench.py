@@ -1,0 +1,307 @@
+"""`gateway bench`: load on a server of any protocol, and its latencies."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, NoReturn
+
+import typer
+
+from gateway.bridge.settings import Cast
+from gateway.cli import call_inputs, server_options
+from gateway.cli.bench.load import Plan
+from gateway.cli.bench.measured import Measured
+from gateway.cli.bench.report import Result, as_json, text
+from gateway.cli.bench.running import LoadJob, Run, RunFailed, run_of
+from gateway.cli.bench.schedule import Arrivals
+from gateway.cli.bench.target import Question
+from gateway.cli.call_inputs import BadArgument
+from gateway.cli.grouped import grouped
+from gateway.client import ClientError, ConnectError, Timeout
+from gateway.client.settings import ServerArguments, ServerKind
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.tasks import spawn
+from gateway.core.types import Request, RequestedOutput, Tensor
+from gateway.runtime.process.running import run as run_on_uvloop
+
+FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
+"""The exit codes beside 0. The first four are those of `gateway call`."""
+SECONDS = 10.0
+IN_FLIGHT = {True: 1000, False: 16}
+"""For an open and for a closed loop, to servers that take any number."""
+TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
+"""Of two servers, which one is loaded with which half of its requests. What changes slowly meets both alike."""
+SHOW_EVERY = 0.2
+"""Seconds."""
+BAR = 30
+"""Characters of the progress bar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions:
+    """The load, the request and the server of `gateway bench`."""
+
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ADDRESS MODEL [FILE]",
+            help="As of `gateway call`. Without FILE and --set, inputs are random, by the model's signature.",
+        ),
+    ]
+    rate: Annotated[
+        float,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=1_000_000,
+            help="Send N requests a second, whether or not the server "
+            "keeps up (open loop). 0: --in-flight clients that each wait for their reply (closed loop).",
+        ),
+    ] = 0.0
+    arrivals: Annotated[
+        Arrivals, typer.Option(metavar="HOW", help="With --rate: at random (poisson), or evenly (constant).")
+    ] = "poisson"
+    in_flight: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="At most so many requests at once [default: 1000 with --rate, else 16; 1 "
+            "for umbridge and mip, whose servers take no more].",
+        ),
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option(metavar="S", min=0.001, help="Measure so long [default: 10, or --requests].")
+    ] = None
+    requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Measure so many requests.")] = None
+    warmup: Annotated[
+        float, typer.Option(metavar="S", min=0, help="Send requests so long before, without counting them.")
+    ] = 1.0
+    compare: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS2", help="Load a second server in turns with the first, and print ratios."),
+    ] = ""
+    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Generators that share the load.")] = 1
+    connections: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=10_000,
+            help="Connections of each generator, over gRPC and brpc; elsewhere each request in flight has its own.",
+        ),
+    ] = 1
+    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of random inputs.")] = None
+    seed: Annotated[int, typer.Option(metavar="N", help="Of random inputs and arrivals.")] = 0
+    assigned: Annotated[
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="An input, as of `gateway call`. Repeatable.")
+    ] = field(default_factory=list)
+    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = ""
+    parameters: Annotated[
+        list[str],
+        typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
+    ] = field(default_factory=list)
+    select: Annotated[
+        list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
+    ] = field(default_factory=list)
+    cast: Annotated[Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")] = (
+        "refuse"
+    )
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for each answer; 0: any time.")
+    ] = 10.0
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with the whole histograms; durations in seconds.")
+    ] = False
+
+
+@grouped(BenchOptions)
+def bench(options: BenchOptions) -> None:
+    """Put load on a model server, and print latencies. Requests are sent by a schedule, or as fast as the server
+    answers; rate and errors are printed, too. Latencies count from the time for which a request was scheduled, so a
+    server that stands still cannot hide it. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
+    server cannot be reached, 4 no answer to the first request in time, 130 interrupted (with the figures so far)."""
+    try:
+        address, model, file = call_inputs.words(options.words, "", "")
+        question = Question(_request(options, model, file), options.cast, options.batch, options.seed)
+        addresses = (address, options.compare) if options.compare else (address,)
+        jobs = [_job(options, each, question) for each in addresses]
+    except (BadArgument, DecodeError, GatewayError, ValueError) as error:
+        _fail(USAGE, error)
+    run_on_uvloop(_bench(jobs, options.processes, json_output=options.json_output))
+
+
+def _request(options: BenchOptions, model: str, file: str) -> Request:
+    """The request that is sent again and again."""
+    request = call_inputs.request(file, model)
+    if options.batch is not None and (request.inputs or options.assigned):
+        raise BadArgument("--batch is for random inputs; others have their own shapes")
+    if options.in_flight is not None and options.in_flight < options.processes:
+        text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
+        raise BadArgument(text)
+    return replace(
+        request,
+        version=options.version,
+        inputs=_kept(call_inputs.combined(request.inputs, call_inputs.assigned(options.assigned, Operation.INFER))),
+        outputs=(*request.outputs, *map(RequestedOutput, options.select)),
+        parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
+    )
+
+
+def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
+    """The load on the server at `address`."""
+    server = ServerArguments(
+        address, options.protocol or None, call_inputs.headers(options.server.headers), options.server.key,
+        options.server.tls(), kind=ServerKind(options.flavor),
+    )  # fmt: skip
+    most = server.checked().protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
+    seconds = SECONDS if options.seconds is None and options.requests is None else options.seconds
+    plan = Plan(
+        options.rate, options.arrivals, options.in_flight or max(most, options.processes), seconds, options.requests,
+        options.warmup, options.seed,
+    )  # fmt: skip
+    return LoadJob(server, question, plan, options.timeout or None, options.connections)
+
+
+def _kept(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The inputs in a form that can be given to another process."""
+    return tuple(replace(each, data=bytes(each.data)) for each in inputs)
+
+
+async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> None:
+    runner = Runner(jobs, processes)
+    try:
+        results = await runner.results()
+    except ConnectError as error:
+        _fail(UNREACHABLE, error)
+    except Timeout as error:
+        _fail(TIMED_OUT, error)
+    except (ClientError, RunFailed) as error:
+        _fail(FAILED, error)
+    except ValueError as error:
+        _fail(USAGE, error)
+    if not results:
+        _fail(INTERRUPTED, "interrupted before anything was measured")
+    bar = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
+    print(json.dumps(as_json(results)) if json_output else text(results, bar))
+    if runner.is_interrupted:
+        raise SystemExit(INTERRUPTED)
+    if any(each.measured.failures or not each.measured.requests for each in results):
+        raise SystemExit(FAILED)
+
+
+class Runner:
+    """Runs jobs, two of them in turns, until they are done or the user interrupts."""
+
+    def __init__(self, jobs: list[LoadJob], processes: int) -> None:
+        self.is_interrupted = False
+        self._processes = processes
+        self._turns = list(enumerate(jobs)) if len(jobs) == 1 else [(at, _half(jobs[at], half)) for at, half in TURNS]
+        self._plans = [each.plan for each in jobs]
+        self._run: Run | None = None
+        """The run whose requests are sent now."""
+
+    async def results(self) -> list[Result]:
+        """The figures measured of each job; nothing where the user interrupted too early. Raises as Run."""
+        found: dict[int, Result] = {}
+        with self._until_interrupted():
+            for turn, (at, job) in enumerate(self._turns):
+                if self.is_interrupted:
+                    break
+                measured = await self._measured(job, f"{turn + 1}/{len(self._turns)}")
+                if measured is None:
+                    break
+                if at in found:
+                    found[at].measured.merge(measured, at_once=False)
+                else:
+                    request = job.question.request
+                    found[at] = Result(job.server.address, request.model, self._plans[at], measured)
+        return list(found.values())
+
+    async def _measured(self, job: LoadJob, turn: str) -> Measured | None:
+        run = run_of(job, self._processes)
+        try:
+            preparing = asyncio.ensure_future(run.prepare())
+            self._preparing = preparing
+            try:
+                await preparing
+            except asyncio.CancelledError:
+                if self.is_interrupted:
+                    return None
+                raise
+            self._run = run
+            with _shown(run, job.plan, turn):
+                return await run.run()
+        finally:
+            self._run = None
+            await run.close()
+
+    @contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def _interrupt(self) -> None:
+        self.is_interrupted = True
+        if self._run is not None:
+            self._run.stop()
+        else:
+            self._preparing.cancel()
+
+
+def _half(job: LoadJob, half: int) -> LoadJob:
+    """The first (0) or second half of a job."""
+    plan = job.plan
+    seconds = None if plan.seconds is None else plan.seconds / 2
+    requests = None if plan.requests is None else (plan.requests + 1 - half) // 2
+    return replace(job, plan=replace(plan, seconds=seconds, requests=requests, seed=plan.seed + half))
+
+
+@contextmanager
+def _shown(run: Run, plan: Plan, turn: str) -> Iterator[None]:
+    """A bar of the run's progress, if standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    showing = spawn(_show(run, plan, "" if turn == "1/1" else f"turn {turn}  "))
+    try:
+        yield
+    finally:
+        showing.cancel()
+        print(end="\r\x1b[K", file=sys.stderr, flush=True)
+
+
+async def _show(run: Run, plan: Plan, label: str) -> None:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        ended, failed = run.ended()
+        of_time = 0.0 if plan.seconds is None else (loop.time() - began) / (plan.warmup + plan.seconds)
+        of_requests = 0.0 if plan.requests is None else ended / plan.requests
+        line = progress_line(label, max(of_time, of_requests), ended, failed)
+        print(end=f"\r{line}\x1b[K", file=sys.stderr, flush=True)
+        await asyncio.sleep(SHOW_EVERY)
+
+
+def progress_line(label: str, done: float, ended: int, failed: int) -> str:
+    """The line that shows how much is `done` (1.0 is all)."""
+    full = min(BAR, int(done * BAR))
+    return f"{label}[{'#' * full:{BAR}}] {min(100, int(done * 100)):3}%  {ended} requests, {failed} errors"
+
+
+def _fail(code: int, message: object) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,179 @@
+"""`gateway call`: one inference over any protocol. On a terminal the reply is a table, elsewhere V2 JSON."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from gateway.bridge.settings import Cast
+from gateway.cli import call_inputs, call_outputs, server_options
+from gateway.cli.call_inputs import BadArgument
+from gateway.cli.commands.completion import protocols
+from gateway.cli.grouped import grouped
+from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
+from gateway.client.asynchronous import TIMEOUT
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.types import Request, RequestedOutput, Response
+from gateway.runtime.process.running import run
+
+SERVER_ERROR, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
+"""The exit codes of errors: the call failed; the command or a file is wrong; there is no connection; no answer in
+time."""
+
+EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no answer in time."
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallOptions:
+    """The request and the server of `gateway call`."""
+
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[ADDRESS] [MODEL] [FILE]",
+            help="ADDRESS: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET. MODEL: its name on "
+            "the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
+        ),
+    ] = field(default_factory=list)
+    protocol: Annotated[
+        str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol, if ADDRESS does not name it.")
+    ] = ""
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="ADDRESS, as an option.")] = ""
+    model: Annotated[str, typer.Option(metavar="NAME", help="MODEL, as an option.")] = ""
+    assigned: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="An input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME goes by position. Repeatable.",
+        ),
+    ] = field(default_factory=list)
+    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = ""
+    parameters: Annotated[
+        list[str],
+        typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
+    ] = field(default_factory=list)
+    select: Annotated[
+        list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
+    ] = field(default_factory=list)
+    stream: Annotated[bool, typer.Option("--stream", help="Print each response of a model that streams.")] = False
+    gradient: Annotated[bool, typer.Option("--gradient", help="Ask for the gradient; --set sens=...")] = False
+    apply_jacobian: Annotated[
+        bool, typer.Option("--apply-jacobian", help="Ask for the Jacobian times a vector; --set vec=...")
+    ] = False
+    apply_hessian: Annotated[
+        bool, typer.Option("--apply-hessian", help="Ask for the Hessian's action; --set sens=... --set vec=...")
+    ] = False
+    cast: Annotated[Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")] = (
+        "refuse"
+    )
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Wait so long for the answer; 0: any time.", min=0)
+    ] = TIMEOUT
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the outputs to FILE.npz, or a single one to FILE.npy.")
+    ] = None
+
+
+@grouped(CallOptions)
+def call(options: CallOptions) -> None:
+    """Send one inference to a model server. The reply is printed as V2 JSON, on a terminal as a table."""
+    operation = _operation(options)
+    try:
+        address, model, file = call_inputs.words(options.words, options.address, options.model)
+        client = AsyncClient(
+            address,
+            protocol=options.protocol or None,
+            timeout=options.timeout or None,
+            headers=call_inputs.headers(options.server.headers),
+            key=options.server.key,
+            tls=options.server.tls(),
+            kind=ServerKind(options.flavor),
+        )
+        given = call_inputs.assigned(options.assigned, operation)
+        request = call_inputs.request(file, model)
+        request = replace(
+            request,
+            operation=operation,
+            version=options.version,
+            inputs=call_inputs.combined(request.inputs, given),
+            outputs=(*request.outputs, *map(RequestedOutput, options.select)),
+            parameters={**request.parameters, **call_inputs.parameters(options.parameters)},
+        )
+        call_outputs.check(options.output)
+    except (BadArgument, DecodeError, GatewayError, ValueError) as error:
+        _fail(USAGE, error)
+    as_json = options.as_json or not sys.stdout.isatty()
+    run(_call(client, request, options.cast, options.output, as_json=as_json))
+
+
+def _operation(options: CallOptions) -> Operation:
+    """The operation that the options ask for."""
+    asked = {
+        Operation.STREAM: options.stream,
+        Operation.GRADIENT: options.gradient,
+        Operation.APPLY_JACOBIAN: options.apply_jacobian,
+        Operation.APPLY_HESSIAN: options.apply_hessian,
+    }
+    wanted = [operation for operation, is_wanted in asked.items() if is_wanted]
+    if len(wanted) > 1:
+        _fail(USAGE, "only one of --stream, --gradient, --apply-jacobian and --apply-hessian is possible")
+    return wanted[0] if wanted else Operation.INFER
+
+
+async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:
+    show = call_outputs.json_line if as_json else call_outputs.table
+    try:
+        async with client, aclosing(_responses(client, request, cast)) as responses:
+            async for response in responses:
+                if output is not None:
+                    call_outputs.save(output, response)
+                else:
+                    print(show(response, request), flush=True)
+    except ConnectError as error:
+        _fail(UNREACHABLE, error)
+    except Timeout as error:
+        _fail(TIMED_OUT, error)
+    except (ClientError, GatewayError) as error:
+        _fail(SERVER_ERROR, error)
+    except (BadArgument, OSError) as error:
+        _fail(USAGE, error)
+
+
+async def _responses(client: AsyncClient, request: Request, cast: Cast) -> AsyncGenerator[Response, None]:
+    if request.operation is Operation.STREAM:
+        async with aclosing(client.ask_stream(request, cast=cast)) as responses:
+            async for each in responses:
+                yield each
+        return
+    response = await client.ask(request, cast=cast)
+    assert isinstance(response, Response)
+    yield response
+
+
+def _fail(code: int, message: object) -> NoReturn:
+    text = str(message)
+    for argument, option in OPTIONS.items():
+        text = text.replace(argument, option)
+    print(text, file=sys.stderr)
+    raise SystemExit(code)
+
+
+OPTIONS = {
+    'call with cast="round" or cast="saturate"': "call with --cast round or --cast saturate",
+    'cast="round" rounds, cast="saturate" also clips': "--cast round rounds, --cast saturate also clips",
+    'cast="saturate" clips it': "--cast saturate clips it",
+    "the limit that `timeout` sets": "the limit that --timeout sets, 0 for none",
+    "call a model that streams with `stream`": "--stream shows each response",
+    "or the protocol named beside it": "or --protocol NAME beside it; `gateway probe ADDRESS` finds it out",
+}
+"""What the client for Python advises, and the options of the command that do the same."""

@@ -1,0 +1,87 @@
+"""`gateway check`: checks a configuration file, with `--live` also against the servers of its backends."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from gateway.assembly import registry
+from gateway.cli import server_options
+from gateway.cli.options import ConfigArgument, OptionalConfigFile, fail, one_config, read_with_warnings
+from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.server_options import progress, table
+from gateway.config import Config, ConfigError
+from gateway.config.loading import located
+from gateway.config.problems import Problem
+from gateway.core.frozen import replace
+
+
+def check(
+    file: ConfigArgument = None,
+    config: OptionalConfigFile = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Ask every server of the backends, too, and compare its models with the routes."),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.01, help="With --live: wait so long for each reply.")
+    ] = 5.0,
+    headers: Annotated[
+        list[str],
+        typer.Option(
+            "--header",
+            metavar="NAME=VALUE",
+            help="With --live: a client's header, for the backends that have it in forward_headers. Repeatable.",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            envvar="GATEWAY_KEY",
+            show_envvar=True,
+            help="With --live: a client's key, for the backends that have Authorization in forward_headers.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="With --live: print JSON on a terminal, too.")] = False,
+) -> None:
+    """Check a configuration. Exit 0 if it is valid; otherwise print every error as
+    file:line:column: message and exit 1. What is allowed but probably a mistake is printed as a warning."""
+    path = one_config(file, config)
+    whole, warnings = read_with_warnings(path)
+    problems = list(warnings)
+    if live:
+        access = server_options.ServerOptions(headers=headers, key=key).access()
+        problems += _check_live(whole, path, timeout, access, as_json=as_json or not sys.stdout.isatty())
+    if strict:
+        problems = [replace(each, is_warning=False) for each in problems]
+    for each in problems:
+        print(each, file=sys.stderr)
+    if not all(each.is_warning for each in problems):
+        raise SystemExit(1)
+    if sys.stderr.isatty():
+        print(f"{path}: no errors" + (f", warnings: {len(problems)}" if problems else ""), file=sys.stderr)
+
+
+def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess, *, as_json: bool) -> list[Problem]:
+    from gateway.cli.probing.live import check_live
+
+    with progress(str(path)) as show:
+        show("asking the servers")
+        found = asyncio.run(check_live(config, registry.protocols(), seconds, access))
+    if as_json:
+        print(orjson.dumps({"routes": found.rows}, option=orjson.OPT_INDENT_2).decode())
+    else:
+        head = ("route", "backend", "endpoint", "model", "result", "")
+        rows = [(each.route, each.backend, each.endpoint, each.model, each.result, each.text) for each in found.rows]
+        print(table(rows, head))
+    try:
+        errors = located(path, found.errors)
+        return [*errors, *(replace(each, is_warning=True) for each in located(path, found.warnings))]
+    except ConfigError as error:
+        fail(error)

@@ -1,0 +1,42 @@
+"""`gateway completion`: completion for shells. What they ask for is answered by `gateway` itself."""
+
+from enum import Enum
+
+from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]  # not in __all__
+
+PROGRAM = "gateway"
+VARIABLE = "_GATEWAY_COMPLETE"
+"""How shells ask `gateway` for completions; the name is that of click."""
+
+
+class Shell(Enum):
+    """A shell that has completion."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Shell) -> None:
+    """Print the completion script of a shell. bash and zsh: eval "$(gateway completion bash)"; fish: gateway
+    completion fish | source."""
+    print(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value))
+
+
+def enable() -> None:
+    """Answer shells that ask for completions. Must be called before the command line is run."""
+    completion_init()
+
+
+def protocols(incomplete: str) -> list[str]:
+    """The protocols that begin with `incomplete`."""
+    from gateway.assembly import registry  # only when a shell asks
+
+    return [each for each in registry.protocols() if each.startswith(incomplete)]
+
+
+def bundled_models(incomplete: str) -> list[str]:
+    """The bundled models that begin with `incomplete`."""
+    from gateway.reference.bundled import BUNDLED
+
+    return [each for each in BUNDLED if each.startswith(incomplete)]

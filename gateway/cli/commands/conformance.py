@@ -1,0 +1,112 @@
+"""`gateway conformance`: a server of any protocol against the specification of that protocol."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from gateway.cli.commands.completion import protocols
+from gateway.cli.conformance import MODULES, MissingPackageError, suite
+from gateway.cli.conformance.check import Options, Outcome, Transcript, Unreachable, run
+from gateway.cli.conformance.inputs import parse_input
+from gateway.cli.conformance.report import Report, as_json, as_junit, lines, summary
+from gateway.cli.grouped import grouped
+
+FAILED, USAGE, UNREACHABLE = 1, 2, 3
+"""The exit codes beside 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConformanceOptions:
+    """The server, the checks and the reports of `gateway conformance`."""
+
+    protocol: Annotated[
+        str,
+        typer.Option(autocompletion=protocols, metavar="NAME", help=f"The protocol to check: {', '.join(MODULES)}."),
+    ]
+    address: Annotated[
+        str,
+        typer.Argument(metavar="ADDRESS", help="HOST:PORT, PROTOCOL://HOST:PORT, or a URL as http://HOST:PORT/PATH."),
+    ] = ""
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="The model to ask; else the first that the server lists.")
+    ] = ""
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            metavar="NAME=DATATYPE[SHAPE][:VALUES]",
+            help="An input of the model, as x=FP64[-1,3] or x=FP64[1,3]:0.5,1,2; repeatable. Else the server's "
+            "metadata says what the inputs are.",
+        ),
+    ] = None
+    only: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Run the checks that a glob matches, as error or infer.*.")
+    ] = ""
+    list_checks: Annotated[bool, typer.Option("--list", help="Print the checks and exit.")] = False
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="For each reply.")] = 10.0
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML.")] = None
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write JSON; for - to standard output.")
+    ] = None
+
+
+@grouped(ConformanceOptions)
+def conformance(options: ConformanceOptions) -> None:
+    """Check a server against the specification of its protocol. The server may be a gateway. Exit codes: 0 no check
+    failed, 1 a check failed, 2 usage, 3 nothing answers at the address."""
+    protocol = options.protocol
+    if protocol not in MODULES:
+        _exit(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")
+    try:
+        chosen = suite(protocol)
+        settings = Options(options.model, tuple(map(parse_input, options.inputs or ())), options.timeout)
+    except (MissingPackageError, ValueError) as error:
+        _exit(USAGE, error)
+    checks = chosen.selected(options.only)
+    if not checks:
+        _exit(USAGE, f"no check matches {options.only!r}; --list prints them")
+    width = max(len(each.id) for each in checks)
+    if options.list_checks:
+        for each in checks:
+            print(f"{each.id:{width}}  {each.rule} ({each.section})")
+        return
+    if not options.address:
+        _exit(USAGE, "no address; expected HOST:PORT or a URL")
+    address = options.address.removeprefix(f"{protocol}://")  # as the other commands write it
+    quiet = str(options.json_file) == "-"
+    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    transcript, outcomes = Transcript(), list[Outcome]()
+    try:
+        for outcome in run(chosen, address, settings, checks, transcript):
+            outcomes.append(outcome)
+            if not quiet:
+                print("\n".join(lines(outcome, width, colours)), flush=True)
+    except Unreachable as error:
+        _exit(UNREACHABLE, f"{address}: {error}")
+    except ValueError as error:
+        _exit(USAGE, error)
+    report = Report(protocol, address, tuple(outcomes), transcript.requests)
+    _write(report, options)
+    print(as_json(report) if quiet else summary(report))
+    if report.failed:
+        raise SystemExit(FAILED)
+
+
+def _write(report: Report, options: ConformanceOptions) -> None:
+    """Write the files that are wanted."""
+    try:
+        if options.junit is not None:
+            options.junit.write_text(as_junit(report), "utf-8")
+        if options.json_file is not None and str(options.json_file) != "-":
+            options.json_file.write_text(as_json(report) + "\n", "utf-8")
+    except OSError as error:
+        _exit(USAGE, f"{error.filename}: {error.strerror}")
+
+
+def _exit(code: int, message: object) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,23 @@
+"""`gateway demo`: the gateway in front of its own model servers, without any other file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.cli.commands.serve import serve
+
+CONFIG = Path(__file__).parents[2] / "demo.yaml"
+"""The configuration that the package contains; `config/gateway.yaml` in the repository is the same."""
+
+
+def demo(
+    print_config: Annotated[
+        bool, typer.Option("--print", help="Print the configuration and exit, as a start for your own.")
+    ] = False,
+) -> None:
+    """Serve the configuration that comes with the package. It runs its own model servers, all on loopback."""
+    if print_config:
+        print(CONFIG.read_text("utf-8"), end="")
+    else:
+        serve(CONFIG)

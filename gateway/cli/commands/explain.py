@@ -1,0 +1,51 @@
+"""`gateway explain`: what becomes of one recorded request."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from gateway.assembly import registry
+from gateway.assembly.explain.recorded import Arrival, RecordingError, arrive
+from gateway.assembly.explain.request import explain as explained
+from gateway.assembly.explain.text import explanation_lines
+from gateway.cli.options import ConfigFile, fail, read
+from gateway.config.keys import Config
+from gateway.runtime.process.running import run
+
+
+def explain(
+    file: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="A recorded request, or a JSON document; - is standard input.")
+    ],
+    config: ConfigFile,
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="For byte streams and gRPC: the protocol.")] = "",
+    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the first that serves the request.")] = "",
+    path: Annotated[str, typer.Option(metavar="PATH", help="For gRPC: the method, /package.Service/Method.")] = "",
+    send: Annotated[bool, typer.Option("--send", help="Send the request to its backend.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain what becomes of a request. Its protocol, its route, its tensors before and after they are fitted, and
+    the message to the backend, which is not sent. Exit 1 if the client would get an error."""
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
+    whole = read(config)
+    try:
+        arrival = arrive(data, whole, registry.protocols(), protocol, listener, path)
+    except RecordingError as error:
+        fail(f"{file}: {error}")
+    run(_explain(arrival, whole, send=send, as_json=as_json))
+
+
+async def _explain(arrival: Arrival, config: Config, *, send: bool, as_json: bool) -> None:
+    found = await explained(arrival, config, registry.protocols(), send=send)
+    if as_json:
+        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    else:
+        print("\n".join(explanation_lines(found)))
+    if found.error is not None:
+        raise SystemExit(1)

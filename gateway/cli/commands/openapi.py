@@ -1,0 +1,44 @@
+"""`gateway openapi`: the OpenAPI document of a listener, without a running gateway."""
+
+from typing import Annotated
+
+import orjson
+import typer
+
+from gateway.assembly import registry
+from gateway.assembly.server_info import INFO
+from gateway.cli.options import ConfigFile, fail, read
+from gateway.config import paths
+from gateway.config.keys import Config, ListenerConfig
+from gateway.core.protocol import Protocol
+
+
+def openapi(
+    config: ConfigFile,
+    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the only one over HTTP.")] = "",
+) -> None:
+    """Print the OpenAPI document of a listener over HTTP. A running gateway has it at `/api/openapi` of the admin port,
+    for a model also with the model's inputs and outputs."""
+    from gateway.admin.openapi.document import document
+    from gateway.admin.openapi.urls import listener_url
+
+    whole = read(config)
+    chosen = _chosen(whole, listener)
+    url = listener_url(chosen, str(chosen.bind), "localhost")
+    found = document(chosen, _rows(whole, chosen), url, whole.auth, {}, INFO.version)
+    print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+
+
+def _rows(config: Config, listener: ListenerConfig) -> tuple[tuple[Protocol, str], ...]:
+    return paths.over_http(paths.rows(listener, config.routes, config.backends, registry.protocols()))
+
+
+def _chosen(config: Config, name: str) -> ListenerConfig:
+    over_http = [each for each in config.listeners if _rows(config, each)]
+    found = [each for each in over_http if name in ("", each.name)]
+    names = ", ".join(each.name for each in over_http) or "none"
+    if not found:
+        fail(f"no listener {name!r} over HTTP; those are {names}" if name else "no listener is over HTTP")
+    if len(found) > 1:
+        fail(f"several listeners are over HTTP; choose one with --listener: {names}")
+    return found[0]

@@ -1,0 +1,117 @@
+"""`gateway probe`: what speaks at an address, and the YAML for it."""
+
+import sys
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import orjson
+import typer
+
+from gateway.assembly import registry
+from gateway.cli import server_options
+from gateway.cli.grouped import grouped
+from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
+from gateway.cli.probing.probe import probe as find
+from gateway.cli.probing.stanza import WrittenBackend, backend_name, stanza
+from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
+from gateway.cli.server_output import model_rows, models_json
+from gateway.runtime.process.running import run
+
+EPILOG = (
+    "Exit codes: 0 a protocol was recognised, 1 none of the gateway's protocols is spoken there, 2 wrong usage, "
+    "3 nothing can be reached at the address, 4 no answer in time."
+)
+_CODES = {
+    ProbeVerdict.OTHER: FAILED,
+    ProbeVerdict.REFUSED: FAILED,
+    ProbeVerdict.UNREACHABLE: UNREACHABLE,
+    ProbeVerdict.SILENT: TIMED_OUT,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """The options of `gateway probe`."""
+
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS",
+            help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to ask about "
+            "one protocol alone.",
+        ),
+    ]
+    models: server_options.ModelNames = field(default_factory=list)
+    timeout: server_options.Seconds = SECONDS
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    as_json: server_options.AsJson = False
+
+
+@grouped(ProbeOptions)
+def probe(options: ProbeOptions) -> None:
+    """Find out which protocols a server speaks. Also its flavor, its models and their signatures, and print the YAML
+    for it. A few small questions are asked, no model is run. On a terminal tables are printed, elsewhere JSON."""
+    access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
+    run(_probe(options.address, access, options.timeout, options.models, as_json=is_json))
+
+
+async def _probe(address: str, access: ServerAccess, seconds: float, models: list[str], *, as_json: bool) -> None:
+    try:
+        with progress(f"asking {address}") as show:
+            found = await find(address, registry.protocols(), access, seconds=seconds, names=models, on_progress=show)
+    except ValueError as error:
+        end(USAGE, error)
+    print(_json(found, access) if as_json else _text(found, access), end="")
+    if found.verdict is not ProbeVerdict.SPOKEN:
+        end(_CODES[found.verdict], f"{address}: {found.text}")
+
+
+def _backend(found: Probed, access: ServerAccess) -> WrittenBackend:
+    best = found.spoken[0]
+    return WrittenBackend(backend_name(best), best, access)
+
+
+def _text(found: Probed, access: ServerAccess) -> str:
+    if not found.spoken:
+        return ""
+    rows = [
+        (
+            each.protocol,
+            each.flavor or "-",
+            " ".join(part for part in (each.models.server.name, each.models.server.version) if part)
+            if each.models.server
+            else "-",
+            each.address,
+            str(len(each.models.own)) if each.models.own else "-",
+        )
+        for each in found.spoken
+    ]
+    best = found.spoken[0]
+    parts = [table(rows, ("protocol", "flavor", "server", "address", "models"))]
+    if best.models.models:
+        parts.append(table(model_rows(best.models), ("model", "versions", "state", "signature")))
+    elif best.models.error:
+        parts.append(f"no list of models: {best.models.error}")
+    parts.append(stanza([_backend(found, access)]))
+    return "\n\n".join(parts)
+
+
+def _json(found: Probed, access: ServerAccess) -> str:
+    document = {
+        "address": found.address,
+        "result": found.verdict.value,
+        "text": found.text,
+        "tls": found.tls,
+        "spoken": [
+            {"protocol": each.protocol, "address": each.address, "flavor": each.flavor, **models_json(each.models)}
+            for each in found.spoken
+        ],
+        "others": {
+            each.candidate.protocol.name: {"heard": each.heard.value, "text": each.text}
+            for each in found.findings
+            if each.heard.value != "spoken"
+        },
+        "yaml": stanza([_backend(found, access)]) if found.spoken else "",
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"

@@ -1,0 +1,82 @@
+"""`gateway reference`: a model server for bundled models or Python callables over one protocol."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.assembly.certificates import Certificates
+from gateway.assembly.listening import BindError
+from gateway.assembly.reference import serve_reference
+from gateway.cli.commands.completion import bundled_models, protocols
+from gateway.cli.options import catalog, fail
+from gateway.cli.orphans import reap_if_first
+from gateway.cli.stopping import Signals, drain_on_signal
+from gateway.config import reference_config
+from gateway.config.keys import DrainConfig, ReferenceConfig, ReloadConfig
+from gateway.core.tasks import spawn
+from gateway.runtime.process.logs import log_to_stderr
+from gateway.runtime.process.running import run
+from gateway.runtime.process.standard_streams import say
+
+log = logging.getLogger(__name__)
+
+
+def reference(
+    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol to speak.")],
+    bind_to: Annotated[
+        str,
+        typer.Option(
+            "--bind", metavar="HOST:PORT", help="The address to listen on; for port 0 the system chooses one."
+        ),
+    ],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            autocompletion=bundled_models,
+            metavar="NAME",
+            help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.",
+        ),
+    ],
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve over TLS with this certificate (PEM).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The private key of the certificate (PEM).")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Require certificates of clients that these CAs signed (PEM).")
+    ] = None,
+) -> None:
+    """Serve bundled models or Python callables. On SIGTERM or SIGINT, requests in flight have 30 s to finish; a second
+    signal ends the server at once. Files of TLS are read again when they change."""
+    try:
+        config = reference_config(protocol, bind_to, model, catalog(), _tls(certificate, key, client_ca))
+    except ValueError as error:
+        fail(error)
+    log_to_stderr()
+    run(_serve(config))
+
+
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, str]:
+    """The keys of `tls` that the options stand for."""
+    paths = {"certificate": certificate, "key": key, "client_ca": client_ca}
+    given = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
+    if given and not (certificate and key):
+        raise ValueError("TLS needs both --certificate and --key")
+    return {**given, "client": "required"} if client_ca is not None else given
+
+
+async def _serve(config: ReferenceConfig) -> None:
+    reap_if_first()
+    certificates = Certificates()
+    try:
+        listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)
+    except (BindError, ValueError) as error:
+        fail(error)
+    signals = Signals()  # only now: loading a model keeps the event loop busy, and a signal ends it at once
+    spawn(certificates.watch(ReloadConfig))
+    say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
+    log.info("ready at %s", listener.address)
+    drain = DrainConfig()
+    await drain_on_signal(listener, signals, drain.delay, drain.timeout)

@@ -1,0 +1,171 @@
+"""`gateway replay`: sends the requests of a cassette to a server, and compares the answers with the recorded ones."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from gateway.cli import server_options
+from gateway.cli.grouped import grouped
+from gateway.runtime.process.running import run
+
+if TYPE_CHECKING:
+    from gateway.cli.cassettes.replaying import Replayed, Settings
+    from gateway.client.settings import ClientSettings
+
+DIFFER, USAGE, UNREACHABLE = 1, 2, 3
+"""The exit codes beside 0."""
+
+EPILOG = (
+    "Exit codes: 0 all answers are equal, 1 some differ or did not come, 2 wrong usage or a malformed file, "
+    "3 the server cannot be reached."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """The cassette, the comparison and the server of `gateway replay`."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The cassette that `gateway record` wrote.")]
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The server: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET.",
+        ),
+    ]
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
+    wire: Annotated[
+        bool, typer.Option("--wire", help="Send the recorded bytes as they are, to a server of the same protocol.")
+    ] = False
+    rtol: Annotated[float, typer.Option(help="The largest distance in relation to the recorded value.", min=0)] = 0.0
+    atol: Annotated[float, typer.Option(help="The largest distance. It is added to that of --rtol.", min=0)] = 0.0
+    ulp: Annotated[int, typer.Option(help="The most steps from one float to the other.", min=0)] = 0
+    by_position: Annotated[
+        bool, typer.Option("--by-position", help="Pair outputs by position, if the server names them differently.")
+    ] = False
+    by_value: Annotated[
+        bool, typer.Option("--by-value", help="Compare numbers by value, whatever their datatypes.")
+    ] = False
+    models: Annotated[
+        list[str],
+        typer.Option("--model", metavar="RECORDED=NAME", help="The server's name of a model. Repeatable."),
+    ] = field(default_factory=list)
+    renamed: Annotated[
+        list[str],
+        typer.Option("--rename", metavar="RECORDED=NAME", help="The server's name of an input or output. Repeatable."),
+    ] = field(default_factory=list)
+    version: Annotated[
+        str | None,
+        typer.Option("--model-version", metavar="VERSION", help="The version to ask for; empty: none."),
+    ] = None
+    in_flight: Annotated[int, typer.Option(metavar="N", help="Requests on their way at once.", min=1, max=1024)] = 1
+    rate: Annotated[float | None, typer.Option(metavar="N", help="The most requests per second.", min=0.001)] = None
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.", min=0.001)] = 10.0
+    server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
+    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - to standard output.")
+    ] = None
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML.")] = None
+
+
+@grouped(ReplayOptions)
+def replay(options: ReplayOptions) -> None:
+    """Send recorded requests to a server. It speaks any protocol; its answers are compared with the recorded ones."""
+    from gateway.cli.cassettes import files
+    from gateway.cli.cassettes.entries import CassetteError
+    from gateway.cli.cassettes.replaying import EQUAL, NoConnection
+
+    settings, access = _settings(options), options.server.access()
+    try:
+        server = access.settings_for(options.to, options.protocol, options.flavor)
+        # Nothing is sent if the file is malformed somewhere.
+        read = files.read(options.file, on_cut=lambda text: print(f"warning: {text}", file=sys.stderr))
+        total = sum(1 for _ in read)
+    except (CassetteError, ValueError) as error:
+        _exit(USAGE, error)
+    if not total:
+        _exit(USAGE, f"{options.file}: there are no recorded requests in this cassette")
+    try:
+        results = _results(options.file, server, settings, total)
+    except NoConnection as error:
+        _exit(UNREACHABLE, error)
+    except (CassetteError, ValueError) as error:
+        _exit(USAGE, error)
+    _report(options, results)
+    if any(each.verdict != EQUAL for each in results):
+        raise SystemExit(DIFFER)
+
+
+def _settings(options: ReplayOptions) -> "Settings":
+    """How requests are sent, and answers compared."""
+    from gateway.cli.cassettes.replaying import Settings
+    from gateway.policies.comparing.tolerance import Tolerance
+
+    if options.wire and (options.models or options.renamed or options.version is not None):
+        _exit(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
+    return Settings(
+        options.in_flight, options.rate, options.timeout, _names("--model", options.models),
+        _names("--rename", options.renamed), options.version, options.wire,
+        Tolerance(options.rtol, options.atol, options.ulp), options.by_position, options.by_value,
+    )  # fmt: skip
+
+
+def _results(file: Path, server: "ClientSettings", settings: "Settings", total: int) -> "list[Replayed]":
+    """Send all requests, and show progress on a terminal."""
+    from gateway.cli.cassettes import files
+    from gateway.cli.cassettes.replaying import replay as replayed
+    from gateway.client.model_server import ModelServer
+
+    count, shows_progress = 0, sys.stderr.isatty()
+
+    def done(result: "Replayed") -> None:
+        nonlocal count
+        count += 1
+        if shows_progress:
+            end = "\n" if count == total else ""
+            print(f"\r{count} of {total} requests", end=end, file=sys.stderr, flush=True)
+
+    results: list[Replayed] = []
+
+    async def go() -> None:
+        connected = ModelServer(server)
+        try:
+            results[:] = await replayed(files.read(file), connected, settings, done)
+        finally:
+            await connected.close()
+
+    run(go())
+    return results
+
+
+def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
+    """Write the files that are wanted, and print the table or JSON."""
+    from gateway.cli.cassettes.report import as_json, as_junit, table
+
+    is_printed = str(options.json_file) == "-"
+    try:
+        if options.junit is not None:
+            options.junit.write_text(as_junit(results), "utf-8")
+        if options.json_file is not None and not is_printed:
+            options.json_file.write_bytes(as_json(results))
+    except OSError as error:
+        _exit(USAGE, f"{error.filename}: {error.strerror}")
+    print(as_json(results).decode() if is_printed else table(results))
+
+
+def _names(option: str, texts: list[str]) -> dict[str, str]:
+    """The pairs RECORDED=NAME."""
+    pairs = [(text, *text.partition("=")) for text in texts]
+    for text, name, mark, new in pairs:
+        if not (name and mark and new):
+            _exit(USAGE, f"{option} {text!r}; expected RECORDED=NAME")
+    return {name: new for _, name, _, new in pairs}
+
+
+def _exit(code: int, message: object) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,104 @@
+"""`gateway route`: which route a request takes, without sending anything."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import orjson
+import typer
+
+from gateway.assembly import registry
+from gateway.assembly.explain.decision import Decision, decide
+from gateway.assembly.explain.offline import assemble, not_connected, without_network
+from gateway.assembly.explain.text import decision_lines
+from gateway.cli.commands.completion import protocols
+from gateway.cli.options import ConfigFile, fail, read
+from gateway.config.keys import Config, ListenerConfig
+from gateway.core.datatypes import DATATYPES
+from gateway.core.operations import Operation
+from gateway.core.types import Headers, Request, Tensor
+
+_INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
+
+
+def route(
+    config: ConfigFile,
+    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="The client's protocol.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="The model that the client names; none if left out.")] = "",
+    version: Annotated[str, typer.Option(metavar="TEXT", help="The model's version.")] = "",
+    operation: Annotated[str, typer.Option(metavar="NAME", help="What is asked for.")] = "infer",
+    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: each that has the protocol.")] = "",
+    path: Annotated[str, typer.Option(metavar="PATH", help="The path of the request, for routes with `path`.")] = "",
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME:DATATYPE:SHAPE", help="An input, such as x:FP32:1,10; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print which route a request takes. Also why the others do not match, and which backends get it. Nothing is sent.
+    Exit 1 if no route matches."""
+    whole = read(config)
+    listeners = _listeners(whole, protocol, listener)
+    if operation not in (each.value for each in Operation):
+        fail(f"no operation {operation!r}; expected {', '.join(each.value for each in Operation)}")
+    fields = (_headers(header or ()), tuple(map(_input, input or ())))
+    requests = [
+        Request(
+            Operation(operation), model or each.model, version, inputs=fields[1], listener=each.name,
+            protocol=protocol, path=path, headers=fields[0],
+        )
+        for each in listeners
+    ]  # fmt: skip
+    decisions = asyncio.run(_decide(whole, requests))
+    if as_json:
+        print(orjson.dumps({"decisions": decisions}, option=orjson.OPT_INDENT_2).decode())
+    else:
+        print("\n".join(line for each in decisions for line in decision_lines(each)))
+    if any(each.error for each in decisions):
+        raise SystemExit(1)
+
+
+async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]:
+    config, _ = without_network(config, registry.protocols())
+    assembly = assemble(config, not_connected, registry.protocols())
+    decisions = []
+    for request in requests:
+        passing = decide(request, config, assembly, passthrough=True)
+        is_passed = bool(passing.route) and bool(request.path)
+        decisions.append(passing if is_passed else decide(request, config, assembly))
+    return decisions
+
+
+def _listeners(config: Config, protocol: str, name: str) -> list[ListenerConfig]:
+    if protocol not in registry.protocols():
+        fail(f"no protocol {protocol!r}; expected {', '.join(registry.protocols())}")
+    named = [each for each in config.listeners if name in ("", each.name)]
+    if not named:
+        fail(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
+    found = [each for each in named if protocol in each.protocols]
+    if not found:
+        which = f"listener {name!r} does not accept" if name else "no listener accepts"
+        accepted = "; ".join(f"{each.name!r} accepts {', '.join(each.protocols)}" for each in named)
+        fail(f"{which} {protocol}; {accepted}")
+    return found
+
+
+def _headers(pairs: Sequence[str]) -> Headers:
+    raw = []
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator:
+            fail(f"expected --header NAME=VALUE, got {pair!r}")
+        raw.append((name.lower().encode(), text.encode()))
+    return Headers(raw)
+
+
+def _input(text: str) -> Tensor:
+    found = _INPUT.fullmatch(text)
+    datatype = DATATYPES.get(found[2]) if found else None
+    if found is None or datatype is None:
+        fail(f"expected --input NAME:DATATYPE:SHAPE such as x:FP32:1,10, got {text!r}")
+    # Conditions look at the name, datatype and shape alone, so the tensor has no data.
+    return Tensor(found[1], datatype, tuple(int(each) for each in found[3].split(",") if each), b"")

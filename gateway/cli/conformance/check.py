@@ -1,0 +1,261 @@
+"""Checks of one wire form, and what is found by running them against a server.
+
+A check is a function that sends a few requests to a server under test and returns if the replies are right; else it
+calls `fail`, `deviate`, `not_applicable` or `not_tested`, each with a reason.
+"""
+
+import fnmatch
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from http.client import HTTPException
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+from gateway.cli.conformance.inputs import InputSpec
+from gateway.core.frozen import frozen
+
+EXCERPT = 400
+"""The most characters of a message that an outcome shows."""
+
+
+class Verdict(StrEnum):
+    """The verdict of a check."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    DEVIATES = "deviates"
+    """Clients can live with it, but it is not what the specification says, or not how most servers do it."""
+    NOT_APPLICABLE = "not applicable"
+    """The server does not claim what the check is about."""
+    NOT_TESTED = "not tested"
+    """The check needs something that could not be found out, such as the inputs of a model."""
+
+
+@frozen
+class Options:
+    """The user's options for the server. `model` is empty if the checks choose one; `timeout` is seconds for each
+    reply."""
+
+    model: str = ""
+    inputs: tuple[InputSpec, ...] = ()
+    timeout: float = 10.0
+
+
+class Transcript:
+    """The messages sent and received since the last `clear`, as text for people, and the number of all requests."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.sent: list[str] = []
+        self.received: list[str] = []
+
+    def clear(self) -> None:
+        """Forget the messages, not the number of requests."""
+        self.sent, self.received = [], []
+
+    def send(self, head: str, body: bytes | str = b"") -> None:
+        """Note a request."""
+        self.requests += 1
+        self.sent.append(_joined(head, body))
+
+    def receive(self, head: str, body: bytes | str = b"") -> None:
+        """Note a reply."""
+        self.received.append(_joined(head, body))
+
+
+class Unreachable(Exception):  # noqa: N818 - it ends the run, like SystemExit
+    """Nothing answers at the address. The text says what happened."""
+
+
+class Server(Protocol):
+    """A server under test, as the checks of one wire form use it."""
+
+    def reach(self) -> None:
+        """Raises OSError, or HTTPException, if nothing answers at the address."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class Judgement(Exception):  # noqa: N818 - a result, raised to end the check
+    """A verdict other than `pass`, and its reason."""
+
+    def __init__(self, verdict: Verdict, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+
+
+def fail(reason: str) -> NoReturn:
+    """The server breaks the rule."""
+    raise Judgement(Verdict.FAIL, reason)
+
+
+def deviate(reason: str) -> NoReturn:
+    """The server works, but differs from the rule."""
+    raise Judgement(Verdict.DEVIATES, reason)
+
+
+def not_applicable(reason: str) -> NoReturn:
+    """The server does not claim what the check is about."""
+    raise Judgement(Verdict.NOT_APPLICABLE, reason)
+
+
+def not_tested(reason: str) -> NoReturn:
+    """The check could not be run."""
+    raise Judgement(Verdict.NOT_TESTED, reason)
+
+
+def require(condition: object, reason: str) -> None:
+    """Fail unless `condition` holds."""
+    if not condition:
+        fail(reason)
+
+
+S = TypeVar("S", bound=Server)
+V = TypeVar("V")
+
+
+class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
+    """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
+
+    The check that uses it first fails if it cannot be had; for those after it the verdict is `not tested`: one fault is
+    told once, and a server that does not answer is not waited for by every check.
+    """
+
+    def __init__(self, compute: Callable[[Any], V]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+
+    def __get__(self, server: Any, owner: object = None) -> V:
+        found = server.__dict__.setdefault("basis", {})
+        if self._name not in found:
+            try:
+                found[self._name] = self._compute(server)
+            except Exception as error:
+                if not (isinstance(error, Judgement) and error.verdict != Verdict.FAIL):
+                    found[self._name] = error
+                raise
+        elif isinstance(found[self._name], Exception):
+            not_tested(f"it needs what failed before: {_told(found[self._name])}")
+        value: V = found[self._name]
+        return value
+
+
+@frozen
+class Check(Generic[S]):
+    """`rule` is what the specification says, and `section` is where."""
+
+    id: str
+    section: str
+    rule: str
+    run: Callable[[S], None]
+
+
+@frozen
+class Outcome:
+    """The outcome of one check; `sent` and `received` are its messages as text, shortened."""
+
+    id: str
+    section: str
+    rule: str
+    verdict: Verdict
+    reason: str
+    sent: tuple[str, ...]
+    received: tuple[str, ...]
+
+
+class Suite(Generic[S]):
+    """The checks of one wire form, in the order in which they run."""
+
+    def __init__(self, protocol: str, connect: Callable[[str, Options, Transcript], S]) -> None:
+        self.protocol = protocol
+        self.connect = connect
+        """Raises ValueError for an address that the wire form does not have."""
+        self.checks: list[Check[S]] = []
+
+    def check(self, name: str, section: str, rule: str) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
+        """Adds the function that it decorates; `name` is the check's id without the protocol."""
+
+        def add(function: Callable[[S], None]) -> Callable[[S], None]:
+            self.checks.append(Check(f"{self.protocol}.{name}", section, rule, function))
+            return function
+
+        return add
+
+    def selected(self, pattern: str) -> list[Check[S]]:
+        """The checks whose id matches a glob, or has the pattern as a part between dots; all if it is empty."""
+        globs = (pattern, f"{self.protocol}.{pattern}", f"*.{pattern}", f"*.{pattern}.*", f"{pattern}.*")
+        return [each for each in self.checks if not pattern or any(fnmatch.fnmatchcase(each.id, g) for g in globs)]
+
+
+def run(
+    suite: Suite[Any], address: str, options: Options, checks: Sequence[Check[Any]], transcript: Transcript
+) -> Iterator[Outcome]:
+    """Run `checks` one after the other.
+
+    Raises:
+        Unreachable: nothing answers at `address`.
+        ValueError: the wire form has no such address.
+    """
+    server = suite.connect(address, options, transcript)
+    try:
+        why = _unreachable(server)
+        if why:
+            raise Unreachable(why)
+        for check in checks:
+            transcript.clear()
+            verdict, reason = (Verdict.NOT_TESTED, why) if why else _judged(check, server)
+            if verdict == Verdict.FAIL and not why:
+                lost = _unreachable(server)
+                why = f"nothing answers any more since the check {check.id}: {lost}" if lost else ""
+            sent, received = tuple(transcript.sent), tuple(transcript.received)
+            yield Outcome(check.id, check.section, check.rule, verdict, reason, sent, received)
+    finally:
+        server.close()
+
+
+def _judged(check: Check[Any], server: Server) -> tuple[Verdict, str]:
+    try:
+        check.run(server)
+    except Judgement as finding:
+        return finding.verdict, str(finding)
+    except TimeoutError:
+        return Verdict.FAIL, "no reply within the timeout"
+    except (OSError, HTTPException) as error:
+        return Verdict.FAIL, f"no reply: {_told(error)}"
+    except (LookupError, TypeError, ValueError, ArithmeticError, struct.error) as error:
+        return Verdict.FAIL, f"a reply has another form than its check expects: {_told(error)}"
+    return Verdict.PASS, ""
+
+
+def _unreachable(server: Server) -> str:
+    try:
+        server.reach()
+    except (OSError, HTTPException) as error:
+        return _told(error)
+    return ""
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _joined(head: str, body: bytes | str) -> str:
+    text = readable(body)
+    return f"{head} {text}".strip() if text else head
+
+
+def readable(body: bytes | str) -> str:
+    """The beginning of a message as printable text: UTF-8, or hexadecimal digits."""
+    if isinstance(body, bytes):
+        begins = body[: EXCERPT * 4]
+        try:
+            text = begins.decode()
+            if not all(each.isprintable() or each in "\r\n\t" for each in text):
+                raise ValueError
+        except ValueError:
+            text = begins[: EXCERPT // 2].hex()
+    else:
+        text = body
+    text = " ".join(text.split())
+    return text if len(text) <= EXCERPT and len(body) <= EXCERPT * 4 else f"{text[:EXCERPT]}... ({len(body)} in all)"

@@ -1,0 +1,20 @@
+"""Parts that the checks of V2 over REST and over gRPC share: tensors by a signature."""
+
+from collections.abc import Callable, Sequence
+
+from gateway.cli.conformance.check import Options, not_tested
+from gateway.cli.conformance.inputs import InputSpec, Sample, sample
+
+UNKNOWN = "no-such-model"
+UNKNOWN_VERSION = "987654321"
+
+
+def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> list[Sample]:
+    """A tensor for each input: of --input, and else of the model's metadata."""
+    specs = options.inputs or described()
+    if not specs:
+        not_tested("the model's metadata names no inputs; describe them with --input NAME=DATATYPE[SHAPE]")
+    try:
+        return [sample(spec) for spec in specs]
+    except ValueError as error:
+        not_tested(str(error))

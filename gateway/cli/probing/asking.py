@@ -1,0 +1,145 @@
+"""Sends the questions of `recognition` to one address: few, small, one after the other on each transport."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gateway.cli.probing.candidates import FormCandidate
+from gateway.cli.probing.recognition import ProbeQuestion, is_silence, judge, questions
+from gateway.client.credentials import AUTHORIZATION
+from gateway.client.model_server import connected
+from gateway.client.settings import ClientSettings, ServerArguments, ServerKind, Tls
+from gateway.core.errors import GatewayError, TransportError
+from gateway.core.frozen import frozen, replace
+from gateway.core.protocol import Target
+from gateway.core.transport import Connector
+
+if TYPE_CHECKING:
+    from gateway.config.keys import BackendConfig
+
+MOST_SILENT = 2
+"""After so many questions without a reply nothing more is asked over a transport."""
+
+
+@frozen
+class ServerAccess:
+    """How servers are reached beyond their addresses: headers, credentials, TLS."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    tls: Tls | None = None
+
+    def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
+        """How the gateway itself would reach servers of `backend` for a client with these headers and this key: of the
+        headers it sends only those in `forward_headers`; TLS is the backend's, if it has any."""
+        headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
+        key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
+        if backend.tls is None:
+            return replace(self, headers=headers, key=key)
+        own = backend.tls
+        return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
+
+    def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
+        """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
+        return self.settings_for(candidate.address, candidate.protocol.name, flavor)
+
+    def settings_for(self, address: str, protocol: str, flavor: str = "") -> ClientSettings:
+        """The settings of a client of the server at `address`; `protocol` is empty if the address names it. Raises
+        ValueError: as `settings`."""
+        kind = ServerKind(flavor)
+        return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
+
+
+class Heard(Enum):
+    """The replies to the questions about one wire form."""
+
+    SPOKEN = "spoken"
+    REFUSED = "refused"
+    """An answer is refused without (other) credentials."""
+    OTHER = "other"
+    """Replies that are not of the wire form, or a broken connection."""
+    SILENT = "silent"
+    """No reply in time."""
+
+
+@frozen
+class FormFinding:
+    """The finding about one wire form, with the reason in words."""
+
+    candidate: FormCandidate
+    heard: Heard
+    text: str = ""
+    address: str = ""
+    """The address for a backend, where the wire form is spoken."""
+
+
+async def ask_transport(
+    candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
+) -> None:
+    """Ask about the wire forms of one transport in turn, `seconds` at most for each reply, and append what came of it
+    to `findings`. `model` is a model that the server may have."""
+    silent = 0
+    for candidate in candidates:
+        if silent >= MOST_SILENT:
+            findings.append(FormFinding(candidate, Heard.SILENT, "not asked: two questions got no reply"))
+            continue
+        finding, unanswered = await _ask(candidate, access, seconds, model, MOST_SILENT - silent)
+        silent = silent + unanswered if finding.heard is Heard.SILENT else 0
+        findings.append(finding)
+
+
+async def _ask(
+    candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
+) -> tuple[FormFinding, int]:
+    """The finding about a candidate, and how many got no reply; `patience` is the most of these."""
+    protocol = candidate.protocol
+    try:
+        settings = access.settings(candidate)
+        connector = connected(settings)
+    except ValueError as error:
+        return FormFinding(candidate, Heard.OTHER, str(error)), 0
+    target = Target("server", address=candidate.address, limits=settings.limits)
+    findings: list[FormFinding] = []
+    silent = 0
+    try:
+        for question in questions(protocol, target, model):
+            findings.append(await _one(candidate, connector, question, target, seconds))
+            silent += findings[-1].heard is Heard.SILENT
+            if findings[-1].heard is Heard.SPOKEN or silent >= patience:
+                break
+    finally:
+        with suppress(GatewayError):
+            await connector.close()
+    found = {each.heard: each for each in reversed(findings)}
+    return next(found[each] for each in Heard if each in found), silent
+
+
+async def _one(
+    candidate: FormCandidate, connector: Connector, question: ProbeQuestion, target: Target, seconds: float
+) -> FormFinding:
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await connector.exchange(question.message)
+    except TimeoutError:
+        return FormFinding(candidate, Heard.SILENT, f"no reply within {seconds:g} s")
+    except TransportError as error:
+        if is_silence(error):
+            return FormFinding(candidate, Heard.SILENT, error.message)
+        return FormFinding(candidate, Heard.OTHER, error.message)
+    evidence = judge(candidate.protocol, question, reply, target)
+    if evidence.speaks:
+        return FormFinding(candidate, Heard.SPOKEN, address=_address(candidate, question))
+    return FormFinding(candidate, Heard.REFUSED if evidence.refused else Heard.OTHER, evidence.text)
+
+
+def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
+    """The address for a backend. A server that answers without a model's name at the root is one with a single model,
+    where the protocol tells these apart by the path."""
+    one_at = candidate.protocol.traits.models.one_at
+    rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
+    if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):
+        return candidate.address
+    return rooted

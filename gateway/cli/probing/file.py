@@ -1,0 +1,52 @@
+"""A commented configuration file, made of listeners and of servers that were probed."""
+
+from collections.abc import Sequence
+
+from gateway.cli.probing.stanza import WrittenBackend, quoted, stanza
+from gateway.core.frozen import frozen
+
+_HEAD = """\
+# Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
+#   gateway check --config FILE           checks it
+#   gateway check --live --config FILE    asks the servers, too
+#   gateway serve --config FILE           serves it; a changed file is read again
+"""
+_AFTER = """\
+# The first route that matches a request is taken. Further keys of a route: rewrite, translate, signature, policies.
+"""
+_OPERATION = """\
+health:                     # /healthz and /readyz for probes, /metrics for Prometheus
+  bind: "127.0.0.1:9091"
+admin:                      # /status and the console; keep it on loopback
+  bind: "127.0.0.1:9090"
+"""
+
+
+@frozen
+class WrittenListener:
+    """A listener of the file."""
+
+    name: str
+    bind: str
+    protocols: tuple[str, ...]
+
+
+def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
+    """Listeners for pairs of a protocol and an address. Protocols at the same address share a listener."""
+    at: dict[str, list[str]] = {}
+    for protocol, bind in pairs:
+        named = at.setdefault(bind, [])
+        if protocol not in named:
+            named.append(protocol)
+    return tuple(WrittenListener("-".join(names) if len(names) == 1 else f"listener-{number}", bind, tuple(names))
+                 for number, (bind, names) in enumerate(at.items(), 1))  # fmt: skip
+
+
+def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
+    """The text of the file."""
+    lines = ["listeners:                  # where clients connect; several protocols can share an address"]
+    for each in listeners:
+        protocols = ", ".join(each.protocols)
+        lines.append(f"  - {{name: {each.name}, bind: {quoted(each.bind)}, protocols: [{protocols}]}}")
+    body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
+    return f"{_HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"

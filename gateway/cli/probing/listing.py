@@ -1,0 +1,126 @@
+"""The models of a server, with versions, states and signatures, asked for by `gateway.client`."""
+
+from collections.abc import Callable, Sequence
+
+from gateway.assembly import registry
+from gateway.client import AsyncClient, ClientError, ConnectError, ModelEntry, ServerInfo, Signature, Timeout
+from gateway.core.frozen import frozen
+from gateway.core.operations import split_companion
+
+MOST_DESCRIBED = 100
+"""The models whose signatures are asked for."""
+
+
+@frozen
+class FoundModel:
+    """One model: its versions, its state (empty where the protocol has none), and its signature, or why there is
+    none."""
+
+    name: str
+    versions: tuple[str, ...] = ()
+    state: str = ""
+    reason: str = ""
+    signature: Signature | None = None
+    error: str = ""
+
+
+@frozen
+class ServerModels:
+    """A server's own description of itself and its models. `error`: why it has no list of models. `left_out`: the
+    models that were not asked for their signatures."""
+
+    server: ServerInfo | None = None
+    models: tuple[FoundModel, ...] = ()
+    error: str = ""
+    left_out: int = 0
+
+    @property
+    def own(self) -> tuple[FoundModel, ...]:
+        """The models without the companions (`M.gradient`) of those that are there, too."""
+        names = {each.name for each in self.models}
+        return tuple(each for each in self.models if _base(each.name) not in names)
+
+
+def _base(name: str) -> str | None:
+    companion = split_companion(name)
+    return companion[0] if companion is not None else None
+
+
+async def list_models(
+    client: AsyncClient,
+    names: Sequence[str] = (),
+    *,
+    most: int = MOST_DESCRIBED,
+    on_progress: Callable[[int, int], None] = lambda done, all: None,
+) -> ServerModels:
+    """The server's models; those in `names` where it has no list. Signatures are asked for one after the other;
+    `on_progress` is told how many of how many are done.
+
+    Raises:
+        ClientError: ConnectError or Timeout, the server does not answer.
+    """
+    server = await _server_or_none(client)
+    error = ""
+    try:
+        entries = await client.models()
+    except ClientError as failed:
+        if _does_not_answer(failed):
+            raise
+        entries, error = [], str(failed)
+    merged = _merged(entries) or {name: FoundModel(name) for name in names}
+    if not merged and not _has_names(client):
+        merged = {"": FoundModel("")}
+    described: list[FoundModel] = []
+    for at, each in enumerate(merged.values()):
+        on_progress(at, len(merged))
+        described.append(await _described(client, each) if at < most else each)
+    on_progress(len(merged), len(merged))
+    found = tuple(each for each in described if each.name or each.signature)
+    return ServerModels(server, found, error if not entries else "", max(len(merged) - most, 0))
+
+
+def _has_names(client: AsyncClient) -> bool:
+    return registry.protocols()[client.protocol].traits.models.named
+
+
+def _does_not_answer(error: ClientError) -> bool:
+    return isinstance(error, ConnectError | Timeout)
+
+
+async def _server_or_none(client: AsyncClient) -> ServerInfo | None:
+    try:
+        return await client.server()
+    except ClientError as error:
+        if _does_not_answer(error):
+            raise
+        return None
+
+
+def _merged(entries: Sequence[ModelEntry]) -> dict[str, FoundModel]:
+    """The models by name, each with all of its versions. The state is that of the first version that is ready."""
+    found: dict[str, FoundModel] = {}
+    for entry in entries:
+        known = found.get(entry.name)
+        if known is None:
+            found[entry.name] = FoundModel(entry.name, _versions(entry.version), entry.state, entry.reason)
+        elif entry.version not in known.versions:
+            better = known if known.state == "READY" else entry
+            found[entry.name] = FoundModel(
+                entry.name, (*known.versions, *_versions(entry.version)), better.state, better.reason
+            )
+    return found
+
+
+def _versions(version: str) -> tuple[str, ...]:
+    return (version,) if version else ()
+
+
+async def _described(client: AsyncClient, model: FoundModel) -> FoundModel:
+    try:
+        signature = await client.signature(model.name)
+    except ClientError as error:
+        if _does_not_answer(error):
+            raise
+        return FoundModel(model.name, model.versions, model.state, model.reason, None, str(error))
+    name = model.name or signature.name
+    return FoundModel(name, signature.versions or model.versions, model.state, model.reason, signature)

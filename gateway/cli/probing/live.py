@@ -1,0 +1,236 @@
+"""`gateway check --live`: whether the routes of a configuration fit the servers of its backends. Every fixed endpoint
+is asked for its models; nothing is served and no model is run."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+
+from gateway.assembly.routes import route_settings
+from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.probing.fit import Misfit, misfits, missing_model, of_gather, wrong_version
+from gateway.cli.probing.listing import ServerModels, list_models
+from gateway.cli.probing.probe import MOST_SECONDS, client, probe
+from gateway.client import AsyncClient, ClientError
+from gateway.config.document import Location
+from gateway.config.keys import BackendConfig, Config
+from gateway.config.problems import Finding
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import frozen
+from gateway.core.globs import wildcards
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
+from gateway.core.types import Request
+from gateway.policies import gather
+
+AS_NOBODY = ServerAccess()
+"""A client without headers and keys."""
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+
+
+@frozen
+class Row:
+    """One route at one endpoint. `model` is the backend's name of the model; `result` is OK, WARNING or ERROR."""
+
+    route: str
+    backend: str
+    endpoint: str
+    model: str
+    result: str
+    text: str
+
+
+@frozen
+class Live:
+    """The results of a live check: a row for each route and endpoint, and the findings with their places in the
+    file."""
+
+    rows: tuple[Row, ...]
+    errors: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+
+
+@frozen
+class Answered:
+    """An endpoint's answer; `error`: why there is none."""
+
+    models: ServerModels
+    error: str = ""
+    batch_sizes: Mapping[str, int] = field(default_factory=dict)
+    """The max_batch_size of the models of which it was asked."""
+
+
+async def check_live(
+    config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess = AS_NOBODY
+) -> Live:
+    """Ask every endpoint and compare. `access` is that of a client of the gateway, of whose headers each backend gets
+    those in its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
+    all."""
+    places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
+    asked = await asyncio.gather(*(_ask(config, protocols, access, seconds, *place) for place in places))
+    answers = dict(zip(places, asked, strict=True))
+    rows: list[Row] = []
+    errors: list[Finding] = []
+    warnings: list[Finding] = []
+    for (name, at), answer in answers.items():
+        if answer.error:
+            place: Location = ("backends", name, "endpoints", at, "address")
+            errors.append(Finding(place, f"backend {name!r}: {answer.error}"))
+    for number, route in enumerate(config.routes):
+        clients = _clients(config, route, protocols)
+        for name in dict.fromkeys(route.called_backends):
+            backend = config.backends[name]
+            if not backend.endpoints:
+                rows.append(Row(f"routes[{number}]", name, "-", "-", WARNING, "its endpoints are found by discovery"))
+            for at, endpoint in enumerate(backend.endpoints):
+                answer = answers[name, at]
+                found = list(_compare(route, backend, answer, clients, protocols))
+                for each in found:
+                    text = f"backend {name!r} at {endpoint.address}: {each.text}"
+                    finding = Finding(("routes", number, *each.location), text)
+                    (warnings if each.is_warning else errors).append(finding)
+                rows.append(_row(f"routes[{number}]", name, endpoint.address, _name(route), answer, found))
+    return Live(tuple(rows), tuple(errors), tuple(warnings))
+
+
+def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, found: Sequence[Misfit]) -> Row:
+    if answer.error:
+        return Row(route, backend, endpoint, model, ERROR, answer.error)
+    result = OK if not found else WARNING if all(each.is_warning for each in found) else ERROR
+    text = "; ".join(each.text for each in found)
+    if not text and not model:
+        text = f"{len(answer.models.own)} models"
+    return Row(route, backend, endpoint, model or "(any)", result, text)
+
+
+def _name(route: RouteConfig) -> str:
+    """The backend's name of the route's model; empty if it has many or any."""
+    if route.match.model is not None and not wildcards(route.match.model):
+        settings = route_settings(route)
+        return settings.model if isinstance(settings.model, str) else route.match.model
+    return route.rewrite.model if route.rewrite.model and "{" not in route.rewrite.model else ""
+
+
+def _clients(config: Config, route: RouteConfig, protocols: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
+    """The wire forms of clients whose requests can take the route."""
+    match = route.match
+    names = {
+        name
+        for each in config.listeners
+        if match.listener in (None, each.name)
+        for name in each.protocols
+        if match.protocol in (None, name)
+    }
+    return tuple(protocols[each] for each in sorted(names))
+
+
+def _compare(
+    route: RouteConfig, backend: BackendConfig, answer: Answered, clients: Sequence[Protocol],
+    protocols: Mapping[str, Protocol],
+) -> Iterator[Misfit]:  # fmt: skip
+    name, protocol = _name(route), protocols[backend.protocol]
+    if answer.error or route.passthrough or not name:
+        return
+    if not _tells_models(protocol):
+        return
+    model = next((each for each in answer.models.models if each.name == name), None)
+    missing = missing_model(name, answer.models, model, bool(route.rewrite.model))
+    if missing is not None:
+        yield missing
+        return
+    if model is None:
+        return
+    rewritten = route.rewrite.version
+    wrong = wrong_version(_version(route), model, is_rewritten=rewritten is not None)
+    if wrong is not None:
+        yield wrong
+    if model.signature is not None and (protocol.traits.models.trusted_metadata or backend.trust_metadata):
+        settings = route_settings(route)
+        yield from misfits(settings, settings.signature, model.signature, clients)
+    for gathers in _gathers(backend):
+        found = of_gather(name, model.signature, answer.batch_sizes.get(name), gathers, protocol.traits.wire.rows)
+        if found is not None:
+            yield found
+
+
+def _gathers(backend: BackendConfig) -> list[gather.Settings]:
+    return [each.settings for each in backend.policies if isinstance(each.settings, gather.Settings)]
+
+
+async def _batch_sizes(
+    asked: AsyncClient, backend: BackendConfig, protocol: Protocol, names: Sequence[str]
+) -> dict[str, int]:
+    """The max_batch_size of each of the models, as far as their server tells it and somebody wants to know."""
+    found: dict[str, int] = {}
+    if not _gathers(backend) or Operation.CONFIG not in protocol.traits.servers.extensions:
+        return found
+    for name in names:
+        with suppress(ClientError):
+            config = await asked.ask(Request(Operation.CONFIG, name))
+            most = gather.max_batch_size(config) if isinstance(config, Mapping) else None
+            if most is not None:
+                found[name] = most
+    return found
+
+
+def _tells_models(protocol: Protocol) -> bool:
+    """Whether servers of the wire form name their models or describe them."""
+    return bool(protocol.traits.models.metadata_parts) and protocol.names_models
+
+
+def _version(route: RouteConfig) -> str:
+    if route.rewrite.version is not None:
+        return route.rewrite.version
+    version = route.match.version or ""
+    return "" if wildcards(version) else version
+
+
+async def _ask(
+    config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
+) -> Answered:
+    """Ask one endpoint. If it does not answer, a probe finds out whether it speaks another protocol."""
+    backend = config.backends[name]
+    names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
+    try:
+        place = backend.endpoints[at].address
+        asked = client(backend.protocol, place, access.of_backend(backend), seconds, backend.flavor)
+        async with asked, asyncio.timeout(seconds * MOST_SECONDS):
+            if _tells_models(protocols[backend.protocol]):
+                models = await list_models(asked, names)
+                sizes = await _batch_sizes(asked, backend, protocols[backend.protocol], names)
+                answer = Answered(models, batch_sizes=sizes)
+            else:
+                ready = await asked.ready()
+                answer = Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")
+    except TimeoutError:
+        return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
+    except (ClientError, ValueError) as error:
+        answer = Answered(ServerModels(), str(error))
+    if not answer.error and any(not each.error for each in answer.models.models):
+        return answer
+    other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
+    return Answered(ServerModels(), other) if other else answer
+
+
+async def _other_protocol(
+    backend: BackendConfig, at: int, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
+) -> str:
+    """The error for an endpoint that speaks other protocols than the backend's; empty if no other one is found."""
+    address = backend.endpoints[at].address
+    try:
+        found = await probe(_for_every_protocol(address), protocols, access, seconds=seconds)
+    except ValueError:
+        return ""
+    spoken = [each.protocol for each in found.spoken]
+    if not spoken or backend.protocol in spoken:
+        return ""
+    tls = " over TLS" if found.tls else ""
+    return f"{address} speaks {', '.join(spoken)}{tls}, not {backend.protocol}; write `protocol: {spoken[0]}`"
+
+
+def _for_every_protocol(address: str) -> str:
+    """`address` as HOST:PORT, of which a probe tries every protocol, if it says no more than that."""
+    scheme, separator, rest = address.partition("://")
+    plain = rest.rstrip("/")
+    return plain if separator and scheme in ("http", "tcp") and "/" not in plain and ":" in plain else address

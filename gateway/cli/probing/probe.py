@@ -1,0 +1,190 @@
+"""`probe`: what speaks at an address, and what it has."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from itertools import groupby
+from operator import attrgetter
+
+from gateway.cli.probing.asking import FormFinding, Heard, ServerAccess, ask_transport
+from gateway.cli.probing.candidates import Candidates, FormCandidate, candidates
+from gateway.cli.probing.listing import ServerModels, list_models
+from gateway.cli.probing.sockets import connect, speaks_tls
+from gateway.client import AsyncClient, ClientError
+from gateway.client.settings import ServerKind
+from gateway.core.errors import TransportError
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Protocol
+from gateway.core.tasks import spawn
+from gateway.core.types import ServerInfo
+
+SECONDS = 2.0
+"""How long each reply may take by default."""
+MOMENT = 0.5
+"""How long the other transports may take when one of them has answered."""
+MOST_SECONDS = 5
+"""The models may take so many times the time for one reply."""
+
+
+class ProbeVerdict(Enum):
+    """The verdict of a probe."""
+
+    SPOKEN = "spoken"
+    OTHER = "other"
+    """Something that speaks none of the wire forms."""
+    REFUSED = "refused"
+    """Something that wants credentials."""
+    SILENT = "silent"
+    UNREACHABLE = "unreachable"
+
+
+@frozen
+class Spoken:
+    """A wire form that is spoken at the address: the address as a backend has it, the server's flavor (empty if the
+    wire form has none), and its models."""
+
+    protocol: str
+    address: str
+    flavor: str
+    models: ServerModels
+
+
+@frozen
+class Probed:
+    """The wire forms found at an address. `spoken` begins with the wire form that carries most."""
+
+    address: str
+    verdict: ProbeVerdict
+    text: str
+    spoken: tuple[Spoken, ...] = ()
+    findings: tuple[FormFinding, ...] = ()
+    tls: bool = False
+
+
+async def probe(
+    address: str,
+    protocols: Mapping[str, Protocol],
+    access: ServerAccess,
+    *,
+    seconds: float = SECONDS,
+    names: Sequence[str] = (),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Probed:
+    """Find out what speaks at `address`, waiting at most `seconds` for each reply. `names` are models that the server
+    may have, for those that do not list them. Nothing runs a model.
+
+    Raises:
+        ValueError: the address or a setting is wrong.
+    """
+    found = candidates(address, protocols, tls=access.tls is not None)
+    access.settings(found.each[0])
+    try:
+        await connect(found.each[0], seconds)
+    except TransportError as error:
+        return Probed(address, ProbeVerdict.UNREACHABLE, error.message)
+    findings = await _ask(found.each, access, seconds, next(iter(names), ""), on_progress)
+    if found.open and not _spoken(findings) and await speaks_tls(found.each[0], seconds):
+        on_progress("TLS")
+        found = candidates(address, protocols, tls=True)
+        findings = await _ask(found.each, access, seconds, next(iter(names), ""), on_progress)
+    spoken = [await _described(each, access, seconds, names, on_progress) for each in _spoken(findings)]
+    listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
+    others = tuple(each.candidate for each in findings if each.heard is Heard.OTHER)
+    if listed and not names and (further := _that_name_models_in_paths(others)):
+        # A server with many models that does not list them in this wire form has listed them in another one.
+        more = await _ask(further, access, seconds, listed, on_progress)
+        asked = {each.candidate.protocol.name: each for each in more}
+        findings = tuple(asked.get(each.candidate.protocol.name, each) for each in findings)
+        known = [each.name for each in spoken[0].models.own]
+        spoken += [await _described(each, access, seconds, known, on_progress) for each in _spoken(more)]
+    spoken.sort(key=lambda each: _rank(protocols[each.protocol]))
+    verdict, text = _verdict(findings, found)
+    return Probed(address, verdict, text, tuple(spoken), findings, found.tls)
+
+
+def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandidate, ...]:
+    return tuple(each for each in some if each.protocol.traits.models.one_at is not None)
+
+
+def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
+    return tuple(each for each in findings if each.heard is Heard.SPOKEN)
+
+
+async def _ask(
+    some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
+) -> tuple[FormFinding, ...]:
+    """Ask about all candidates, the transports side by side. When one of them has answered, the others have a moment
+    more: few servers speak more than one at an address, and those answer at once."""
+    ordered = sorted(some, key=attrgetter("transport"))
+    groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
+    on_progress(", ".join(group[0].transport for group in groups))
+    findings: list[FormFinding] = []
+    asking = {spawn(ask_transport(group, access, seconds, model, findings)) for group in groups}
+    try:
+        while asking:
+            wait = min(MOMENT, seconds) if _spoken(findings) else None
+            done, asking = await asyncio.wait(asking, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+            if not done:
+                break
+    finally:
+        for each in asking:
+            each.cancel()
+        if asking:
+            await asyncio.wait(asking, timeout=seconds)
+    heard = {each.candidate.protocol.name: each for each in findings}
+    given_up = "not waited for: another transport has answered"
+    return tuple(heard.get(each.protocol.name) or FormFinding(each, Heard.SILENT, given_up) for each in some)
+
+
+async def _described(
+    finding: FormFinding, access: ServerAccess, seconds: float, names: Sequence[str], on_progress: Callable[[str], None]
+) -> Spoken:
+    name = finding.candidate.protocol.name
+    on_progress(f"models over {name}")
+    async with client(name, finding.address, access, seconds) as asked:
+        try:
+            async with asyncio.timeout(seconds * MOST_SECONDS):
+                models = await list_models(asked, names)
+        except (ClientError, TimeoutError) as error:
+            models = ServerModels(error=str(error) or f"no list of models within {seconds * MOST_SECONDS:g} s")
+    return Spoken(name, finding.address, flavor_of(finding.candidate.protocol, models.server), models)
+
+
+def client(protocol: str, address: str, access: ServerAccess, seconds: float, flavor: str = "") -> AsyncClient:
+    """A client of one server. Raises ValueError: a setting is wrong."""
+    return AsyncClient(
+        address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls,
+        kind=ServerKind(flavor),
+    )  # fmt: skip
+
+
+def flavor_of(protocol: Protocol, server: ServerInfo | None) -> str:
+    """The flavor that the gateway would detect; empty if the wire form has none."""
+    flavors = protocol.traits.servers.flavors
+    return flavors.detect(server) if flavors is not None else ""
+
+
+def _rank(protocol: Protocol) -> tuple[bool, ...]:
+    """Sorts wire forms: those that carry most come first."""
+    wire, models = protocol.traits.wire, protocol.traits.models
+    return (
+        not models.trusted_metadata, wire.untyped, models.versions is None, wire.unnamed, not wire.streams,
+    )  # fmt: skip
+
+
+def _verdict(findings: Sequence[FormFinding], found: Candidates) -> tuple[ProbeVerdict, str]:
+    heard = {each.heard for each in findings}
+    if Heard.SPOKEN in heard:
+        return ProbeVerdict.SPOKEN, ""
+    if Heard.REFUSED in heard:
+        [first, *_] = [each for each in findings if each.heard is Heard.REFUSED]
+        return ProbeVerdict.REFUSED, f"the server wants credentials: {first.text}"
+    if heard == {Heard.SILENT}:
+        return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
+    certificates = [each.text for each in findings if "certificate" in each.text]
+    if found.tls and certificates:
+        return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
+    names = ", ".join(each.protocol.name for each in found.each)
+    return ProbeVerdict.OTHER, f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {names}"

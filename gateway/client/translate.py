@@ -1,0 +1,257 @@
+"""Bytes of any protocol to canonical values and back, without a server: for tests and tools.
+
+    request = decode_request("v2-rest", body, path="/v2/models/double/infer")
+    message = encode_request("grps-brpc", request)
+
+Four functions convert, for each wire form:
+
+| function | from | to | as |
+|---|---|---|---|
+| `decode_request` | what a client sent | Request | a listener |
+| `encode_request` | Request | what a server is sent | a backend |
+| `decode_response` | what a server replied, and the Request | Answer | a backend |
+| `encode_response` | Answer, and the Request | what the client gets | a listener |
+
+`encode_error` writes an error for the client. A message is its body alone: without HTTP's head, without the five bytes
+before a message of gRPC; of byte streams (grps-brpc, mip) the whole packet. Nothing is fitted to a model: names,
+datatypes and shapes stay as they are. What a protocol cannot carry is an error; the gateway's bridge may know a way. A
+protocol without names of tensors gives tensors without names: give them names before another one writes them.
+
+The values are those of `gateway.core.types`:
+
+- Request: `operation`, `model`, `version`, `id`, `inputs` (Tensor), `outputs` (RequestedOutput), `parameters`.
+- Answer: a Response (`outputs`, `model`, `version`, `id`, `parameters`) to an inference; for the other operations what
+  the docstring of Answer lists.
+- Tensor: `name`, `datatype`, `shape`, `data` (V2's raw form), and `array`, its elements as numpy's. `tensor(name,
+  array)` makes one.
+- Message: `method`, `path`, `query`, `headers`, `body`, and `status` of a reply.
+
+All functions raise DecodeError for malformed bytes, and GatewayError for an error that a server reported, for values
+that have no form in the protocol, and for operations that it does not have.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from gateway.assembly import registry
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal, unsupported
+from gateway.core.exchange import decoded
+from gateway.core.frozen import replace
+from gateway.core.operations import CALLS, DERIVATIVES, Operation
+from gateway.core.patterns import Match, PathTable, rows
+from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.types import (
+    Answer,
+    Buffer,
+    Headers,
+    Message,
+    Metadata,
+    Request,
+    RequestedOutput,
+    Response,
+    Signature,
+    Tensor,
+    TensorSpec,
+    Translate,
+    tensor,
+)
+
+__all__ = [
+    "Answer",
+    "DecodeError",
+    "GatewayError",
+    "Headers",
+    "Message",
+    "Operation",
+    "Reason",
+    "Request",
+    "RequestedOutput",
+    "Response",
+    "Signature",
+    "Status",
+    "Tensor",
+    "TensorSpec",
+    "Translate",
+    "decode_request",
+    "decode_response",
+    "encode_error",
+    "encode_request",
+    "encode_response",
+    "tensor",
+]
+
+GivenHeaders: TypeAlias = Mapping[str, str] | Headers | None
+
+HTTP_OK = 200
+
+
+def decode_request(
+    protocol: str,
+    body: Buffer = b"",
+    *,
+    path: str = "",
+    method: str = "POST",
+    query: str = "",
+    headers: GivenHeaders = None,
+    model: str = "",
+) -> Request:
+    """The request in a client's message.
+
+    `path` is that of HTTP, without the query, or the method of gRPC (`/inference.GRPCInferenceService/ModelInfer`).
+    `model` is the one that is meant where clients name none (MIP, GraphPipe at `/`), as a listener's `model`.
+
+    Raises:
+        DecodeError: the bytes are malformed.
+        GatewayError: NOT_FOUND, the protocol does not have the path; UNIMPLEMENTED, it does not have the operation.
+        ValueError: there is no such protocol.
+        TypeError: `body` is text.
+    """
+    spoken = _protocol(protocol)
+    message = Message(method, path, _headers(spoken, headers), _parts(spoken, body), query=query)
+    return decoded(_arrived(message, spoken, model), spoken, ListenerSettings("translate", model=model))
+
+
+def encode_request(
+    protocol: str, request: Request, *, address: str = "server", flavor: str = "", batch: str = ""
+) -> Message:
+    """The message that asks a server for `request`. `flavor` and `batch` are those of a backend; `address` is the
+    server's, which GraphPipe's path depends on.
+
+    Raises:
+        GatewayError: the protocol cannot carry the request.
+        ValueError: there is no such protocol.
+    """
+    return _protocol(protocol).encode_request(request, Target("server", address, flavor, batch))
+
+
+def decode_response(
+    protocol: str,
+    body: Buffer,
+    request: Request,
+    *,
+    status: int | None = None,
+    headers: GivenHeaders = None,
+    flavor: str = "",
+    batch: str = "",
+) -> Answer:
+    """The answer in a server's reply to `request`. `status` is HTTP's, by default 200, or gRPC's code, by default 0
+    (OK); the body of a gRPC reply with another code is the status's text.
+
+    Raises:
+        DecodeError: the bytes are malformed.
+        GatewayError: the error that the server reported.
+        ValueError: there is no such protocol.
+    """
+    spoken = _protocol(protocol)
+    code = (HTTP_OK if isinstance(spoken.carrier, HttpForm) else 0) if status is None else status
+    message = Message(headers=_headers(spoken, headers), parts=_parts(spoken, body), status=code)
+    return spoken.decode_response(message, request, Target("server", "server", flavor, batch))
+
+
+def encode_response(protocol: str, answer: Answer, request: Request, translate: Translate | None = None) -> Message:
+    """The message that gives a client the answer to `request`. The form of a reply may depend on that of the request:
+    if `decode_request` read it in the same protocol, it is that which its client expects, else the plainest.
+    `translate` has settings for NaN and BYTES in JSON.
+
+    Raises:
+        GatewayError: the protocol cannot carry the answer.
+        ValueError: there is no such protocol.
+    """
+    spoken = _protocol(protocol)
+    return spoken.encode_response(answer, _asked_in(spoken, request), translate or Translate())
+
+
+def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
+    """The message that tells a client of `error`. `request` is None if it could not be read. `body` is the client's
+    packet, whose numbers the reply repeats; without it those of a packet that a client would send.
+
+    Raises:
+        ValueError: there is no such protocol.
+    """
+    spoken = _protocol(protocol)
+    asked = None if request is None else _asked_in(spoken, request)
+    if isinstance(spoken.carrier, StreamForm):
+        packet = body or encode_request(protocol, Request(Operation.READY)).body
+        return spoken.encode_error(error, asked, Message(parts=_parts(spoken, packet)))
+    return spoken.encode_error(error, asked, Message() if asked is None or asked.origin is None else asked.origin)
+
+
+def _protocol(name: str) -> Protocol:
+    protocols = registry.protocols()
+    if name not in protocols:
+        raise ValueError(f"no protocol {name!r}; expected {', '.join(protocols)}")
+    return protocols[name]
+
+
+def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
+    if isinstance(headers, Headers):
+        return headers
+    kind = Metadata if isinstance(protocol.carrier, GrpcForm) else Headers
+    return kind([(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()])
+
+
+def _asked_in(protocol: Protocol, request: Request) -> Request:
+    """`request` as one of a client of `protocol`.
+
+    If it came otherwise, its reply is that to one inference (of a derivative where the protocol has them), or to the
+    question that a server would be asked. A packet's reply repeats numbers of the request's packet.
+    """
+    if request.protocol == protocol.name:
+        return request
+    request = replace(request, origin=None)
+    if request.operation not in CALLS:
+        return _reread(protocol, request)
+    if not (protocol.traits.wire.derivatives and request.operation in DERIVATIVES):
+        request = replace(request, operation=Operation.INFER)
+    if isinstance(protocol.carrier, StreamForm):
+        return replace(request, origin=_reread(protocol, request).origin)
+    return request
+
+
+def _reread(protocol: Protocol, request: Request) -> Request:
+    message = encode_request(protocol.name, request)
+    method = message.method or "POST"
+    asked = decode_request(
+        protocol.name, message.body, path=message.path, method=method, headers=message.headers, model=request.model
+    )
+    if asked.operation is not request.operation:
+        raise unsupported(f"clients of {protocol.name} cannot ask for {request.operation.value!r}")
+    return asked
+
+
+def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
+    """The body as transports hand it over: of byte streams the header and the rest. Raises DecodeError if a packet is
+    not whole, TypeError if it is text."""
+    _refuse_text(body)
+    if not isinstance(protocol.carrier, StreamForm):
+        return (body,)
+    framing = protocol.carrier.framing
+    header, rest = body[: framing.header_size], body[framing.header_size :]
+    if len(header) < framing.header_size:
+        raise DecodeError(f"the packet has {len(header)} bytes, and its header {framing.header_size}")
+    if framing.size(header) != len(rest):
+        raise DecodeError(f"after its header the packet has {len(rest)} bytes, expected {framing.size(header)}")
+    return header, rest
+
+
+def _refuse_text(body: object) -> None:
+    if isinstance(body, str):
+        raise TypeError("the body is text, expected bytes: `body.encode()`")
+
+
+def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
+    """The message with the pattern of its path and what that captures, as a listener hands it over."""
+    if isinstance(protocol.carrier, StreamForm):
+        return replace(message, method="", path="")
+    if isinstance(protocol.carrier, GrpcForm):
+        if message.path not in protocol.patterns:
+            raise _no_path(message.path, protocol)
+        return replace(message, method="", pattern=message.path)
+    match = PathTable(rows([(protocol, "")], model, ())).match(message.method, message.path)
+    if not isinstance(match, Match):
+        raise _no_path(f"{message.method} {message.path}", protocol)
+    return replace(message, pattern=match.pattern, captures=match.captures)
+
+
+def _no_path(path: str, protocol: Protocol) -> GatewayError:
+    return refusal(Reason.PATH_NOT_FOUND, f"{protocol.name} has no {path}; it has {', '.join(protocol.patterns)}")

@@ -1,0 +1,584 @@
+"""One HTTP/2 connection, RFC 9113: what `server` and `client` have in common. Pure: bytes in, events out; calls in,
+bytes out. No clock: whoever calls says what time it is.
+
+`receive` takes what the peer sent and appends to `events`. The methods of Http2Server and Http2Client queue
+what the peer gets, and `data_to_send` returns it, as far as the peer's windows allow.
+
+Three rules hold on both sides:
+
+- **Flow control.** Each stream has two windows: `window` is what the peer takes, `room` is what it may send. Data
+  beyond `window` wait in `unsent`; streams that wait take turns, a frame each. The connection's own receive window is
+  as large as HTTP/2 allows, so that a stream that nobody reads does not hold up the others.
+- **Closed streams are forgotten.** A stream that was opened once and is not in `streams` is closed. Frames for it may
+  still be on the way; they are dropped, except for what they mean to the connection (windows, header tables).
+- **The peer's demands are bounded.** `receive` stops after FRAMES frames, so that the caller can let others go on.
+  Frames that carry nothing (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a
+  credit that grows with time and with useful work. Without credit the connection ends with GOAWAY(ENHANCE_YOUR_CALM).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from gateway.core.errors import DecodeError
+from gateway.core.http2 import frames
+from gateway.core.http2.bounds import CREDIT_PER_SECOND, FRAMES, MOST_CREDIT, SMALL_DATA, Credit, FloodError
+from gateway.core.http2.frames import (
+    ACK,
+    DATA,
+    DEFAULT_WINDOW,
+    END_HEADERS,
+    END_STREAM,
+    HEADER_SIZE,
+    HEADERS,
+    LAST_STREAM,
+    MAX_FRAME_SIZE,
+    MAX_WINDOW,
+    PADDED,
+    PRIORITIZED,
+    UNSIGNED,
+    WIDENING,
+    ErrorCode,
+    ViolationError,
+    header,
+    read_header,
+)
+from gateway.core.http2.peer_settings import LARGEST_FRAME, PeerSettings
+from gateway.core.types import Buffer
+
+WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
+"""Sent first by both sides: the connection's receive window becomes as large as HTTP/2 allows."""
+
+BYTES_PER_FRAME = 256
+"""Bytes of a header block that take as long to read as a frame."""
+EARNED = 4.0
+"""Credit for each piece sent: peers answer it with window updates and pings."""
+_MOST_OWED = 2**16
+"""Bytes of answers to the peer's own frames that may wait while it does not read."""
+_TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
+"""The first number of `HEADER` of a frame whose payload is too large."""
+LEAST_ROOM = MAX_WINDOW // 2
+"""Bytes of the connection's receive window below which it is widened."""
+_SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
+
+
+class UnsentData:
+    """The part of a stream's data that has not been written yet. `progress` belongs to whoever watches it."""
+
+    __slots__ = ("_pieces", "progress", "size")
+
+    def __init__(self, pieces: Iterable[Buffer]) -> None:
+        self.progress: Any = None
+        self._pieces = deque(memoryview(piece) for piece in pieces if len(piece))
+        self.size = sum(map(len, self._pieces))
+
+    def take(self, size: int) -> list[memoryview]:
+        """The next `size` bytes, or all that is left."""
+        taken = []
+        while size and self._pieces:
+            piece = self._pieces.popleft()
+            if len(piece) > size:
+                self._pieces.appendleft(piece[size:])
+                piece = piece[:size]
+            taken.append(piece)
+            size -= len(piece)
+            self.size -= len(piece)
+        return taken
+
+
+class Stream:
+    """One request and its reply. `handler` belongs to whoever handles the events."""
+
+    __slots__ = (
+        "announced",
+        "closing",
+        "handler",
+        "heard",
+        "id",
+        "is_closed",
+        "is_receiving",
+        "is_sending",
+        "room",
+        "unsent",
+        "window",
+    )
+
+    def __init__(self, number: int, window: int, room: int, now: float) -> None:
+        self.id = number
+        self.window = window
+        """Bytes that the peer takes."""
+        self.room = room
+        """Bytes that the peer may send."""
+        self.is_receiving = True
+        """Whether the peer may send more."""
+        self.is_sending = True
+        """Whether this side has not ended."""
+        self.is_closed = False
+        self.announced: int | None = None
+        """Bytes of data that the peer has still to send by its content-length; None without one."""
+        self.unsent: UnsentData | None = None
+        self.closing: bytes | None = None
+        """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
+        self.heard = now
+        """When the peer last sent data."""
+        self.handler: Any = None
+
+
+class DataReceived(NamedTuple):
+    """Bytes of a stream, valid until the next `receive`. `ends`: no more follow."""
+
+    stream: Stream
+    data: memoryview
+    ends: bool
+
+
+class StreamReset(NamedTuple):
+    """The peer gave the stream up, or broke a rule on it. `code` is the peer's ErrorCode, or this side's own."""
+
+    stream: Stream
+    code: int
+
+
+class DataSent(NamedTuple):
+    """The unsent data of a stream have been handed over, and this side of the stream has not ended."""
+
+    stream: Stream
+
+
+new_event: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
+"""Makes a NamedTuple of its fields in a third of the time that its class takes."""
+
+
+class _ContinuedBlock:
+    """A header block that goes on in CONTINUATION frames, section 6.10.
+
+    No more of it is kept than shows that it is too large. It is then skipped, so that the connection's other streams
+    can go on, unless it goes on for too long.
+    """
+
+    _MOST = 16
+    """Times the limit, up to which a block is skipped."""
+    _PER_FRAME = 16
+    """Bytes that each frame counts beside its payload, which may be empty."""
+
+    __slots__ = ("_left", "_limit", "data", "flags", "stream")
+
+    def __init__(self, stream: int, flags: int, limit: int) -> None:
+        self.stream = stream
+        self.flags = flags
+        self.data = bytearray()
+        self._limit = limit
+        self._left = self._MOST * limit
+
+    def add(self, payload: memoryview) -> None:
+        """Take the payload of a frame. Raises DecodeError for too much."""
+        self._left -= len(payload) + self._PER_FRAME
+        if self._left < 0:
+            raise DecodeError("a header block without an end")
+        if len(self.data) <= self._limit:
+            self.data += payload
+
+
+class Http2Connection:
+    """`opening`: what this side sends first. `room`: bytes that the peer may send on each stream at first, as `opening`
+    announces. `header_limit`: bytes of a header block's fields. `bytes_per_credit`: bytes sent that allow the peer one
+    more frame without content."""
+
+    def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
+        self.events: deque[Any] = deque()
+        """What came of the bytes received, for the caller to pop."""
+        self.streams: dict[int, Stream] = {}
+        """The streams that are not closed, by their numbers."""
+        self.is_open = False
+        """Whether the peer has spoken HTTP/2."""
+        self.is_closed = False
+        """Whether nothing more is received; what there is to send ends with GOAWAY."""
+        self.is_paused = False
+        """Whether the peer reads too slowly: no data are written meanwhile. Set by the caller."""
+        self.has_more = False
+        """Whether `receive` stopped although more frames may be complete."""
+        self.violation = ""
+        """What the peer did wrong, if that closed the connection."""
+        self.block_since: float | None = None
+        """When the header block that is arriving began; None if none is."""
+        self.peer = PeerSettings()
+        self._now = now
+        self.queued: list[Buffer] = [opening]
+        """What `data_to_send` returns next, beside data of those that are `waiting`."""
+        self._stream_room = room
+        self._header_limit = header_limit
+        self._bytes_per_credit = bytes_per_credit
+        self._expected: int | None = frames.SETTINGS
+        """The only type that the next frame may have, if there is just one."""
+        self._is_begun = True
+        """Whether the connection preface, which comes before the first frame, has been received."""
+        self._frames_left = 0
+        """Frames that may still be taken in this `receive`."""
+        self._block: _ContinuedBlock | None = None
+        self._room = MAX_WINDOW
+        self._window = DEFAULT_WINDOW
+        self.waiting: deque[Stream] = deque()
+        """Streams whose data wait for windows, or for the peer to read."""
+        self._ended_early: list[Stream] = []
+        """Of a server: streams with a whole reply to a request that has not ended."""
+        self._owed = 0
+        self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
+        self._on = {
+            DATA: self._on_data,
+            HEADERS: self._on_headers,
+            frames.PRIORITY: self._on_priority,
+            frames.RST_STREAM: self._on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_push,
+            frames.PING: self._on_ping,
+            frames.GOAWAY: self._on_go_away,
+            frames.WINDOW_UPDATE: self._on_window_update,
+            frames.CONTINUATION: self._on_continuation,
+        }
+
+    # What each side does in its own way.
+
+    def _receive_preface(self, data: memoryview) -> int:
+        """Take the connection preface, which comes before the first frame. Returns how many bytes were taken."""
+        raise NotImplementedError
+
+    def _headed(self, number: int, flags: int, block: bytes) -> None:
+        """A whole header block has come. Raises DecodeError or ViolationError."""
+        raise NotImplementedError
+
+    def _peer_ended(self, stream: Stream) -> None:
+        """The peer has ended its side of the stream."""
+        raise NotImplementedError
+
+    def _self_ended(self, stream: Stream) -> None:
+        """This side of the stream has been written in full."""
+        raise NotImplementedError
+
+    def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
+        """The peer broke a rule on one stream."""
+        raise NotImplementedError
+
+    def _was_opened(self, number: int) -> bool:
+        """Whether there ever was a stream of this number; it is not open now."""
+        raise NotImplementedError
+
+    def close(self, code: ErrorCode, text: str = "") -> None:
+        """End the connection with what has been queued and GOAWAY. Streams that are not over end with it."""
+        raise NotImplementedError
+
+    # Receiving.
+
+    def receive(self, data: memoryview, now: float) -> int:
+        """Take the frames that `data` begins with, and append what they mean to `events`. Returns how many bytes were
+        taken. Call it again with the rest and what follows it; where `has_more`, with the rest as it is."""
+        self._now = now
+        self.has_more = False
+        if self.is_closed:
+            return len(data)
+        try:
+            if self._is_begun:
+                return self._receive_frames(data, 0)
+            at = self._receive_preface(data)
+            return self._receive_frames(data, at) if self._is_begun else at
+        except (ViolationError, FloodError, DecodeError) as error:
+            code = ErrorCode.ENHANCE_YOUR_CALM if isinstance(error, FloodError) else ErrorCode.PROTOCOL_ERROR
+            self.violation = str(error)
+            self.close(getattr(error, "code", code), self.violation)
+        return len(data)
+
+    def _receive_frames(self, data: memoryview, at: int) -> int:
+        end = len(data)
+        self._frames_left = FRAMES
+        while (start := at + HEADER_SIZE) <= end:
+            if self._frames_left <= 0:
+                self.has_more = True
+                break
+            first, flags, number = read_header(data, at)
+            if first >= _TOO_LARGE:
+                raise _oversized(data[at:], first >> 8)
+            following: int = start + (first >> 8)
+            if following > end:
+                break
+            at, kind = following, first & 0xFF
+            self._frames_left -= 1
+            if self._expected is not None and kind != self._expected:
+                raise DecodeError(self._unexpected(kind, data[start:at]))
+            if kind == HEADERS and flags == END_HEADERS and (taken := self._receive_whole(number, data, start, at)):
+                at = taken
+            elif first == WIDENING:  # clients send several with each call
+                self._widen(number & LAST_STREAM, UNSIGNED.unpack_from(data, start)[0] & MAX_WINDOW)
+            elif (handle := self._on.get(kind)) is not None:
+                handle(flags, number & LAST_STREAM, data[start:at])
+            else:  # section 5.5: frames of unknown types are to be ignored
+                self._spend(1, "unknown frames")
+        return at
+
+    def _unexpected(self, kind: int, payload: memoryview) -> str:
+        """The error text for a frame that comes where only another may come."""
+        return f"a frame of type {kind}, expected type {self._expected}"
+
+    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+        """Take a whole message at once, as most messages come: its HEADERS frame, whose header block is from `start` to
+        `at`, and the further frames right behind it. Returns where they end; 0 if anything else comes, which is then
+        taken frame by frame."""
+        raise NotImplementedError
+
+    def _widen_room(self) -> None:
+        """Let the peer send more on the connection, of whose receive window less than LEAST_ROOM is left."""
+        self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
+        self._room = MAX_WINDOW
+
+    def _on_data(self, flags: int, number: int, payload: memoryview) -> None:
+        size = len(payload)
+        self._room -= size
+        if self._room < LEAST_ROOM:
+            self._widen_room()
+        stream = self.streams.get(number)
+        if stream is None:
+            self._dropped(number, "DATA", size)
+            return
+        ends = flags & END_STREAM > 0
+        data = frames.unpadded(payload, "DATA", PADDED) if flags & PADDED else payload
+        if len(data) < SMALL_DATA and not ends:
+            self._spend(1, "DATA frames with next to nothing in them")
+        if not stream.is_receiving:
+            self._break(stream, ErrorCode.STREAM_CLOSED, "it sent data after the end of a stream")
+            return
+        stream.room -= size
+        if stream.room < 0:
+            self._break(stream, ErrorCode.FLOW_CONTROL_ERROR, "it sent more than the window of a stream")
+            return
+        stream.heard = self._now
+        if stream.announced is not None and self._breaks_length(stream, len(data), ends):
+            return
+        self.events.append(new_event(DataReceived, (stream, data, ends)))
+        if ends:
+            self._peer_ended(stream)
+
+    def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
+        """Whether `size` more bytes of data are not what the head's content-length says; then the stream is broken
+        off, section 8.1.1."""
+        assert stream.announced is not None
+        stream.announced -= size
+        if stream.announced < 0 or (ends and stream.announced):
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the data of a stream are not as many as content-length says")
+            return True
+        return False
+
+    def refund_small_data(self) -> None:
+        """The fewer than SMALL_DATA bytes of a DataReceived that does not end its stream were useful all the same."""
+        self._credit.earn(1)
+
+    def _on_headers(self, flags: int, number: int, payload: memoryview) -> None:
+        if flags & (PADDED | PRIORITIZED):
+            payload = frames.unpadded(payload, "HEADERS", flags)
+        if flags & END_HEADERS:
+            self._frames_left -= len(payload) // BYTES_PER_FRAME
+            self._headed(number, flags, payload.tobytes())
+            return
+        self._block = _ContinuedBlock(number, flags, self._header_limit)
+        self._block.add(payload)
+        self.block_since = self._now
+        self._expected = frames.CONTINUATION
+
+    def _on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
+        block = self._block
+        if block is None or number != block.stream:
+            raise DecodeError(f"CONTINUATION of no header block, on stream {number}")
+        block.add(payload)
+        if flags & END_HEADERS:
+            self._block = self._expected = self.block_since = None
+            self._frames_left -= len(block.data) // BYTES_PER_FRAME
+            self._headed(number, block.flags, bytes(block.data))
+
+    def _on_priority(self, flags: int, number: int, payload: memoryview) -> None:
+        if not number:
+            raise DecodeError("PRIORITY of stream 0")
+        self._spend(1, "PRIORITY frames")
+        stream = self.streams.get(number)
+        if len(payload) != 5 and stream is not None:  # an error of the stream alone
+            self._break(stream, ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes, it has 5")
+        elif len(payload) != 5:
+            raise frames.FrameSizeError(f"PRIORITY of {len(payload)} bytes, it has 5")
+
+    def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
+        code = frames.number(payload, "RST_STREAM")
+        stream = self.streams.get(number)
+        if stream is None:
+            self._dropped(number, "RST_STREAM")
+            return
+        self._close_stream(stream)
+        self.events.append(StreamReset(stream, code))
+
+    def _on_push(self, flags: int, number: int, payload: memoryview) -> None:
+        raise DecodeError("PUSH_PROMISE, which this side does not accept")
+
+    def _on_window_update(self, flags: int, number: int, payload: memoryview) -> None:
+        self._widen(number, frames.number(payload, "WINDOW_UPDATE"))
+
+    def _widen(self, number: int, increment: int) -> None:
+        """The peer takes `increment` bytes more on a stream, or on the connection if `number` is 0."""
+        self._credit.spend(1, self._now, "WINDOW_UPDATE frames")
+        if not number:
+            if not increment:
+                raise DecodeError("WINDOW_UPDATE by 0")
+            self._window += increment
+            if self._window > MAX_WINDOW:
+                raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, f"WINDOW_UPDATE by {increment} to {self._window}")
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            self._dropped(number, "WINDOW_UPDATE")
+        elif not increment:
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
+        elif stream.is_sending:  # what was sent at once was not counted
+            stream.window += increment
+            if stream.window > MAX_WINDOW:
+                text = f"WINDOW_UPDATE by {increment} to {stream.window}"
+                self._break(stream, ErrorCode.FLOW_CONTROL_ERROR, text)
+
+    def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
+        if number:
+            raise DecodeError(f"SETTINGS of stream {number}")
+        if flags & ACK:
+            if self._expected is not None:
+                raise DecodeError("SETTINGS that acknowledge something, but come first")
+            if len(payload):
+                raise frames.FrameSizeError("SETTINGS that acknowledge something, and have values")
+            self._spend(1, "SETTINGS frames")
+            return
+        self._spend(1 + len(payload) // 60, "SETTINGS frames")
+        if widened := self.peer.take(payload):
+            for stream in self.streams.values():
+                stream.window += widened  # it may become negative
+                if stream.window > MAX_WINDOW and stream.is_sending:
+                    raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
+        self._answer(_SETTINGS_ACK)
+        self._expected = None
+        self.is_open = True
+
+    def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
+        frames.check_ping(number, payload)
+        self._spend(1, "PING frames")
+        if not flags & ACK:
+            self._answer(frames.frame(frames.PING, ACK, 0, payload))
+
+    def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
+        frames.check_go_away(number, payload)
+        self._spend(1, "GOAWAY frames")
+
+    def _dropped(self, number: int, what: str, size: int = 0) -> None:
+        """A frame of a stream that is closed, or of one that never was: section 5.1."""
+        if not self._was_opened(number):
+            raise DecodeError(f"{what} of stream {number}, which was never opened")
+        self._spend(1, "frames of closed streams")
+
+    def _spend(self, cost: float, what: str) -> None:
+        self._credit.spend(cost, self._now, what)
+
+    def _answer(self, frame: bytes) -> None:
+        """Queue the answer to a frame. Raises DecodeError if the peer asks for more and more, and reads none."""
+        self.queued.append(frame)
+        if self.is_paused:
+            self._owed += len(frame)
+            if self._owed > _MOST_OWED:
+                raise DecodeError("it does not read what it asks for")
+        else:
+            self._owed = 0
+
+    def _close_stream(self, stream: Stream) -> None:
+        stream.is_closed = True
+        stream.is_receiving = stream.is_sending = False
+        if stream.unsent is not None:
+            stream.unsent = None
+            self.waiting.remove(stream)
+        self.streams.pop(stream.id, None)
+
+    # Sending.
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """Break the stream off, unless it is closed."""
+        if not stream.is_closed:
+            self.queued.append(frames.reset(stream.id, code))
+            self._close_stream(stream)
+
+    def grant(self, stream: Stream, held: int, window: int = 0) -> None:
+        """Let the peer send as much as makes `window` (by default what streams begin with) together with the `held`
+        bytes, which came and were not used up yet. The peer is told when that is half of what streams begin with, or
+        more."""
+        due = (window or self._stream_room) - stream.room - held
+        if due >= self._stream_room // 2 and stream.is_receiving:
+            stream.room += due
+            self.queued.append(frames.window_update(stream.id, due))
+
+    def data_to_send(self) -> list[Buffer]:
+        """The bytes to write now; of large data about a frame. Call it again until there is nothing, unless the peer
+        reads too slowly."""
+        if self.waiting and not self.is_paused and not self.is_closed:
+            self._write_waiting()
+        if self._ended_early:
+            self._stop_senders()
+        out, self.queued = self.queued, []
+        return out
+
+    def _stop_senders(self) -> None:
+        """RFC 9113 section 8.1: after a whole reply to a request that has not ended, RST_STREAM(NO_ERROR) asks the
+        client to stop sending."""
+        for stream in self._ended_early:
+            self.reset(stream, ErrorCode.NO_ERROR)
+        self._ended_early = []
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The bytes of data that wait, of all streams together."""
+        return sum(stream.unsent.size for stream in self.waiting if stream.unsent is not None)
+
+    def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
+        stream.unsent = UnsentData(data)
+        self.waiting.append(stream)
+
+    def _write_waiting(self) -> None:
+        """A frame of each stream in turn, as far as windows and a budget go."""
+        waiting, budget = 0, LARGEST_FRAME
+        while waiting < len(self.waiting) and self._window > 0 and budget > 0:
+            stream = self.waiting.popleft()
+            if stream.window <= 0:
+                waiting += 1
+                self.waiting.append(stream)
+                continue
+            waiting = 0
+            budget -= self._write_frame(stream)
+
+    def _write_frame(self, stream: Stream) -> int:
+        unsent = stream.unsent
+        assert unsent is not None
+        size = min(unsent.size, stream.window, self._window, self.peer.frame_size)
+        pieces = unsent.take(size)
+        self._window -= size
+        stream.window -= size
+        is_last = not unsent.size
+        self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
+        self.queued += pieces
+        self._sends(size)
+        if not is_last:
+            self.waiting.append(stream)
+            return size
+        stream.unsent = None
+        if stream.closing is None:
+            self.events.append(DataSent(stream))
+        else:
+            if stream.closing:
+                self.queued.append(stream.closing)
+            self._self_ended(stream)
+        return size
+
+    def _sends(self, size: int) -> None:
+        """Sending data or headers earns credit."""
+        self._credit.earn(EARNED + size / self._bytes_per_credit)
+
+
+def _oversized(data: memoryview, size: int) -> Exception:
+    if data[:5].tobytes() == b"HTTP/":
+        return DecodeError("it speaks HTTP/1, not HTTP/2")
+    text = f"a frame of {size} bytes, at most {MAX_FRAME_SIZE} are allowed"
+    return ViolationError(ErrorCode.FRAME_SIZE_ERROR, text)

@@ -1,0 +1,62 @@
+"""The settings of the peer, which it tells by SETTINGS (RFC 9113 section 6.5.2): what this side may send."""
+
+from gateway.core.errors import DecodeError
+from gateway.core.http2 import frames
+from gateway.core.http2.frames import (
+    DEFAULT_WINDOW,
+    LAST_STREAM,
+    MAX_FRAME_SIZE,
+    MAX_WINDOW,
+    ErrorCode,
+    Setting,
+    ViolationError,
+)
+from gateway.core.types import Buffer
+
+LARGEST_FRAME = 2**18
+"""Bytes of data that are handed over at a time, even if the peer takes larger frames: the transport's buffer holds no
+more."""
+
+
+class PeerSettings:
+    """The last value of each of the peer's settings that matters to a sender."""
+
+    __slots__ = ("frame_size", "initial_window", "most_streams")
+
+    def __init__(self) -> None:
+        self.most_streams = LAST_STREAM
+        """Streams that the peer lets this side have open."""
+        self.initial_window = DEFAULT_WINDOW
+        """Bytes that may be sent on a new stream."""
+        self.frame_size = MAX_FRAME_SIZE
+        """Bytes of the largest frame that is sent."""
+
+    def take(self, payload: Buffer) -> int:
+        """Take the values of a SETTINGS frame. Returns by how many bytes the windows of open streams change (section
+        6.9.2).
+
+        Raises:
+            ViolationError: a window larger than 2^31-1.
+            DecodeError: a value that a setting cannot have.
+        """
+        before = self.initial_window
+        # The last value of each counts: a frame has room for thousands.
+        for name, amount in dict(frames.read_settings(payload)).items():
+            self._set(name, amount)
+        return self.initial_window - before
+
+    def _set(self, name: int, amount: int) -> None:
+        """Section 6.5.2: settings that are not known are to be ignored."""
+        match name:
+            case Setting.MAX_CONCURRENT_STREAMS:
+                self.most_streams = amount
+            case Setting.INITIAL_WINDOW_SIZE if amount <= MAX_WINDOW:
+                self.initial_window = amount
+            case Setting.MAX_FRAME_SIZE if MAX_FRAME_SIZE <= amount < 2**24:
+                self.frame_size = min(amount, LARGEST_FRAME)
+            case Setting.INITIAL_WINDOW_SIZE:
+                raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS set INITIAL_WINDOW_SIZE to {amount}")
+            case Setting.MAX_FRAME_SIZE:
+                raise DecodeError(f"SETTINGS set MAX_FRAME_SIZE to {amount}")
+            case Setting.ENABLE_PUSH if amount > 1:
+                raise DecodeError(f"SETTINGS set ENABLE_PUSH to {amount}, it is 0 or 1")

@@ -1,0 +1,479 @@
+"""The server's side of one HTTP/2 connection. Pure; `connection` says how it is used.
+
+A stream, and what it may still do:
+
+    HEADERS of the client
+          |
+          v         END_STREAM of the client            the reply's end
+      +--------+ ------------------------> +-----------+ -----------> closed
+      |  open  |                           | receiving |
+      +--------+ ------------------------> |  is over  |
+          |         the reply's end:       +-----------+
+          |         RST_STREAM(NO_ERROR) unless the client ends its side with the data at hand
+          |
+          +---> closed: RST_STREAM of either side
+
+A client that breaks a rule on one stream has that stream reset; the connection goes on. Resets cost more than they
+carry, so they use up a credit of their own.
+
+A request is never dropped without a word. HEADERS and DATA of a closed stream end the connection (section 5.1), unless
+the client may not know yet that it is closed: this side has reset it, or has told by GOAWAY that it is too late.
+"""
+
+from collections import deque
+from math import inf
+from typing import Generic, NamedTuple
+
+from gateway.core.errors import DecodeError
+from gateway.core.http2 import frames
+from gateway.core.http2.bounds import Credit
+from gateway.core.http2.connection import (
+    BYTES_PER_FRAME,
+    EARNED,
+    LEAST_ROOM,
+    WIDEN_CONNECTION,
+    DataReceived,
+    Http2Connection,
+    Stream,
+    StreamReset,
+    new_event,
+)
+from gateway.core.http2.frames import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    ENDS,
+    EXPECTED,
+    HEADER,
+    HEADER_SIZE,
+    HEADERS,
+    LAST_STREAM,
+    MAX_FRAME_SIZE,
+    MAX_WINDOW,
+    PREFACE,
+    SIZE_SHIFT,
+    UNSIGNED,
+    WIDENING_SIZE,
+    WINDOW_UPDATE,
+    ErrorCode,
+    Setting,
+    ViolationError,
+    expected,
+    header,
+    read_expected,
+)
+from gateway.core.http2.heads import Head, HeadReader, MalformedError, RequestHeads
+from gateway.core.http2.hpack import NO_TABLE
+from gateway.core.types import Buffer
+
+MAX_STREAMS = 100
+"""Requests in flight on one connection, as the client is told."""
+MAX_RUNNING = 2 * MAX_STREAMS
+"""The same, with cancelled requests that still run. A client does not count those: "only those in the "open" or
+"half-closed" state" (RFC 9113 section 5.1.2)."""
+WINDOW = 2**20
+"""Bytes that a client may send on one stream beyond what was used up of it, before it is granted more."""
+
+_BYTES_PER_CREDIT = 4096
+_RESETS, _RESETS_PER_SECOND = 500.0, 100.0
+
+_MOST_PING_STRIKES = 2
+"""Pings that may come sooner than the interval that is asked for."""
+
+_MOST_ABANDONED = 256
+"""Streams that this side has reset last: frames for them may still be on the way. A client has at most MAX_STREAMS that
+it takes for open."""
+_MOST_SKIPPED = 16
+"""Gaps in the numbers of streams that are known."""
+
+_LAST_DATA = expected(DATA, END_STREAM)
+_WIDENING = expected(WINDOW_UPDATE, 0) | WIDENING_SIZE << SIZE_SHIFT
+
+_DRAIN_PING = b"draining"
+_NO_DATA = memoryview(b"")
+
+
+class RequestStarted(NamedTuple, Generic[Head]):
+    """The head of a request has come."""
+
+    stream: Stream
+    head: Head
+
+
+class RequestReceived(NamedTuple, Generic[Head]):
+    """A whole request has come: its head, and all its data, valid until the next `receive`."""
+
+    stream: Stream
+    head: Head
+    data: memoryview
+
+
+def http1_reply(text: str) -> bytes:
+    """A whole reply to a client that speaks HTTP/1, which tells it so in `text`."""
+    return (
+        b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
+        b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
+    )
+
+
+_HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
+
+
+class Http2Server(Http2Connection, Generic[Head]):
+    """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
+
+    Its events: RequestReceived or, of a request that does not come at once, RequestStarted and DataReceived;
+    StreamReset and DataSent.
+    """
+
+    def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
+        super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
+        self.ping_interval = 0.0
+        """The least seconds between two pings of a client that has no stream open and is sent nothing in between; 0 for
+        none. Set by the caller. Any other pings are bounded by the credit alone."""
+        self.still_running = 0
+        """Requests whose streams are closed, but which still run. Set by the caller, which takes no more frames for a
+        turn where they are MAX_STREAMS or more: most end in the next one."""
+        self._preamble = NO_TABLE
+        """What comes before the connection's first header block."""
+        self._is_begun = False
+        self._heads = HeadReader(heads)
+        self._http1_reply = http1_reply
+        self._last = 0
+        """The highest stream that was opened."""
+        self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
+        """Numbers that the client has left out: these streams are closed though they were never open (section
+        5.1.1)."""
+        self._abandoned: dict[int, None] = {}
+        """Streams that this side has reset, the oldest first."""
+        self._is_full = False
+        """Whether no further stream is opened: the final GOAWAY has been sent."""
+        self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
+        self._pinged = -inf
+        self._ping_strikes = 0
+
+    # Receiving.
+
+    def _receive_preface(self, data: memoryview) -> int:
+        begun = data[: len(PREFACE)].tobytes()
+        if not PREFACE.startswith(begun):
+            if begun[:1].isalpha():
+                self.queued = [self._http1_reply]
+                self.is_closed = True
+                return len(data)
+            raise DecodeError("this port speaks HTTP/2, whose connections begin with a preface")
+        self._is_begun = len(begun) == len(PREFACE)
+        return len(begun) if self._is_begun else 0
+
+    def _on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
+        self._spend(1, "CONTINUATION frames")
+        super()._on_continuation(flags, number, payload)
+
+    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+        """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it. grpcio widens the stream's
+        window in between, and the connection's behind it. No credit is spent or earned for all that."""
+        begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
+        if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
+            return 0
+        is_huge, rest = read_expected(data, at)
+        if rest == number | _WIDENING and not is_huge:
+            window += UNSIGNED.unpack_from(data, begin)[0]
+            begin += WIDENING_SIZE + HEADER_SIZE
+            if begin > received or not self.peer.initial_window < window <= MAX_WINDOW:
+                return 0
+            is_huge, rest = read_expected(data, begin - HEADER_SIZE)
+        size: int = rest >> SIZE_SHIFT
+        end = begin + size
+        if rest & EXPECTED != number | _LAST_DATA or is_huge or size > MAX_FRAME_SIZE or end > received:
+            return 0
+        self._frames_left -= 2 + (at - start) // BYTES_PER_FRAME
+        head = self._opened(number, data[start:at].tobytes())
+        if head is None:
+            return at
+        self._room -= size
+        if self._room < LEAST_ROOM:
+            self._widen_room()
+        stream = self.streams[number] = Stream(number, window, WINDOW, self._now)
+        stream.is_receiving = False
+        if self._heads.length is None or self._heads.length == size:
+            self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+        else:
+            self.events.append(RequestStarted(stream, head))
+            stream.announced = self._heads.length
+            self._breaks_length(stream, size, ends=True)
+        behind = end + HEADER_SIZE + WIDENING_SIZE
+        if behind <= received and read_expected(data, end) == (0, _WIDENING):
+            widened = self._window + UNSIGNED.unpack_from(data, end + HEADER_SIZE)[0]
+            if self._window < widened <= MAX_WINDOW:
+                self._window = widened
+                return behind
+        return end
+
+    def _headed(self, number: int, flags: int, block: bytes) -> None:
+        if number % 2 == 0:
+            raise DecodeError(f"HEADERS of stream {number}; clients open odd ones")
+        if number > self._last and not self._is_full:
+            self._open(number, flags, block)
+            return
+        stream, fault = self.streams.get(number), ""
+        try:
+            if stream is None:
+                self._heads.skip(block)
+            else:
+                self._heads.check_trailers(block)
+        except DecodeError as error:
+            raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        except MalformedError as error:
+            fault = str(error)
+        if stream is None:
+            self._dropped(number, "HEADERS")
+        else:
+            self._trailed(stream, flags, fault)
+
+    def _opened(self, number: int, block: bytes) -> Head | None:
+        """The head of the request that opens a stream; None if it is refused."""
+        if number > self._last + 2:
+            self._skipped.append(range(self._last + 1, number))
+        self._last = number
+        try:
+            head = self._heads.read(block)
+        except DecodeError as error:
+            raise ViolationError(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        except MalformedError:
+            self._refuse(number, ErrorCode.PROTOCOL_ERROR)
+            return None
+        count = len(self.streams)
+        if count >= MAX_STREAMS or count + self.still_running >= MAX_RUNNING:
+            self._refuse(number, ErrorCode.REFUSED_STREAM)
+            return None
+        return head
+
+    def _open(self, number: int, flags: int, block: bytes) -> None:
+        head = self._opened(number, block)
+        if head is None:
+            return
+        self._credit.earn(4.0)
+        stream = self.streams[number] = Stream(number, self.peer.initial_window, WINDOW, self._now)
+        stream.announced = self._heads.length
+        self.events.append(RequestStarted(stream, head))
+        if flags & END_STREAM:
+            self._end_without_data(stream)
+
+    def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
+        """Trailers of a request end it; nobody reads them. `fault` is what is wrong with them."""
+        if not stream.is_receiving:
+            self._break(stream, ErrorCode.STREAM_CLOSED, "")
+        elif fault or not flags & END_STREAM:
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, fault)
+        else:
+            self._end_without_data(stream)
+
+    def _end_without_data(self, stream: Stream) -> None:
+        """A header block with END_STREAM ends the request."""
+        if stream.announced is not None and self._breaks_length(stream, 0, ends=True):
+            return
+        self.events.append(DataReceived(stream, _NO_DATA, True))
+        self._peer_ended(stream)
+
+    def _dropped(self, number: int, what: str, size: int = 0) -> None:
+        """As of any connection. HEADERS and DATA are dropped only if the client may not know yet that the stream is
+        closed; others end the connection, so that no request is lost without a word."""
+        if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
+            is_skipped = any(number in each for each in self._skipped)
+            code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
+            raise ViolationError(
+                code, f"{what} of stream {number}, which is closed; the last one opened is {self._last}"
+            )
+        super()._dropped(number, what)
+
+    def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
+        is_open = number in self.streams
+        super()._on_reset(flags, number, payload)
+        if is_open:
+            self._count_reset()
+
+    def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
+        super()._on_settings(flags, number, payload)
+        if flags & ACK:
+            self._heads.settle()
+
+    def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
+        super()._on_ping(flags, number, payload)
+        if flags & ACK:
+            if payload == _DRAIN_PING:
+                self.refuse_new_streams()
+            return
+        if self.streams:
+            self._ping_strikes, self._pinged = 0, -inf
+            return
+        if self._now - self._pinged < self.ping_interval:
+            self._ping_strikes += 1
+            if self._ping_strikes > _MOST_PING_STRIKES:
+                # gRPC's clients know this text, and ping more rarely after it.
+                raise ViolationError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
+        else:
+            self._ping_strikes = 0
+        self._pinged = self._now
+
+    def _was_opened(self, number: int) -> bool:
+        return number % 2 == 1 and (number <= self._last or self._is_full)
+
+    def _count_reset(self) -> None:
+        """Streams that the client resets, or makes this side reset, cost more than they carry."""
+        self._resets.spend(1, self._now, "streams were reset")
+
+    def _refuse(self, number: int, code: ErrorCode) -> None:
+        """Reset a stream that is not even opened."""
+        self._abandon(number)
+        self.queued.append(frames.reset(number, code))
+        self._count_reset()
+
+    def _abandon(self, number: int) -> None:
+        """This side resets the stream: what the client sends for it until it knows is dropped."""
+        self._abandoned[number] = None
+        if len(self._abandoned) > _MOST_ABANDONED:
+            del self._abandoned[next(iter(self._abandoned))]
+
+    def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
+        self.reset(stream, code)
+        self.events.append(StreamReset(stream, code))
+        self._count_reset()
+
+    def _peer_ended(self, stream: Stream) -> None:
+        stream.is_receiving = False
+        if not stream.is_sending:
+            self._close_stream(stream)
+
+    # Sending.
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """As of any connection."""
+        if not stream.is_closed:
+            self._abandon(stream.id)
+        super().reset(stream, code)
+
+    def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
+        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. Nothing, if the stream
+        is closed."""
+        if stream.is_closed:
+            return
+        if self._preamble:
+            head, self._preamble = self._preamble + head, b""
+        size, most = sum(map(len, data)), self.peer.frame_size
+        if size <= most and size <= self._window and size <= stream.window and not self.is_paused:
+            self._window -= size
+            number = stream.id
+            before = HEADER.pack(size << 8 | DATA, 0, number)
+            if len(head) <= most >= len(trailers):
+                # Most replies: a frame each for the head, the message and the trailers, written as one.
+                opening = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
+                closing = HEADER.pack(len(trailers) << 8 | HEADERS, ENDS, number)
+                self.queued.append(b"".join((opening, head, before, *data, closing, trailers)))
+            else:
+                closing = self._header_frames(stream, trailers, END_STREAM)
+                self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
+            # As `_self_ended` and `_sends`, written out: most replies come here.
+            stream.is_sending = False
+            if stream.is_receiving:
+                self._ended_early.append(stream)
+            else:
+                self._close_stream(stream)
+            self._ping_strikes, self._pinged = 0, -inf
+            self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)
+            return
+        self.queued.append(self._header_frames(stream, head, 0))
+        self._wait(stream, data)
+        stream.closing = self._header_frames(stream, trailers, END_STREAM)
+
+    def send_head(self, stream: Stream, block: bytes) -> None:
+        """Send the head of a reply whose data and trailers follow one by one."""
+        if not stream.is_closed:
+            self.queued.append(self._header_frames(stream, block, 0))
+            self._sends(0)
+
+    def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
+        """Send a part of such a reply. While `stream.unsent`, no other may follow; DataSent tells the end of that."""
+        if stream.is_closed:
+            return
+        size = sum(map(len, data))
+        if size <= self.peer.frame_size and size <= self._window and size <= stream.window and not self.is_paused:
+            self._window -= size
+            stream.window -= size
+            self.queued.append(b"".join((header(size, DATA, 0, stream.id), *data)))
+            self._sends(size)
+        else:
+            self._wait(stream, data)
+
+    def send_end(self, stream: Stream, block: bytes) -> None:
+        """Send trailers, after what is unsent; or, where there was no head, all of a reply without data."""
+        if stream.is_closed:
+            return
+        closing = self._header_frames(stream, block, END_STREAM)
+        if stream.unsent is not None:
+            stream.closing = closing
+            return
+        self.queued.append(closing)
+        self._self_ended(stream)
+        self._sends(0)
+
+    def _header_frames(self, stream: Stream, block: bytes, flags: int) -> bytes:
+        """The frames of a header block; the connection's first one says that there is no dynamic table."""
+        if self._preamble:
+            block, self._preamble = self._preamble + block, b""
+        return frames.header_frames(stream.id, block, flags, self.peer.frame_size)
+
+    def _self_ended(self, stream: Stream) -> None:
+        stream.is_sending = False
+        if stream.is_receiving:
+            self._ended_early.append(stream)
+        else:
+            self._close_stream(stream)
+
+    def _sends(self, size: int) -> None:
+        self._ping_strikes = 0
+        self._pinged = -inf
+        self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)
+
+    # Ending.
+
+    def begin_drain(self) -> None:
+        """Ask the client to open no more streams. Streams that it opened before it knew are still served: when it
+        answers a ping that follows, `refuse_new_streams` is called. If it does not, the caller has to do so."""
+        self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
+        self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
+
+    def refuse_new_streams(self) -> None:
+        """Tell the client which stream was the last one. Streams that it opens later are dropped, and it knows."""
+        if not self._is_full:
+            self._is_full = True
+            self.queued.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is in flight, and nothing more will be."""
+        return self._is_full and not self.streams and not self.still_running
+
+    def refuse(self, text: str) -> None:
+        """End a connection that is not served from its start, with GOAWAY alone. After SETTINGS gRPC's clients would
+        take it for one that was ready, forget for how long they had to wait before they connect again, and connect
+        again at once, thousands of times a second; so they take it for one that failed."""
+        self.queued.clear()
+        self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
+
+    def close(self, code: ErrorCode, text: str = "") -> None:
+        """End the connection with what has been queued and GOAWAY. Streams that are not over end with it."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.queued.append(frames.go_away(code, self._last, text))
+
+
+def _opening(header_limit: int) -> bytes:
+    """The first frames that a server sends. `hpack` says why there is no dynamic table."""
+    settings = {
+        Setting.HEADER_TABLE_SIZE: 0,
+        Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+        Setting.INITIAL_WINDOW_SIZE: WINDOW,
+        Setting.MAX_HEADER_LIST_SIZE: header_limit,
+    }
+    return frames.settings(settings) + WIDEN_CONNECTION

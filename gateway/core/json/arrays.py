@@ -1,0 +1,193 @@
+"""Reads one rectangular array of numbers, booleans or strings from JSON text. Its nesting gives the shape."""
+
+import re
+from enum import Enum
+from math import prod
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Numbers, Text, read_numbers
+from gateway.core.json.bulk_strings import Strings, read_string
+from gateway.core.types import Shape
+
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
+_COMMA = ord(",")
+
+_PIECE = 2**20
+"""Bytes that are looked at by one call into C, during which no other thread runs: 64 MiB would take 60 ms."""
+
+
+class ArrayForm(Enum):
+    """How the value of a key is read."""
+
+    ARRAY = "one rectangular array of any rank, or one scalar"
+    VECTORS = "a list of vectors of any lengths, each perhaps a bare scalar"
+
+    # Members are singletons: identity is equality, and hashing by it keeps cached lookups cheap.
+    __hash__ = object.__hash__
+
+
+@frozen
+class Array:
+    """One rectangular JSON array, or a scalar.
+
+    `shape` is () for a scalar. `values` are flat and row-major: a numpy array of int64, of uint64 (if a literal is
+    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, the raw form of
+    BYTES in UTF-8. An array without elements is int64.
+    """
+
+    values: Numbers | bytes
+    shape: Shape
+
+
+def read_array(text: Text, values: int, literals: bool) -> Array:
+    """The array or scalar in `text`, which holds no object.
+
+    Raises:
+        DecodeError: not JSON, ragged, mixed, or something that is neither number, boolean nor string.
+    """
+    if text.has(b'"'):
+        return _read_strings(text, values)
+    if not text.begins(b"["):
+        return _read_scalar(text, literals)
+    numbers = read_numbers(text, values, literals)
+    if text.body.find(b"[", text.start + 1, text.end) < 0:
+        return Array(numbers, (len(numbers),))
+    return Array(numbers, _nesting(_structure(text), len(numbers)))
+
+
+def nesting(text: bytes, leaves: int) -> Shape:
+    """The shape of a nested list of `leaves` numbers. Raises DecodeError where it is ragged, or nested too deep."""
+    return _nesting(text.translate(None, _NOT_STRUCTURE), leaves)
+
+
+def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
+    """The vectors of a list, each an array without nesting, or a bare number.
+
+    Raises:
+        DecodeError: as `read_array`; or nested deeper, or more vectors than `values`.
+    """
+    body, close = text.body, text.body.rfind(b"]", text.start, text.end)
+    if text.has(b'"'):
+        raise DecodeError("a string is not a number")
+    if not text.begins(b"["):
+        raise DecodeError("expected a list of vectors")
+    if close < 0 or body[close + 1 : text.end].strip(BLANKS):
+        raise DecodeError("not JSON: the list does not end where it should")
+    vectors: list[Array] = []
+    if not body[text.start + 1 : close].strip(BLANKS):
+        return vectors
+    at = text.start + 1
+    while at <= close:
+        if len(vectors) == values:
+            raise DecodeError(f"more than {values} vectors; raise limits.json_values if they are meant")
+        vector = _next_vector(body, at, close)
+        try:
+            vectors.append(read_array(vector, values, literals))
+        except DecodeError as error:
+            raise DecodeError(f"vector {len(vectors)}: {error}") from error
+        at = vector.end + 1
+    return vectors
+
+
+_OPENING = re.compile(rb"[ \t\r\n]*+")
+_CLOSING = re.compile(rb"\][ \t\r\n]*+")
+
+
+def _next_vector(body: bytes, at: int, close: int) -> Text:
+    """The text of the vector that begins at `at`, up to the comma or the end of the list."""
+    start = _end_of(_OPENING, body, at, close)
+    if not body.startswith(b"[", start, close):
+        comma = body.find(b",", start, close)
+        return Text(body, start, close if comma < 0 else comma)
+    end = body.find(b"]", start, close)
+    if end < 0:
+        raise DecodeError("not JSON: a vector is not closed")
+    if body.find(b"[", start + 1, end) >= 0:
+        raise DecodeError("nested deeper than a list of vectors")
+    end = _end_of(_CLOSING, body, end, close)
+    if end < close and not body.startswith(b",", end):
+        raise DecodeError("not JSON: no comma between two vectors")
+    return Text(body, start, end)
+
+
+def _end_of(pattern: "re.Pattern[bytes]", body: bytes, at: int, end: int) -> int:
+    match = pattern.match(body, at, end)
+    return match.end() if match else at
+
+
+def _read_scalar(text: Text, literals: bool) -> Array:
+    scalar = text.bytes.strip(BLANKS)
+    if not scalar or any(mark in scalar for mark in b",[]"):
+        raise DecodeError("not JSON: expected one value")
+    return Array(read_numbers(Text(b"[" + scalar + b"]", 0, len(scalar) + 2), 1, literals), ())
+
+
+def _structure(text: Text) -> bytes:
+    """The brackets and commas of a text without strings."""
+    if text.end - text.start <= _PIECE:
+        return text.bytes.translate(None, _NOT_STRUCTURE)
+    pieces = (
+        text.body[at : min(at + _PIECE, text.end)].translate(None, _NOT_STRUCTURE)
+        for at in range(text.start, text.end, _PIECE)
+    )
+    return b"".join(pieces)
+
+
+def _nesting(structure: bytes, leaves: int) -> Shape:
+    """The shape of an array of `leaves` elements. `structure` is its text reduced to brackets and commas.
+
+    The structure of a rectangular array follows from its shape by repetition: `[,,]` three times is `[[,,],[,,],[,,]]`.
+    So at each level, from the innermost, the first block must be the first block of the level within, repeated.
+
+    Raises:
+        DecodeError: ragged, or nested deeper than MAX_DEPTH.
+    """
+    rank = len(structure) - len(structure.lstrip(b"["))
+    if rank > MAX_DEPTH:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+    # the first block of each level begins at its bracket; it ends before `end`
+    end = structure.find(b"]") + 1
+    if structure.find(b"[", rank, end) >= 0:
+        raise _ragged()
+    size = end - (rank - 1)
+    shape = [size - 1]
+    for inner in range(1, rank):
+        start = rank - inner - 1
+        # it ends where this many brackets close at once for the first time
+        end = structure.find(b"]" * (inner + 1)) + inner + 1
+        count = max(1, (end - start - 1) // (size + 1))
+        if end - start != count * (size + 1) + 1 or not _is_repeated(structure, start + 1, end - 1, size):
+            raise _ragged()
+        size = end - start
+        shape.insert(0, count)
+    if end != len(structure):
+        raise _ragged()
+    if leaves == 0:
+        shape[-1] = 0  # without commas `[[1], [2]]` and `[[], []]` look alike
+    if leaves != prod(shape):
+        raise DecodeError("ragged: its rows differ in length")
+    return tuple(shape)
+
+
+def _is_repeated(structure: bytes, start: int, end: int, size: int) -> bool:
+    """Whether `structure[start:end]` is its first `size` bytes, again and again with a comma between."""
+    step = size + 1
+    if end - start > size and structure[start + size] != _COMMA:
+        return False
+    # each byte from the second block on is that one block before
+    return all(
+        structure[at : min(at + _PIECE, end)] == structure[at - step : min(at + _PIECE, end) - step]
+        for at in range(start + step, end, _PIECE)
+    )
+
+
+def _ragged() -> DecodeError:
+    return DecodeError("ragged: its rows differ in length or depth")
+
+
+def _read_strings(text: Text, values: int) -> Array:
+    if not text.begins(b"["):
+        return Array(read_string(text), ())
+    strings = Strings(text, values)
+    return Array(strings.raw, _nesting(strings.structure, strings.count))

@@ -1,0 +1,218 @@
+"""Reads arrays of strings from JSON text in pieces, straight into the raw form of BYTES.
+
+A string of one letter takes four bytes of text and sixty as a Python object: 64 MiB read at once would take gigabytes.
+
+A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes every other
+quote closes a string, so counting quotes finds it; in text with escapes a pattern matches whole strings.
+"""
+
+import re
+from itertools import chain
+from typing import Any
+
+import orjson
+
+from gateway.core import bytes_elements
+from gateway.core.errors import DecodeError
+from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text, describe_mixture
+
+_PIECE = 2**12  # bytes; more is no faster
+
+_LONG = 2**20
+"""Bytes from which on a string is read in steps: 64 MiB of one would stop all other threads for 80 ms."""
+_ESCAPED = 12
+"""Bytes of the longest escape: two halves of a surrogate pair."""
+_SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_WHOLE_STRINGS = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+_BACKSLASH = ord("\\")
+_EDGE = BLANKS + b"[]"
+_NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
+
+
+def read_string(text: Text) -> bytes:
+    """The raw form of the one string in `text`. Raises DecodeError if it is not a string."""
+    string: str = _load(text.bytes)  # called for text with a quote and without brackets: it is a string or invalid
+    return bytes_elements.pack([string.encode()])
+
+
+class Strings:
+    """The strings of one array: `raw` is their raw form in UTF-8, `structure` the brackets and commas around them."""
+
+    def __init__(self, text: Text, values: int) -> None:
+        """Read the array `text`. Brackets and commas are checked as JSON; whether it is rectangular is not checked.
+
+        Raises:
+            DecodeError: not JSON, an element that is not a string, or more nested arrays than strings and `values`
+                together.
+        """
+        self.count = 0
+        self._values = values
+        self._depth = 0
+        self._containers = 0
+        pieces: list[bytes] = []
+        structure: list[bytes] = []
+        at = text.start
+        while at < text.end:
+            end = _piece_end(text, at)
+            raw, between = self._take(text.body[at:end], first=at == text.start, last=end == text.end)
+            pieces.append(raw)
+            structure.append(between)
+            at = end + 1
+        self.raw = b"".join(pieces)
+        self.structure = b",".join(structure)
+
+    def _take(self, piece: bytes, first: bool, last: bool) -> tuple[bytes, bytes]:
+        """The raw form of a piece's strings, and the brackets and commas around them."""
+        if (not first and piece.lstrip(BLANKS)[:1] in (b"", b"]")) or (not last and piece.rstrip(BLANKS)[-1:] == b"["):
+            raise DecodeError("not JSON: a comma without a value")
+        around = _around(piece)
+        between = b"".join(around) if around else _structure(piece)
+        completed = self._completed(piece, between, last)
+        if len(piece) > _LONG and (long := _long_string(piece, around)) is not None:
+            self.count += 1
+            return bytes_elements.packed_pieces(long), b"".join(around or ())
+        leaves = _leaves(_load(completed))
+        _refuse_other_than_strings(leaves, self.count)
+        self.count += len(leaves)
+        self._containers += between.count(b"[")
+        if self._containers > self.count + self._values:
+            raise DecodeError(
+                f"{self._containers} arrays for {self.count} strings; at most limits.json_values, {self._values}, more"
+            )
+        if around:
+            between = (b"," * (len(leaves) - 1)).join(around)
+        return bytes_elements.pack(map(str.encode, leaves)), between
+
+    def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
+        """The piece with brackets added, so that the parser sees a whole array."""
+        outer = self._depth
+        self._depth += between.count(b"[") - between.count(b"]")
+        if (self._depth != 0) if last else (self._depth < 1):
+            raise DecodeError("not JSON: the array's brackets do not match")
+        if max(outer, self._depth) > MAX_DEPTH:
+            raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+        return piece if not outer and last else b"%b%b%b" % (b"[" * outer, piece, b"]" * self._depth)
+
+
+def _piece_end(text: Text, at: int) -> int:
+    """The end of the piece that begins at `at`: a comma outside of strings, or the end of the text."""
+    body, stop = text.body, at + _PIECE
+    if text.end <= stop:
+        return text.end
+    start = _behind_strings(body, at, stop)
+    if start == at:
+        start = _behind_next_string(text, at, stop)
+    comma = body.find(b",", start, text.end)
+    return text.end if comma < 0 else comma
+
+
+def _behind_next_string(text: Text, at: int, stop: int) -> int:
+    """For a piece in which no string ends: the last comma before the next string and `stop`; if there is none, the end
+    of that string."""
+    quote = text.body.find(b'"', at, text.end)
+    comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
+    if comma >= 0:
+        return comma
+    end = string_end(text.body, quote) if quote >= 0 else -1
+    return end if 0 <= end <= text.end else at
+
+
+def string_end(body: bytes, start: int) -> int:
+    """The end of the string that begins at `start`; negative if there is no string, or it is not closed."""
+    if not body.startswith(b'"', start):
+        return -1
+    at = start + 1
+    while (quote := body.find(b'"', at)) >= 0:
+        before = quote
+        while body[before - 1] == _BACKSLASH:
+            before -= 1
+        if (quote - before) % 2 == 0:
+            return quote + 1
+        at = quote + 1
+    return -1
+
+
+def _behind_strings(body: bytes, start: int, stop: int) -> int:
+    """The end of the last string that ends before `stop`; `start` if none does."""
+    if body.find(b"\\", start, stop) >= 0:
+        whole = _WHOLE_STRINGS.match(body, start, stop)
+        return whole.end() if whole else start
+    # without escapes every other quote closes a string; counting them is far faster than matching
+    if body.count(b'"', start, stop) % 2:
+        stop = body.rfind(b'"', start, stop)
+    return max(start, body.rfind(b'"', start, stop) + 1)
+
+
+def _around(piece: bytes) -> tuple[bytes, bytes] | None:
+    """The brackets before and after the strings of a piece; None if there may be some between them."""
+    rest = piece.lstrip(_EDGE)
+    strings = rest.rstrip(_EDGE)
+    if b"[" in strings or b"]" in strings or not (strings[:1] == strings[-1:] == b'"'):
+        return None
+    return piece[: -len(rest)].translate(None, BLANKS), rest[len(strings) :].translate(None, BLANKS)
+
+
+def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes] | None:
+    """The UTF-8 of the one long string in a piece, read in steps; None if the piece is anything else, or invalid."""
+    if around is None or around[0].strip(b"[") or around[1].strip(b"]"):
+        return None
+    at, end = piece.index(b'"') + 1, piece.rindex(b'"')
+    if string_end(piece, at - 1) != end + 1:
+        return None
+    found: list[bytes] = []
+    while at < end:
+        stop = _step_end(piece, at, end)
+        if stop <= at:
+            return None
+        try:
+            found.append(orjson.loads(b'"%b"' % piece[at:stop]).encode())
+        except orjson.JSONDecodeError:
+            return None
+        at = stop
+    return found
+
+
+def _step_end(piece: bytes, at: int, end: int) -> int:
+    """Where to end a step through the content of a string, so that no character and no escape is divided."""
+    stop = at + _LONG
+    if stop >= end:
+        return end
+    while stop > at and piece[stop] & 0xC0 == 0x80:  # within a character of UTF-8
+        stop -= 1
+    last = piece.rfind(b"\\", max(at, stop - _ESCAPED), stop)
+    if last < 0:
+        return stop
+    # Of several backslashes before it each two are one escape. The step ends before the escape that is at the edge.
+    run = last + 1 - len(piece[at : last + 1].rstrip(b"\\")) - at
+    escape = last if run % 2 else last - 1
+    is_second_half = _SECOND_HALF.match(piece, escape) is not None
+    return escape - _ESCAPED // 2 if is_second_half else escape
+
+
+def _structure(piece: bytes) -> bytes:
+    """The brackets and commas around the strings of a piece."""
+    return _STRING.sub(b"", piece).translate(None, _NOT_STRUCTURE)
+
+
+def _load(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise DecodeError(f"not JSON: {error.msg} in an array of strings") from error
+
+
+def _leaves(level: list[Any]) -> list[Any]:
+    while list in (kinds := set(map(type, level))):
+        if len(kinds) > 1:
+            raise DecodeError("ragged: scalars beside arrays")
+        level = list(chain.from_iterable(level))
+    return level
+
+
+def _refuse_other_than_strings(leaves: list[Any], before: int) -> None:
+    """`before` is the number of strings in the pieces before."""
+    if not set(map(type, leaves)) <= {str}:
+        last = [""] * min(before, 1)
+        raise DecodeError(describe_mixture([*last, *leaves], before - len(last)))

@@ -1,0 +1,131 @@
+"""The contents of one tensor: the text of a JSON array to raw data, and raw data to text.
+
+Types of messages (msgspec Structs) leave a tensor's `data` as text, and place it as text; these functions do the rest,
+in bulk. Numbers of the datatype's own kind in a flat list become raw data at once; what any other text holds is read as
+an Array, which the caller checks and casts.
+"""
+
+from collections.abc import Iterable
+from struct import error as StructError  # noqa: N812
+from struct import pack, unpack
+
+import numpy as np
+import orjson
+
+from gateway.core.casting import cast
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.json.arrays import Array, read_array
+from gateway.core.json.bulk_numbers import BLANKS, PIECE, Text, flat_pieces, has_fraction, parse_raw
+from gateway.core.json.writing import number_pieces
+from gateway.core.types import Buffer
+
+LETTERS = {
+    Datatype.INT8: "b", Datatype.INT16: "h", Datatype.INT32: "i", Datatype.INT64: "q",
+    Datatype.UINT8: "B", Datatype.UINT16: "H", Datatype.UINT32: "I", Datatype.UINT64: "Q",
+    Datatype.FP32: "f", Datatype.FP64: "d",
+}  # fmt: skip
+"""The letters of `struct`. It rounds floats to nearest and refuses what is out of range, as `casting` does."""
+
+_FEW_READ = 64
+"""Numbers up to which `struct` converts them faster than numpy."""
+_FEW_WRITTEN = 64
+"""Numbers up to which orjson writes Python's faster than numpy's."""
+
+
+def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None:
+    """The raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers for an
+    integer datatype, any numbers for a float.
+
+    None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads it, or says what is wrong with it. The
+    data is that of `array` and `cast`. Memory is allocated only for as many numbers as the text can hold.
+    """
+    letter = LETTERS.get(datatype)
+    if letter is None or not count:
+        return None
+    if type(text) is not bytes:
+        text = _list_in(text) if isinstance(text, Text) else bytes(text)
+    if len(text) > PIECE:
+        return _packed_in_pieces(text, datatype, count)
+    if type(text) is not bytes:
+        text = bytes(text)
+    # a number takes a digit, and a comma or the closing bracket
+    if 2 * count >= len(text) or text.rfind(b"[") != 0:
+        return None
+    if letter in "fd" and has_fraction(text):
+        code, numbers = "d", parse_raw(text, "d")
+    else:
+        code, numbers = "q", parse_raw(text, "i")
+        if numbers is None:
+            code, numbers = "Q", parse_raw(text, "u")
+    if numbers is None or len(numbers) != 8 * count:
+        return None
+    return numbers if letter == code else _converted(numbers, code, datatype, letter, count)
+
+
+def _list_in(text: Text) -> Buffer:
+    """The list in `text`, without the blanks behind it; nothing if there is no list."""
+    end = text.body.rfind(b"]", text.start, text.end) + 1
+    return memoryview(text.body)[text.start : end] if end and not text.body[end : text.end].strip(BLANKS) else b""
+
+
+def _converted(numbers: bytes, code: str, datatype: Datatype, letter: str, count: int) -> Buffer | None:
+    if letter == "f" and code != "d":  # by way of a double, integers would be rounded twice
+        return np.frombuffer(numbers, _DTYPES[code]).astype(np.float32).tobytes()
+    if count <= _FEW_READ:
+        try:
+            return pack(f"<{count}{letter}", *unpack(f"<{count}{code}", numbers))
+        except (StructError, OverflowError):
+            return None
+    try:
+        return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").view(np.uint8).data
+    except DecodeError:
+        return None
+
+
+_DTYPES = {"d": np.dtype("<f8"), "q": np.dtype("<i8"), "Q": np.dtype("<u8")}
+
+
+def _packed_in_pieces(text: Buffer, datatype: Datatype, count: int) -> Buffer | None:
+    if 2 * count >= len(text):
+        return None
+    raw, at = np.empty(count, datatype.dtype), 0
+    try:
+        for numbers in flat_pieces(text, datatype.dtype.kind):
+            to = at + len(numbers)
+            if to > count:
+                return None
+            raw[at:to] = cast(numbers, datatype, "")
+            at = to
+    except DecodeError:
+        return None
+    return raw.view(np.uint8).data if at == count else None
+
+
+def array(text: Buffer | Text, *, values: int, literals: bool) -> Array:
+    """The array or scalar in `text`: numbers, booleans or strings, nested or flat. `values` and `literals` are those of
+    `gateway.core.json.read`.
+
+    Raises:
+        DecodeError: not JSON, ragged, mixed, or an object.
+    """
+    if isinstance(text, Text):
+        return read_array(text, values, literals)
+    body = bytes(text).strip(BLANKS)
+    if body.startswith(b"{"):
+        raise DecodeError("an object, expected an array")
+    return read_array(Text(body, 0, len(body)), values, literals)
+
+
+_N = ord("n")
+
+
+def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
+    """Raw data of numbers or booleans as a flat JSON list, in pieces of text; arguments and errors as for
+    `number_pieces`."""
+    letter = LETTERS.get(datatype)
+    if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
+        text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))
+        if _N not in text:  # of null, which stands for NaN and infinities
+            return (text,)
+    return number_pieces(np.frombuffer(data, datatype.dtype), nan, what)

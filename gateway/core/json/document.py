@@ -1,0 +1,410 @@
+"""Reads JSON documents of any size. The texts of arrays are cut out and read in bulk; what remains is small and plain.
+
+    {"id": "a", "data": [[1, 2], [3, 4]]}  ──▶  {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
+
+The text is scanned from string to string. After a wanted key its value is cut out up to the next key or `}`, whatever
+it is, and 0 takes its place. So the document is valid JSON if and only if the rest and every cut are. The scan also
+counts what stands between strings, so that neither the rest nor the list of cuts grows beyond the limit.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Container, Mapping
+from functools import lru_cache
+from typing import Any, NoReturn, TypeAlias
+
+import orjson
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+from gateway.core.json.arrays import Array, ArrayForm, read_array, read_vectors
+from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text
+from gateway.core.json.bulk_strings import string_end
+
+Json: TypeAlias = Any
+"""A plain Python value of JSON: dict, list, str, int, float, bool or None."""
+
+
+@frozen
+class Wanted:
+    """The keys whose values are arrays: at any level, or at `level` only."""
+
+    arrays: Mapping[str, ArrayForm]
+    level: int | None
+
+
+_NOTHING: Mapping[str, ArrayForm] = {}
+
+
+class AllBut(Mapping[str, ArrayForm]):
+    """A mapping in which every key has ArrayForm.ARRAY, except those in `plain`."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, plain: Container[str]) -> None:
+        self._plain = plain
+
+    def __contains__(self, key: object) -> bool:
+        return key not in self._plain
+
+    def __getitem__(self, key: str) -> ArrayForm:
+        if key in self._plain:
+            raise KeyError(key)
+        return ArrayForm.ARRAY
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("its keys have no end")
+
+    def __len__(self) -> NoReturn:
+        raise TypeError("its keys have no end")
+
+
+def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
+    """A function that returns the name of a key, given its bytes without escapes, if it is in `arrays`; else None."""
+    if not isinstance(arrays, AllBut):
+        return {name.encode(): name for name in arrays}.get
+
+    def find(key: bytes) -> str | None:
+        name = key.decode("utf-8", "replace")
+        return name if name in arrays else None
+
+    return find
+
+
+class Walk:
+    """Replaces the values of wanted keys in a plain document by arrays, in the order of the text.
+
+    `convert` returns the array for a key and its plain value. `members` and `values` count what is outside the arrays.
+    `has_large`: there is a float outside them that orjson may have made of an integer beyond 64 bits.
+    """
+
+    __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
+
+    def __init__(self, wanted: Wanted, convert: Callable[[str, Any], Array | list[Array]]) -> None:
+        self._wanted = wanted
+        self._convert = convert
+        self.members = 0
+        self._items = 0
+        """Values in lists."""
+        self.has_large = False
+
+    @property
+    def values(self) -> int:
+        """The values so far, the document among them."""
+        return 1 + self.members + self._items
+
+    def document(self, node: Any) -> None:
+        """Walk through the document `node`. Raises DecodeError for nesting beyond MAX_DEPTH, and if it is not an
+        object."""
+        if type(node) is not dict:
+            raise DecodeError(f"expected a JSON object, found {_NAMES[type(node)]}")
+        self._object(node, 1)
+
+    def _object(self, node: dict[str, Any], level: int) -> None:
+        if level > MAX_DEPTH:
+            raise _too_deep()
+        self.members += len(node)
+        wanted = self._wanted
+        arrays = wanted.arrays if wanted.level is None or wanted.level == level else _NOTHING
+        for key, item in node.items():
+            kind = type(item)
+            if key in arrays:
+                array = node[key] = self._convert(key, item)
+                if level + (len(array.shape) if type(array) is Array else 2) > MAX_DEPTH:
+                    raise DecodeError(f"{key!r}: nested deeper than {MAX_DEPTH}")
+            elif kind is dict:
+                self._object(item, level + 1)
+            elif kind is list:
+                self._list(item, level + 1)
+            elif kind is float and not -LARGE < item < LARGE:
+                self.has_large = True
+
+    def _list(self, node: list[Any], level: int) -> None:
+        if level > MAX_DEPTH:
+            raise _too_deep()
+        self._items += len(node)
+        for item in node:
+            kind = type(item)
+            if kind is dict:
+                self._object(item, level + 1)
+            elif kind is list:
+                self._list(item, level + 1)
+            elif kind is float and not -LARGE < item < LARGE:
+                self.has_large = True
+
+
+LARGE = 2.0**63
+"""orjson turns integers beyond 64 bits into floats; a float of this size may be one."""
+
+
+def _too_deep() -> DecodeError:
+    return DecodeError(f"nested deeper than {MAX_DEPTH}")
+
+
+_NAMES = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
+
+
+def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> dict[str, Any]:
+    """The document in `body`, as described for `gateway.core.json.read`.
+
+    Raises:
+        DecodeError: says what is wrong, and where.
+    """
+    rest, cuts = _cut(body, wanted, values)
+    document = _load(rest, cuts)
+    arrays = [_read_cut(cut, wanted.arrays[cut.key], values, literals) for cut in cuts]
+    walk = _put_back(document, wanted, arrays)
+    # orjson keeps the last of duplicate keys; the number of colons shows that there may be one
+    if walk.has_large or walk.members != rest.count(b":"):
+        document = _DECODER.decode(rest.decode())
+        walk = _put_back(document, wanted, arrays)
+    if walk.values > values:
+        raise _too_many(values)
+    return document  # type: ignore[no-any-return]
+
+
+def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
+    """`body`, which has no backslash, with 0 in place of the value of every key `name`, at any level, and the texts of
+    those values. The body is JSON if and only if the rest and every text are, which is not checked.
+
+    Raises:
+        DecodeError: more than `most` values, or an object among them.
+    """
+    # Without escapes, what looks like a key is one: a quote before it that closes a string makes the rest no JSON.
+    key = b'"%b"' % name
+    pieces, texts, kept, at = [], [], 0, 0
+    while (at := body.find(key, at)) >= 0:
+        at += len(key)
+        colon = _COLON.match(body, at)
+        if colon is None:
+            continue
+        text = _value_at(body, colon.end())
+        pieces.append(body[kept : text.start])
+        texts.append(text)
+        if len(texts) > most:
+            raise _too_many(most)
+        at = kept = text.end
+    return b"0".join([*pieces, body[kept:]]), texts
+
+
+def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
+    """Replace the values of wanted keys in `document` by `arrays`. Returns the walk that did it."""
+    following = iter(arrays)
+    walk = Walk(wanted, lambda key, item: next(following))
+    walk.document(document)
+    return walk
+
+
+def _too_many(values: int) -> DecodeError:
+    return DecodeError(f"more than {values} JSON values outside tensor data; limits.json_values is the limit")
+
+
+@frozen
+class _Cut:
+    """The text of a wanted key's value."""
+
+    key: str
+    text: Text
+
+
+_READ: dict[ArrayForm, Callable[[Text, int, bool], Array | list[Array]]] = {
+    ArrayForm.ARRAY: read_array,
+    ArrayForm.VECTORS: read_vectors,
+}
+
+
+def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array | list[Array]:
+    try:
+        return _READ[form](cut.text, values, literals)
+    except DecodeError as error:
+        raise DecodeError(f"{cut.key!r} at byte {cut.text.start}: {error}") from error
+
+
+_PIECE = 2**20
+"""Bytes that a pattern is matched against at once: all other threads wait meanwhile, for 60 MiB 0.2 s."""
+
+# A string and, if it is a key, its colon. All quantifiers are possessive: no input makes the matching backtrack.
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
+# Strings and what is between them, up to the colon after a key or the end of the object.
+_RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
+
+
+def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
+    """`body` with 0 in place of the value of every wanted key, and the texts of those values.
+
+    Neither is checked yet. A cut contains no string, or is exactly what is between the colon of a key and the next key
+    or `}`, so the body is JSON if and only if the rest and every cut are.
+    """
+    find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
+    counter = _LimitCounter(values)
+    pieces, cuts, kept, at = [], [], 0, 0
+    while (quote := body.find(b'"', at)) >= 0:
+        if quote > at:
+            counter.count_between(body[at:quote])
+        string = match(body, quote, quote + _PIECE)
+        if string is not None and string[2] is not None and string.end() < quote + _PIECE:  # most strings are keys
+            key, at = string[1], string.end()
+        elif string is not None and body[string.end() : string.end() + 1] in _AFTER_VALUE:
+            key, at = None, string.end()
+        else:
+            end, colon = _string_at(body, quote, string)
+            if end < 0:
+                break
+            key, at = body[quote + 1 : end - 1] if colon >= 0 else None, max(end, colon)
+        counter.count_string()
+        if key is None or (level is not None and level != counter.level):
+            continue
+        name = find(_unescape(key))
+        if name is not None:
+            cuts.append(_Cut(name, _value_at(body, at)))
+            pieces.append(body[kept:at])
+            at = kept = cuts[-1].text.end
+    counter.count_between(body[at:])
+    return b"0".join([*pieces, body[kept:]]), cuts
+
+
+_AFTER_VALUE = frozenset({b",", b"]", b"}"})
+"""What shows at once that the string before it is no key."""
+
+
+def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
+    """The end of the string at `quote` and, if it is a key, the end of the colon and blanks after it; negative if there
+    is none. `string` is the match of `_STRING` in the first _PIECE bytes."""
+    end = string.end(1) + 1 if string else string_end(body, quote)
+    colon = _COLON.match(body, end) if end >= 0 else None
+    return end, colon.end() if colon else -1
+
+
+class _LimitCounter:
+    """Counts strings and what is between them, so that no more is built than the limit allows. Tracks the level."""
+
+    def __init__(self, values: int) -> None:
+        self._values = values
+        self._nodes = 0
+        self._strings = 0
+        self.level = 0
+
+    def count_between(self, text: bytes) -> None:
+        opened, closed, commas = _counts_of_short(text) if len(text) <= _SHORT else _counts(text)
+        self.level += opened - closed
+        self._nodes += opened + commas
+        # every value but the first follows a comma or an opening bracket, and each container is a value itself
+        if self._nodes > 2 * self._values:
+            raise _too_many(self._values)
+
+    def count_string(self) -> None:
+        self._strings += 1
+        if self._strings > 2 * self._values:  # a key and a value for each
+            raise _too_many(self._values)
+
+
+def _counts(text: bytes) -> tuple[int, int, int]:
+    """How many opening brackets, closing brackets and commas there are."""
+    return text.count(b"[") + text.count(b"{"), text.count(b"]") + text.count(b"}"), text.count(b",")
+
+
+_SHORT = 8
+"""Bytes between two strings up to which their counts are remembered: documents have few different ones."""
+
+_counts_of_short = lru_cache(256)(_counts)
+
+
+def _unescape(name: bytes) -> bytes:
+    if b"\\" not in name:
+        return name
+    try:
+        return orjson.dumps(orjson.loads(b'"%b"' % name))[1:-1]
+    except orjson.JSONDecodeError:
+        return name
+
+
+def _value_at(body: bytes, start: int) -> Text:
+    quote = body.find(b'"', start)
+    stop = len(body) if quote < 0 else quote
+    brace = body.find(b"}", start, stop)
+    if brace >= 0:
+        end = brace
+    elif quote < 0 or _is_key(body, quote):
+        end = _without_comma(body, start, stop)
+    else:
+        return _strings_at(body, start)
+    if body.find(b"{", start, end) >= 0:
+        raise DecodeError(f"an object at byte {body.find(b'{', start, end)}, expected an array of numbers")
+    return Text(body, start, end)
+
+
+def _is_key(body: bytes, quote: int) -> bool:
+    return _string_at(body, quote, _STRING.match(body, quote, quote + _PIECE))[1] >= 0
+
+
+def _strings_at(body: bytes, start: int) -> Text:
+    end, last = _run_end(body, start)
+    if body.startswith(b"{", end):
+        raise DecodeError(f"an object at byte {end}, expected an array")
+    if last < 0 or not body.startswith(b":", end):
+        return Text(body, start, end)
+    return Text(body, start, _without_comma(body, start, last))
+
+
+def _run_end(body: bytes, at: int) -> tuple[int, int]:
+    """The end of the run of strings and what is between them, and the start of its last string (negative if there is
+    none). Matched in pieces, because other threads wait while a pattern is matched."""
+    last = -1
+    while True:
+        run = _RUN.match(body, at, at + _PIECE)
+        assert run is not None  # it matches nothing at all, too
+        if run[1] is not None:
+            last = run.start(1)
+        at, stopped = run.end(), run.end() < at + _PIECE
+        if stopped:
+            end = string_end(body, at)
+            if end < 0:
+                return at, last
+            at, last = end, at
+
+
+def _without_comma(body: bytes, start: int, stop: int) -> int:
+    """The end of a value that is followed by a comma and the key at `stop`."""
+    comma = body.rfind(b",", start, stop)
+    return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
+
+
+# orjson's messages for more than 1024 levels, and for hundreds of brackets that are never closed
+_TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
+
+
+def _load(rest: bytes, cuts: list[_Cut]) -> Any:
+    """The rest as plain values. Checks the grammar strictly."""
+    try:
+        if not rest.isascii():
+            rest.decode()
+        return orjson.loads(rest)
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not UTF-8: byte {rest[error.start]:#04x} at {_place(error.start, cuts)}") from error
+    except orjson.JSONDecodeError as error:
+        if error.msg in _TOO_DEEP:
+            raise _too_deep() from error
+        at = len(error.doc[: error.pos].encode())
+        raise DecodeError(f"not JSON: {error.msg} at byte {_place(at, cuts)}") from error
+
+
+def _place(at: int, cuts: list[_Cut]) -> int:
+    """The position in the body of position `at` in the rest."""
+    for cut in cuts:
+        if at > cut.text.start:
+            at += cut.text.end - cut.text.start - 1
+    return at
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise DecodeError(f"key {repeated!r} occurs twice in one object")
+    return members
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""Keeps integers exact, and refuses duplicate keys. Slower than orjson, which has checked the grammar before."""

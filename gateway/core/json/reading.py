@@ -1,0 +1,70 @@
+"""Reads JSON documents. Arrays of numbers and strings become tensors' data, all else plain Python values."""
+
+from collections.abc import Container, Mapping
+
+from gateway.core.errors import DecodeError
+from gateway.core.json.arrays import Array, ArrayForm, read_array
+from gateway.core.json.bulk_numbers import BLANKS, Text
+from gateway.core.json.document import AllBut, Json, Wanted, read_document
+from gateway.core.json.small import read_small
+from gateway.core.types import Buffer
+
+_SMALL = 8192
+"""Bytes up to which `small` reads a document: it makes Python numbers, which costs more than cutting from here on."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read(
+    body: Buffer, arrays: Mapping[str, ArrayForm], *, values: int, literals: bool, level: int | None = None
+) -> dict[str, Json]:
+    """The JSON object in `body`.
+
+    The value of each key in `arrays` is read as an Array (ArrayForm.ARRAY) or as a list of them (ArrayForm.VECTORS).
+    With `level` this applies to keys at that level only: the document's own keys are at level 1, those of objects in a
+    list of the document at level 3. Without it, it applies at every level.
+
+    `values` (`limits.json_values`) is the largest number of values outside those arrays. An array may nest at most
+    `values` more arrays than it has elements.
+
+    `literals` accepts NaN, Infinity and -Infinity as numbers, and `nan`, `inf` and `-inf`, which old UM-Bridge servers
+    write. 1e400 is refused in any case: it is a finite number that a double cannot hold.
+
+    Raises:
+        DecodeError: not JSON, not an object, or something that the package refuses; the text says where.
+    """
+    text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
+    if not text or text.isspace():
+        raise DecodeError("empty body, expected a JSON object")
+    wanted = Wanted(arrays, level)
+    if len(text) <= _SMALL and b"\\" not in text:
+        try:
+            return read_small(text, wanted, values)
+        except DecodeError:
+            pass  # read_document accepts the document, or says what is wrong
+    return read_document(text, wanted, values, literals)
+
+
+def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
+    """The JSON object in `body`. Every member is read as an Array (of shape () for a scalar), except those in `plain`.
+
+    `values` and `literals` are those of `read`.
+
+    Raises:
+        DecodeError: as `read`; also for a member that is null, an object, or ragged.
+    """
+    return read(body, AllBut(plain), values=values, literals=literals, level=1)
+
+
+def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
+    """The array or scalar that makes up the whole of `text`: numbers, booleans or strings.
+
+    `values` and `literals` are those of `read`.
+
+    Raises:
+        DecodeError: not JSON, ragged, mixed, or an object.
+    """
+    text = text.strip(BLANKS)
+    if text.startswith(b"{"):
+        raise DecodeError("an object, expected an array")
+    return read_array(Text(text, 0, len(text)), values, literals)

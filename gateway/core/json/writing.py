@@ -1,0 +1,209 @@
+"""Writes JSON. orjson does the work; NaN, integers beyond 64 bits and large values in pieces are added here."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from math import isfinite
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+from msgspec import Raw
+
+from gateway.core.errors import invalid_input
+from gateway.core.json.bulk_numbers import INT64_MIN, UINT64_MAX
+from gateway.core.json.document import Json
+
+PIECE = 2**14
+"""Numbers written by one call of orjson, which blocks all other threads: these take 0.4 ms, 15 million take 0.4 s. The
+memory of their text is small enough to be used again by the next call."""
+
+_FEW = 64
+"""Numbers up to which orjson writes Python's faster than numpy's."""
+
+_JOINED = 64 * 2**10
+"""Bytes of a value up to which its pieces are joined: copying that many costs less than handling several parts."""
+
+
+def write(document: Json) -> bytes:
+    """Compact JSON text of plain Python values. NaN and infinities among them become `null`."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return orjson.dumps(_with_large_integers(document))
+
+
+def _with_large_integers(document: Json) -> Json:
+    """`document` with its integers beyond 64 bits replaced by their digits: JSON has no such limit, orjson has."""
+    if isinstance(document, dict):
+        return {key: _with_large_integers(each) for key, each in document.items()}
+    if isinstance(document, (list, tuple)):
+        return [_with_large_integers(each) for each in document]
+    if isinstance(document, int) and not INT64_MIN <= document <= UINT64_MAX:
+        return orjson.Fragment(b"%d" % document)
+    return document
+
+
+class Pieces:
+    """The JSON text of a large value, in pieces that `write_parts` passes on without joining them."""
+
+    __slots__ = ("texts",)
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        self.texts = tuple(texts)
+
+
+def write_parts(document: Json) -> tuple[bytes, ...]:
+    """The same text as `write`, in parts to be sent one after the other. Pieces in `document` are not joined."""
+    found: list[Pieces] = []
+
+    def place(each: Json) -> orjson.Fragment:
+        if not isinstance(each, Pieces):
+            raise TypeError
+        found.append(each)
+        return _PLACE
+
+    try:
+        text = orjson.dumps(document, place)
+    except TypeError:
+        found.clear()
+        text = orjson.dumps(_with_large_integers(document), place)
+    return _with_pieces(text, found) if found else (text,)
+
+
+def write_message(message: Any) -> tuple[bytes, ...]:
+    """Compact JSON text of a message (msgspec Structs, or plain Python values) in which the values of `placed` stand;
+    in parts as those of `write_parts`."""
+    found: list[Pieces] = []
+
+    def place(each: Any) -> Raw:
+        if not isinstance(each, Pieces):
+            raise TypeError(f"{type(each).__name__} has no JSON form")
+        found.append(each)
+        return _RAW_PLACE
+
+    text = msgspec.json.encode(message, enc_hook=place)
+    return _with_pieces(text, found) if found else (text,)
+
+
+def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
+    """JSON text in pieces as a value to be placed in a message for `write_message`."""
+    texts = tuple(texts)
+    if len(texts) == 1:
+        return Raw(texts[0])
+    return Raw(b"".join(texts)) if sum(map(len, texts)) <= _JOINED else Pieces(texts)
+
+
+def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
+    """`text` in parts, with each mark in it replaced by the next of `found`."""
+    between = text.split(_MARK)
+    parts = [part for gap, pieces in zip(between, found, strict=False) for part in (gap, *pieces.texts)]
+    return (*parts, between[-1])
+
+
+# Stands for Pieces while the rest is written. No other byte 0 can occur: in strings it is written as an escape.
+_MARK = b"\0"
+_PLACE = orjson.Fragment(_MARK)
+_RAW_PLACE = Raw(_MARK)
+
+
+def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "orjson.Fragment | Pieces | list[Any]":
+    """`array` as a value to be placed in a document for `write_parts`; arguments and errors as for `number_pieces`."""
+    if array.size <= _FEW and array.dtype.kind in "biuf":
+        plain: list[Any] = array.tolist()
+        if array.ndim == 1 and isfinite(sum(plain)):
+            return plain
+    if array.size <= PIECE:
+        return orjson.Fragment(_write_piece(array, nan, what, 0))
+    return in_document(tuple(_write_pieces(array, nan, what, 0)))
+
+
+def in_document(texts: tuple[bytes, ...]) -> "orjson.Fragment | Pieces":
+    """JSON text in pieces as a value to be placed in a document for `write_parts`."""
+    if len(texts) == 1:
+        return orjson.Fragment(texts[0])
+    return orjson.Fragment(b"".join(texts)) if sum(map(len, texts)) <= _JOINED else Pieces(texts)
+
+
+def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
+    """One JSON array of all strings in `lists`, in a piece for each list."""
+    before = b"["
+    for strings in lists:
+        if strings:
+            # one copy by one call: other threads have their turn between calls
+            yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
+            before = b","
+    yield b"]" if before == b"," else b"[]"
+
+
+def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
+    """The same text as `number_pieces`, joined."""
+    return b"".join(number_pieces(array, nan, what))
+
+
+def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
+    """`array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE numbers; a
+    bare number for rank 0. Floats are widened to double first, so that every reader gets the same number.
+
+    `nan` says how NaN and infinities are written: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the same
+    words in quotes), or `error`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming `what` and the element, if `nan` is `error` and one is not finite.
+    """
+    return (_write_piece(array, nan, what, 0),) if array.size <= PIECE else _write_pieces(array, nan, what, 0)
+
+
+def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> Iterator[bytes]:
+    """The pieces of a part of an array that starts at element `first` of the whole and has more than PIECE numbers."""
+    row = array.size // len(array)
+    rows = max(1, PIECE // row)
+    before = b"["
+    for at in range(0, len(array), rows):
+        some, place = array[at : at + rows], first + at * row
+        if row > PIECE:
+            yield before
+            yield from _write_pieces(some[0], nan, what, place)
+        else:
+            # one copy, as in string_pieces
+            yield b"".join((before, memoryview(_write_piece(some, nan, what, place))[1:-1]))
+        before = b","
+    yield b"]"
+
+
+def _write_piece(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> bytes:
+    is_exact = array.dtype.kind in "biu"
+    text = _write_array(array if is_exact else array.astype(np.float64, copy=False))
+    # orjson writes NaN and infinities as null, and finite numbers without the letter n
+    return text if is_exact or b"n" not in text else _replace_nulls(text, array, nan, what, first)
+
+
+def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
+    if array.ndim == 0 or array.size == 0:
+        return orjson.dumps(array.tolist())
+    # orjson expects aligned memory, which views of a message often are not
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        array = np.require(array, array.dtype.newbyteorder("="), ["C", "A"])
+    return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+_NOT_FINITE = {
+    "literal": (b"NaN", b"Infinity", b"-Infinity"),
+    "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),
+    "null": (b"null", b"null", b"null"),
+}
+
+
+def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> bytes:
+    """`text` with each null replaced by what `nan` asks for; `array` is what `text` was written from."""
+    flat = array.astype(np.float64, copy=False).reshape(-1)
+    places = np.flatnonzero(~np.isfinite(flat))
+    others = flat[places].tolist()
+    if nan not in _NOT_FINITE:
+        raise invalid_input(
+            f"{what}: element {first + places[0]} is {others[0]}, for which JSON has no number; "
+            "`translate: {nan: literal}` (or null, or string) would write it"
+        )
+    not_a_number, above, below = _NOT_FINITE[nan]
+    words = [not_a_number if other != other else above if other > 0 else below for other in others]
+    return b"".join(chain.from_iterable(zip(text.split(b"null"), [*words, b""], strict=True)))

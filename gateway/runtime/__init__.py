@@ -1,0 +1,1 @@
+"""The running gateway, in one process or several."""

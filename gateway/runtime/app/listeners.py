@@ -1,0 +1,105 @@
+"""The listeners of a running gateway: opened at its start and by reloads, renewed by reloads."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.certificates import Certificates, alpn
+from gateway.assembly.listening import binding, listen
+from gateway.config import paths
+from gateway.config.keys import Config, ListenerConfig
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.transport import Exchanges, Listener, Ready
+from gateway.runtime.app.observing import Observing
+from gateway.runtime.app.serving import Serving, Tap
+
+log = logging.getLogger("gateway.app")
+
+Row: TypeAlias = tuple[Protocol, str]
+"""A protocol of a listener, with its path prefix."""
+Opened: TypeAlias = tuple[Listener, Serving]
+
+
+class Listeners:
+    """The listeners by name (`all`), each with what it serves. `ready`: whether the gateway is ready for clients.
+    `addresses`: those of all endpoints, which brief errors do not name. `tap` sees requests and replies."""
+
+    def __init__(
+        self,
+        protocols: Mapping[str, Protocol],
+        certificates: Certificates,
+        observing: Observing,
+        ready: Ready,
+        addresses: Callable[[], list[str]],
+        tap: Tap | None = None,
+    ) -> None:
+        self.all: dict[str, Listener] = {}
+        self._serving: dict[str, Serving] = {}
+        self._protocols = protocols
+        self._certificates = certificates
+        self._observing = observing
+        self._ready = ready
+        self._addresses = addresses
+        self._tap = tap
+
+    def rows(self, config: Config) -> dict[str, tuple[Row, ...]]:
+        """The protocols of each listener, each with its path prefix."""
+        found, brief_errors = {}, BriefErrors(config, self._addresses)
+        for each in config.listeners:
+            rows = self.rows_of(each, config)
+            if each.errors.detail == "brief":
+                rows = tuple((brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
+            found[each.name] = rows
+        return found
+
+    def rows_of(self, listener: ListenerConfig, config: Config) -> tuple[Row, ...]:
+        """The rows of one listener, with errors in full."""
+        return paths.rows(listener, config.routes, config.backends, self._protocols)
+
+    async def open(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> Opened:
+        """Bind a listener, which is not yet one of `all`.
+
+        Raises:
+            BindError: its address cannot be bound.
+        """
+        settings = self._settings(config)
+        serving = Serving(settings, assembly, explains=config.allow_explain, tap=self._tap)
+        with binding(f"listener {config.name!r}", config.bind):
+            listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
+        log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
+        return listener, serving
+
+    def add(self, name: str, opened: Opened) -> None:
+        """Have an opened listener among `all`."""
+        self.all[name], self._serving[name] = opened
+
+    def change(
+        self, served: Iterable[ListenerConfig], stays: Mapping[str, str], started: Mapping[str, Opened]
+    ) -> list[Listener]:
+        """Have those `served`: each was `started`, or stays under its new name. Returns those that are gone."""
+        before, serving = self.all, self._serving
+        self.all, self._serving = {}, {}
+        for name in (each.name for each in served):
+            self.add(name, started[name] if name in started else (before[stays[name]], serving[stays[name]]))
+        remaining = set(map(id, self.all.values()))
+        return [each for each in before.values() if id(each) not in remaining]
+
+    def renew(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> list["asyncio.Task[None]"]:
+        """Answer every request that begins from now on by `assembly`. Returns the tasks of those in flight."""
+        serving, settings = self._serving[config.name], self._settings(config)
+        serving.renew(settings, assembly, explains=config.allow_explain)
+        return list(self.all[config.name].renew(settings, rows, self._exchanges(config, serving, assembly)))
+
+    def _settings(self, config: ListenerConfig) -> ListenerSettings:
+        tls = None
+        if config.tls is not None:
+            tls = self._certificates.server(config.tls, alpn(*(self._protocols[name] for name in config.protocols)))
+        return ListenerSettings(config.name, config.limits, config.model, tls)
+
+    def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
+        handlers = serving.exchanges(self._ready, self._observing.recording(config, assembly.config))
+        statistics = assembly.statistics.get(config.name)
+        return statistics.record_exchanges(handlers) if statistics else handlers

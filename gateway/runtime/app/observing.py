@@ -1,0 +1,119 @@
+"""Observes the requests of a gateway: the counters of the status API, the access log, metrics and tracing."""
+
+from weakref import WeakSet
+
+from gateway.assembly.access import AccessLogs
+from gateway.assembly.explain.explaining import needed_to_explain, on_start
+from gateway.assembly.server_info import INFO
+from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
+from gateway.core.record import Observer, Telling
+from gateway.core.tasks import spawn
+from gateway.core.transport import StartRecord
+from gateway.observing.counters import Counters
+from gateway.observing.finished import FinishedRecords, Reader
+from gateway.observing.otlp import OtlpExporter
+from gateway.observing.recording import OnStart, Recording
+from gateway.observing.tracing import TraceCounts, Tracing
+
+SECONDS_FOR_LAST_SPANS = 5.0
+"""How long the collector has for the spans that are left when tracing ends."""
+
+
+class Observing:
+    """The observers of a gateway over all its configurations."""
+
+    def __init__(self) -> None:
+        self.observers: list[Observer] = []
+        """They are told of each request at the moment when it ends. A listener uses those that are here when it
+        starts, or is renewed by a reload."""
+        self._finished = FinishedRecords()
+        """Hands over the records of the newest configuration's requests."""
+        self._all_finished = WeakSet((self._finished,))
+        """Also those of configurations whose requests have not all ended."""
+        self.counters = Counters()
+        """The counts of requests that the status API tells."""
+        self.traces = TraceCounts()
+        """Counts of sampled requests, over all settings of `tracing`."""
+        self.tracing: Tracing | None = None
+        self._tracing: TracingConfig | None = None
+        """The settings of `tracing`."""
+        self._access_logs = AccessLogs()
+
+    def renew(self, config: Config, metrics: Reader | None) -> None:
+        """Collect the records of requests that begin from now on for those who read them under `config`."""
+        access = self._access_logs.get(config.log)
+        self._finished = FinishedRecords()
+        if metrics is not None:
+            self._finished.readers.append(metrics)
+        if access is not None:
+            self._finished.readers.append(access.write)
+        if config.admin is not None:
+            self._finished.readers.append(self.counters.count)
+        self._all_finished.add(self._finished)
+
+    def flush(self) -> None:
+        """Hand over all records of requests that have ended."""
+        for each in list(self._all_finished):
+            each.flush()
+
+    def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
+        """Makes the records of a listener's requests; None if nobody wants them."""
+        observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
+        starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
+        traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
+        if (
+            not observers
+            and not starts
+            and traces is None
+            and config.request_ids is None
+            and not listener.reply_headers
+        ):
+            return None
+        ids = config.request_ids
+        if ids is None:  # what is observed changes no message but those that report an error
+            telling = Telling(route=listener.reply_headers, id_of_errors=True)
+        else:
+            telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+        accepts = ids is None or ids.accept
+        return Recording(listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts).start
+
+    def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
+        """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
+        try:
+            self._access_logs.get(config)
+        except OSError as error:
+            raise refused(f"log.access.path {config.access.path!r} cannot be opened: {error.strerror}") from None
+
+    def reopen_logs(self) -> None:
+        """Open the file of the access log again, which a program that rotates logs may have renamed."""
+        self._access_logs.reopen()
+
+    async def close_logs(self, kept: LogConfig | None = None) -> None:
+        """Close all access logs but the one with the settings `kept`."""
+        self.flush()
+        await self._access_logs.close(kept)
+
+    def trace(self, config: TracingConfig | None) -> bool:
+        """Trace requests with these settings from now on. What traced them before sends its last spans in the
+        background. Returns False if the settings are the same as before, so that nothing changes."""
+        if config == self._tracing:
+            return False
+        before, self._tracing, self.tracing = self.tracing, config, None
+        if config is not None:
+            from gateway.observing.collector import Collector  # needs the extra `tracing`
+
+            headers = {name: each.get_secret_value() for name, each in config.headers.items()}
+            collector = Collector(config.otlp, headers, config.timeout)
+            export = OtlpExporter(collector.send, config.service, INFO.version)
+            self.tracing = Tracing(export, config.sample, config.interval, self.traces)
+            self.tracing.start()
+        if before is not None:
+            spawn(before.stop(SECONDS_FOR_LAST_SPANS))
+        return True
+
+    async def stop(self, seconds: float) -> None:
+        """Send the last spans, for at most `seconds`, and close the access logs."""
+        if self.tracing is not None:
+            await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
+            self.tracing = None
+        await self.close_logs()

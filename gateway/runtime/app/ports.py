@@ -1,0 +1,163 @@
+"""The ports beside the listeners: health, status API and scaler."""
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from gateway.admin import register, status
+from gateway.admin.access import AccessCheck
+from gateway.admin.caches import add_clearing
+from gateway.admin.console.api import FindWarnings, add_api
+from gateway.admin.console.page import add_page
+from gateway.admin.health import HealthServer
+from gateway.admin.openapi.admin import describe_errors
+from gateway.admin.openapi.api import add_api as add_documents
+from gateway.admin.openapi.page import add_page as add_documents_page
+from gateway.admin.scaler.server import ScalerServer
+from gateway.admin.server import AdminServer, gathering
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.certificates import Certificates, port_alpn
+from gateway.assembly.listening import binding
+from gateway.assembly.part import GatewayPart
+from gateway.config.effective import effective
+from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerTlsConfig, ScalerConfig
+from gateway.core.address import Address
+from gateway.core.transport import Ready
+from gateway.runtime.app.replacing import PortServer
+from gateway.servers.discovery.register import Registrations
+
+if TYPE_CHECKING:
+    from gateway.runtime.app.gateway import Gateway
+
+log = logging.getLogger("gateway.app")
+
+NAMES = ("health", "admin", "scaler")
+"""The ports beside the listeners, named as their keys."""
+PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
+
+
+class Ports:
+    """The servers of the ports by name (`all`), for a `gateway` that is told of. `reload_file` is what `POST /reload`
+    calls, and `find_warnings` has the warnings that the console shows."""
+
+    def __init__(
+        self,
+        gateway: "Gateway",
+        part: GatewayPart,
+        certificates: Certificates,
+        clock: Callable[[], float],
+        reload_file: status.Reload | None,
+        find_warnings: FindWarnings,
+    ) -> None:
+        self.all: dict[str, PortServer] = {}
+        self._gateway = gateway
+        self._part = part
+        self._certificates = certificates
+        self._clock = clock
+        self._reload_file = reload_file
+        self._find_warnings = find_warnings
+        self._tls: dict[str, ListenerTlsConfig | None] = {}
+        """TLS for the connections that they accept next."""
+        self._registrations: dict[str, Registrations] = {}
+        """Where servers register now, by the name of the backend."""
+
+    def opening(self, config: Config, before: Config | None = None) -> list[str]:
+        """The ports that `config` has, without those that have the same address in the configuration `before`."""
+        if not self._part.has_ports:
+            return []
+        bound = {} if before is None else binds(before)
+        return [name for name, bind in binds(config).items() if bind != bound.get(name)]
+
+    async def open(self, name: str, config: Config, assembly: Assembly) -> PortServer:
+        """Bind a port, which is not yet one of `all`.
+
+        Raises:
+            BindError: its address cannot be bound.
+        """
+        self._tls[name] = _tls(config, name)
+        server, bind = self._made(name, config, assembly), binds(config)[name]
+        with binding(name, bind):
+            await server.start(bind)
+        log.info("%s answers at %s", name, server.address)
+        return server
+
+    def _made(self, name: str, config: Config, assembly: Assembly) -> PortServer:
+        tls = partial(self._context, name)
+        if name == "health":
+            count, asked = self._part.gather or self._gateway.observing.flush, assembly.authentication.of_metrics
+            ready, page = self._backends_ready(config), self._gateway.metrics.page(config)
+            return HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
+        if name == "scaler":
+            return ScalerServer(assembly.backends, assembly.activities, tls)
+        return self._admin(assembly, tls)
+
+    def _admin(self, assembly: Assembly, tls: Callable[[], ssl.SSLContext | None]) -> AdminServer:
+        gateway, gather = self._gateway, self._part.gather
+        application = status.application(gateway.status, self._reload_file, lambda: effective(gateway.config))
+        register.add_routes(application, self._registrations)
+        add_clearing(application, gateway.clear_caches)
+        add_page(application)
+        add_api(application, gateway, self._find_warnings, self._clock)
+        add_documents(application, gateway, self._clock)
+        add_documents_page(application)
+        describe_errors(application, gateway)
+        check = AccessCheck(
+            application if gather is None else gathering(application, gather), assembly.authentication.of_admin
+        )
+        return AdminServer(check, check, tls)
+
+    def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:
+        """Have those that stay, and those that were opened. Returns those that are gone."""
+        bound = binds(config)
+        gone = [port for name, port in self.all.items() if name in opened or name not in bound]
+        self.all = {name: port for name, port in self.all.items() if port not in gone} | dict(opened)
+        self._tls = {name: _tls(config, name) for name in NAMES}
+        return gone
+
+    def take_over(self, assembly: Assembly) -> None:
+        """Let servers register at the backends of `assembly`."""
+        self._registrations.clear()
+        self._registrations.update(assembly.discovery.registrations)
+
+    def renew(self, config: Config, assembly: Assembly) -> None:
+        """Tell of `config` and `assembly` from now on."""
+        health = self.all.get("health")
+        if isinstance(health, HealthServer):
+            health.backends_ready, health.metrics = self._backends_ready(config), self._gateway.metrics.page(config)
+            health.asked = assembly.authentication.of_metrics
+        admin = self.all.get("admin")
+        if isinstance(admin, AdminServer) and admin.access is not None:
+            admin.access.asked = assembly.authentication.of_admin
+        scaler = self.all.get("scaler")
+        if isinstance(scaler, ScalerServer):
+            scaler.renew(assembly.backends, assembly.activities)
+
+    async def stop(self) -> None:
+        """Close all."""
+        for each in self.all.values():
+            await each.stop()
+
+    def _is_accepting(self) -> bool:
+        return self._gateway.ready and self._part.is_ready()
+
+    def _backends_ready(self, config: Config) -> Ready | None:
+        """Whether the backends are ready, as `/readyz` asks; None if it asks nothing of them."""
+        rule = "none" if config.health is None else config.health.ready
+        return None if rule == "none" else partial(self._gateway.is_ready, rule)
+
+    def _context(self, name: str) -> ssl.SSLContext | None:
+        tls = self._tls[name]
+        return None if tls is None else self._certificates.server(tls, port_alpn(name))()
+
+
+def binds(config: Config) -> dict[str, Address]:
+    """The addresses of the ports that there are, by name."""
+    found: dict[str, PortConfig] = {name: getattr(config, name) for name in NAMES}
+    return {name: each.bind for name, each in found.items() if each is not None}
+
+
+def _tls(config: Config, name: str) -> ListenerTlsConfig | None:
+    port: PortConfig = getattr(config, name)
+    return None if port is None else port.tls

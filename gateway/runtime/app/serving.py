@@ -1,0 +1,75 @@
+"""Answers the requests of a listener by the Routers of the current Assembly. A reload changes it for all requests that
+begin later, also for those on streams that are open."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import TypeAlias
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.explain.explaining import explaining_select
+from gateway.core.exchange import answer, refuse
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.streaming import answer_message
+from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartRecord
+from gateway.core.types import Message
+
+Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
+"""Makes what a listener calls in place of `answer`: it answers in the same way, and sees requests and replies. Clients
+have proved who they are before; streams do not come by."""
+
+
+class Serving:
+    """The settings of one listener, and the Assembly that its requests go to. `explains`: clients may
+    ask for explanations. `tap`: sees requests and replies; None if nothing does."""
+
+    def __init__(
+        self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False, tap: Tap | None = None
+    ) -> None:
+        self._settings = settings
+        self._assembly = assembly
+        self._explains = explains
+        self._tap = tap
+
+    def renew(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
+        """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
+        self._settings, self._assembly, self._explains = settings, assembly, explains
+
+    def _select(self, *, passthrough: bool = False) -> Select:
+        """Finds the Destination of a request."""
+        router = self._assembly.passthrough if passthrough else self._assembly.router
+        if not self._explains:
+            return router.select
+        return explaining_select(router.select, self._assembly, passthrough=passthrough)
+
+    def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
+        """The Exchanges of the listener. `record` is None if nobody observes requests."""
+        settings, select = self._settings, self._select()
+        tapped = None if self._tap is None else self._tap(settings, select)
+        exchanges = Exchanges(
+            tapped or (lambda message, protocol: answer(message, protocol, settings, select)),
+            self._stream,
+            refuse,
+            ready,
+            record,
+        )
+        guard = self._assembly.authentication.guards.get(settings.name)
+        return exchanges if guard is None else guard.exchanges(exchanges)
+
+    async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
+        """As `answer_stream`, by the Assembly that is the current one when a message arrives."""
+        async for message in messages:
+            assembly = self._assembly
+            select = self._select(passthrough=protocol.http.is_passthrough)
+            guard = assembly.authentication.guards.get(self._settings.name)
+            assembly.streams.began()
+            try:
+                refused = None if guard is None else await guard.refused(message, protocol)
+                if refused is not None:
+                    message.record.end(refused.status, 0)
+                    yield refused
+                    continue
+                async with aclosing(answer_message(message, protocol, self._settings, select)) as replies:
+                    async for reply in replies:
+                        yield reply
+            finally:
+                assembly.streams.ended()

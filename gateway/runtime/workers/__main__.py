@@ -1,0 +1,12 @@
+"""`python -m gateway.runtime.workers FD`: one worker, started by the supervisor with its end of the pair of sockets."""
+
+import sys
+
+from gateway.runtime.process.starting import end_with_the_parent, leave_signals_to_the_parent
+
+end_with_the_parent()
+leave_signals_to_the_parent()
+
+from gateway.runtime.workers.worker import main  # noqa: E402 - takes a while, in which signals may come
+
+main(int(sys.argv[1]))

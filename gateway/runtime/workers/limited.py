@@ -1,0 +1,54 @@
+"""Each worker's share of the limits of a configuration."""
+
+import math
+import os
+from pathlib import Path
+
+from gateway.assembly import registry
+from gateway.config.keys import Config
+from gateway.transports import memory
+
+CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""The limit of CPU time of a container, in version 2 of cgroups."""
+
+
+def number_of_workers(config: Config) -> int:
+    """How many processes serve clients."""
+    if config.workers != "auto":
+        return config.workers
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(cores, _quota(CPU_MAX))))
+
+
+def _quota(path: Path) -> float:
+    """The cores that the process' cgroup may use on average, as a container with a limit has it."""
+    try:
+        quota, period = path.read_text("ascii").split()
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):  # there is none, or `max`
+        return math.inf
+
+
+def limited_backends(config: Config) -> frozenset[str]:
+    """The names of the backends whose slots are limited, and of those that share an endpoint with one."""
+    protocols = registry.protocols()
+    places = {}
+    limited = set()
+    for name, each in config.backends.items():
+        protocol = protocols[each.protocol]
+        parse = registry.transport(protocol.transport).parse_address
+        places[name] = {(each.protocol, parse(address)) for address in each.addresses}
+        if protocol.traits.servers.max_in_flight if each.max_in_flight is None else each.max_in_flight:
+            limited.add(name)
+    used = {place for name in limited for place in places[name]}
+    return frozenset(name for name in places if name in limited or not used.isdisjoint(places[name]))
+
+
+def share(config: Config, workers: int) -> Config:
+    """`config` for one of several workers: with its share of the limits of the process."""
+    limits = config.limits
+    shares = {
+        "connections": max(1, -(-limits.connections // workers)),
+        "memory": max(1, (limits.memory or memory.default_limit()) // workers),
+    }
+    return config.model_copy(update={"limits": limits.model_copy(update=shares)})

@@ -1,0 +1,105 @@
+"""Backends whose state holds for all workers: the supervisor's side.
+
+The supervisor's Backends send no calls. They choose endpoints, count slots and keep queues, as they do in a gateway of
+one process; a slot is taken when a worker gets it, and given back when the worker says so or ends.
+"""
+
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.operations import Operation
+from gateway.core.queue_wait import queue_wait
+from gateway.core.surviving import surviving
+from gateway.core.types import Request, Tries
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+from gateway.runtime.workers.slots import RelayedEndpoint
+
+if TYPE_CHECKING:
+    from gateway.runtime.app import Gateway
+
+
+class HeldSlots:
+    """The slots that one worker holds."""
+
+    def __init__(self, gateway: "Callable[[], Gateway]") -> None:
+        self._gateway = gateway
+        self._held: dict[int, tuple[Endpoint, Backend, Request, float]] = {}
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take(
+        self,
+        name: str,
+        operation: str,
+        client: str,
+        model: str,
+        version: str,
+        parameters: dict[str, Any],
+        tried: Sequence[str],
+        avoided: tuple[Sequence[str], bool] | None,
+        is_kept: bool,
+    ) -> Any:
+        """The slot for a call, or an awaitable of it: its number, the address of the endpoint, and the place in the
+        queue that the call had (0 if it did not wait). Without `is_kept` the slot is given back at once: only the
+        endpoint was asked for, and the number is 0.
+
+        Raises:
+            GatewayError: as `Backend.__call__`.
+        """
+        backend = self._gateway().backends.get(name)
+        if backend is None:
+            text = f"backend {name!r} is being removed"
+            raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False)
+        tries = None if avoided is None else Tries(avoided=frozenset(avoided[0]), elsewhere=avoided[1])
+        request = Request(
+            Operation(operation), model, version, parameters=parameters, peer=f"{client}:0", tries=tries
+        )  # fmt: skip
+        endpoint = backend.free_slot(request, tuple(each for each in backend.endpoints if each.address in tried))
+        if endpoint is None:
+            return self._wait(backend, request)
+        if not is_kept:
+            endpoint.give_back()
+            return 0, endpoint.address, 0
+        return self._handed_out(backend, endpoint, request, 0)
+
+    def give_back(self, slot: int, answered: bool) -> None:
+        """Give a slot back. `answered`: the call was answered."""
+        endpoint, backend, request, began = self._held.pop(slot)
+        if answered:
+            backend.note_slot_time(monotonic() - began, request)
+        endpoint.give_back()
+
+    def end(self) -> None:
+        """Give back all slots: the worker has ended."""
+        held, self._held = self._held, {}
+        for endpoint, *_ in held.values():
+            with surviving("giving back the slots of a worker that has ended"):
+                endpoint.give_back()
+
+    async def _wait(self, backend: Backend, request: Request) -> tuple[int, str, int]:
+        # The queue stays in use until this has ended, also if the configuration changes meanwhile.
+        waiting = self._gateway().requests_in_flight
+        waiting.began()
+        try:
+            endpoint = await backend.next_slot(request)
+        finally:
+            waiting.ended()
+        waited = queue_wait.get()  # this runs in a task of its own, which waits for nothing else
+        return self._handed_out(backend, endpoint, request, 1 if waited is None else waited.place)
+
+    def _handed_out(self, backend: Backend, endpoint: Endpoint, request: Request, place: int) -> tuple[int, str, int]:
+        self._last += 1
+        self._held[self._last] = endpoint, backend, request, monotonic()
+        return self._last, endpoint.address, place
+
+
+def endpoint_of(gateway: "Gateway", backend: str, address: str) -> RelayedEndpoint | None:
+    """The endpoint of a backend with this address; None if there is none (any more)."""
+    found = gateway.backends.get(backend)
+    each = None if found is None else next((each for each in found.endpoints if each.address == address), None)
+    return each if isinstance(each, RelayedEndpoint) else None

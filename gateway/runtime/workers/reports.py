@@ -1,0 +1,238 @@
+"""Reports of workers' counts, and the totals that the supervisor makes of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from prometheus_client import ProcessCollector
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from gateway.assembly import registry
+from gateway.assembly.part import ProcessLoad
+from gateway.core.address import Address
+from gateway.core.frozen import frozen
+from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.transport import Exchanges
+from gateway.observing.counters import Counters
+from gateway.observing.request_metrics import Counted
+from gateway.policies.places import Numbers, StateMetric, numbers
+from gateway.transports.memory import PROCESS_MEMORY
+from gateway.transports.shedding import Level
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from gateway.runtime.app import Gateway
+
+
+@frozen
+class WorkerReport:
+    """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
+
+    `grown`: refused and unrecognised connections by listener, and `shed`, `sent`, `dropped`. `connections`, `requests`:
+    those that each listener has open now. `calls`: those in flight now by backend and address of the endpoint.
+    """
+
+    grown: Mapping[tuple[str, str], int]
+    counters: Counters
+    counted: Counted
+    connections: Mapping[str, int]
+    requests: Mapping[str, int]
+    calls: Mapping[tuple[str, str], int]
+    load: ProcessLoad
+    shedding: tuple[int, datetime | None]
+    policies: Sequence[tuple[str, str, Mapping[str, object]]]
+
+
+class Reporter:
+    """A worker's side: makes reports of its gateway."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._told: Counter[tuple[str, str]] = Counter()
+
+    def report(self) -> WorkerReport:
+        """The report now."""
+        gateway = self._gateway
+        counters, listeners, shedding = gateway.counters, list(gateway.listeners.items()), gateway.shedding
+        now = Counter({("refused", name): each.refused_connections for name, each in listeners})
+        now.update({("unrecognised", name): each.unrecognised_connections for name, each in listeners})
+        now.update({("sent", ""): gateway.traces.sent, ("dropped", ""): gateway.traces.dropped})
+        now["shed", ""] = 0 if shedding is None else shedding.refused
+        grown, self._told = now - self._told, now
+        backends = gateway.backends.items()
+        return WorkerReport(
+            grown,
+            counters.take(),
+            gateway.metrics.requests.take(),
+            {name: each.open_connections for name, each in listeners},
+            {name: each.unanswered_requests for name, each in listeners},
+            {(str(name), one.address): one.in_flight for name, each in backends for one in each.endpoints},
+            ProcessLoad(PROCESS_MEMORY.used, gateway.metrics.lag.longest),
+            (0, None) if shedding is None else (int(shedding.level), shedding.since),
+            [(place, name, dict(state)) for place, name, state in gateway.policy_states],
+        )
+
+
+class ListenerOfWorkers:
+    """A listener as the supervisor knows it: all workers have bound it, and the counts are those of all of them."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.refused_connections = self.unrecognised_connections = 0
+        self.open_connections = self.unanswered_requests = 0
+
+    async def start(self, address: Address) -> None:
+        """Do nothing, as all of the following: the workers are told."""
+
+    def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
+        """As in every Listener."""
+        return ""
+
+    def renew(
+        self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
+    ) -> "list[asyncio.Task[None]]":
+        """As in every Listener."""
+        return []
+
+    async def stop_accepting(self) -> None:
+        """As in every Listener."""
+
+    def announce_end(self) -> None:
+        """As in every Listener."""
+
+    async def drain(self, seconds: float) -> int:
+        """As in every Listener."""
+        return 0
+
+
+class SheddingOfAll:
+    """The load shedding of all workers together, with the attributes of a Shedding."""
+
+    def __init__(self) -> None:
+        self.level = Level.NOTHING
+        self.since: datetime | None = None
+        self.refused = 0
+
+
+class Totals:
+    """The supervisor's side: adds up the reports of its workers for its own part of the gateway."""
+
+    def __init__(self, gateway: "Callable[[], Gateway]", is_limited: Callable[[str], bool]) -> None:
+        self._gateway = gateway
+        self._is_limited = is_limited
+        self._last: dict[int, WorkerReport] = {}
+        """The last report of each worker that runs, by its number."""
+        self._shedding = SheddingOfAll()
+        self._ended: Numbers = {}
+        """What policies of ended workers had counted."""
+
+    def add(self, worker: int, report: WorkerReport) -> None:
+        """Take the report of a worker."""
+        gateway = self._gateway()
+        gateway.observing.counters.add(report.counters)
+        gateway.metrics.requests.add(report.counted)
+        for (what, name), number in report.grown.items():
+            listener = gateway.listeners.get(name)
+            if what == "shed":
+                self._shedding.refused += number
+            elif what == "sent":
+                gateway.traces.sent += number
+            elif what == "dropped":
+                gateway.traces.dropped += number
+            elif isinstance(listener, ListenerOfWorkers):
+                counter = f"{what}_connections"
+                setattr(listener, counter, getattr(listener, counter) + number)
+        self._last[worker] = report
+        self._add_up()
+
+    def forget(self, worker: int) -> None:
+        """Count nothing as open or in flight in a worker that has ended. What its policies have counted stays."""
+        last = self._last.pop(worker, None)
+        if last is not None:
+            for name, counts in numbers(last.policies, _counters()).items():
+                self._ended.setdefault(name, Counter()).update(counts)
+            self._add_up()
+
+    def shedding(self) -> SheddingOfAll | None:
+        """The load shedding of all workers together; None if nothing is ever refused."""
+        return None if self._gateway().config.limits.shed is None else self._shedding
+
+    def load(self) -> ProcessLoad:
+        """The load of all workers together."""
+        loads = [each.load for each in list(self._last.values())]
+        return ProcessLoad(sum(each.memory for each in loads), max((each.lag for each in loads), default=0.0))
+
+    def policies(self) -> list[tuple[str, str, Mapping[str, object]]]:
+        """The policies of all workers, each state with the number of its worker."""
+        return [
+            (place, name, {"worker": number, **state})
+            for number, report in sorted(self._last.items())
+            for place, name, state in report.policies
+        ]
+
+    def policy_numbers(self) -> Numbers:
+        """The numbers of the policies' metrics: those of all workers, and what policies of workers that have ended had
+        counted."""
+        running = [each for report in list(self._last.values()) for each in report.policies]
+        found = numbers(running, registry.policy_metrics())
+        for name, counts in list(self._ended.items()):
+            found[name].update(counts)
+        return found
+
+    def _add_up(self) -> None:
+        gateway, reports = self._gateway(), list(self._last.values())
+        for name, listener in gateway.listeners.items():
+            if isinstance(listener, ListenerOfWorkers):
+                listener.open_connections = sum(each.connections.get(name, 0) for each in reports)
+                listener.unanswered_requests = sum(each.requests.get(name, 0) for each in reports)
+        for name, backend in gateway.backends.items():
+            if not self._is_limited(name):  # else the supervisor counts them itself
+                for one in backend.endpoints:
+                    one.in_flight = sum(each.calls.get((str(name), one.address), 0) for each in reports)
+        shedding = self._shedding
+        shedding.level = Level(max((each.shedding[0] for each in reports), default=0))
+        shedding.since = min((each.shedding[1] for each in reports if each.shedding[1] is not None), default=None)
+
+
+def _counters() -> Mapping[str, Sequence[StateMetric]]:
+    """The metrics of policies that only grow."""
+    found = registry.policy_metrics().items()
+    return {name: [each for each in metrics if each.kind == "counter"] for name, metrics in found}
+
+
+class Processes(Collector):
+    """The system's figures for several processes, as for one: sums, the earliest start, and the lowest limit of files.
+    The time that ended processes have used stays."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
+        self._seconds: dict[int, float] = {}
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not collect the metrics to learn their names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics with their values now."""
+        found: dict[str, Metric] = {}
+        values: dict[str, list[float]] = {}
+        for pid in self._pids():
+            for metric in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():  # type: ignore[misc]
+                found.setdefault(metric.name, metric)
+                for sample in metric.samples:
+                    values.setdefault(metric.name, []).append(sample.value)
+                    if metric.name == "process_cpu_seconds":
+                        self._seconds[pid] = sample.value
+        for name, metric in found.items():
+            sample = metric.samples[0]
+            if name == "process_cpu_seconds":
+                value = sum(self._seconds.values())
+            elif name in ("process_start_time_seconds", "process_max_fds"):
+                value = min(values[name])
+            else:
+                value = sum(values[name])
+            metric.samples[:] = [sample._replace(value=value)]
+            yield metric

@@ -1,0 +1,61 @@
+"""Policies whose state holds for all workers together, such as `rate_limit`: the supervisor has the states, and each
+request that a worker gets takes from them."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gateway.assembly.assembly import Assembly
+from gateway.core.errors import GatewayError
+from gateway.policies.places import SharedState
+from gateway.runtime.workers.channel import Channel, ChannelClosedError
+
+
+def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
+    """The shared states of a configuration, each with a name that is the same in all processes."""
+    at: Counter[str] = Counter()
+    for place, _, state in assembly.policing.states:
+        if isinstance(state, SharedState):
+            at[place] += 1
+            yield f"{place} {at[place]} {state.settings!r}", state
+
+
+class SharedPolicies:
+    """The supervisor's side: the states of the newest configuration, and of the one before, which may stay in use."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, SharedState] = {}
+        self._newest: dict[str, SharedState] = {}
+
+    def prepare(self, assembly: Assembly) -> None:
+        """Have the states of `assembly`, too. Those that stay go on as they are."""
+        before = self._newest
+        self._newest = {name: self._states.get(name, each) for name, each in _states(assembly)}
+        self._states = before | self._newest
+
+    def take(self, name: str, client: str) -> float | None:
+        """Take a request. Returns 0, or the seconds to wait; None if there is no such state, as while the configuration
+        changes."""
+        state = self._states.get(name)
+        return None if state is None else state.take(client)
+
+
+def share_policies(channel: Channel, assembly: Assembly) -> None:
+    """A worker's side: let the shared states of `assembly` take from the supervisor's."""
+    for name, each in _states(assembly):
+        each.share(_AtSupervisor(channel, name))
+
+
+class _AtSupervisor:
+    """One state of the supervisor."""
+
+    def __init__(self, channel: Channel, name: str) -> None:
+        self._channel = channel
+        self._name = name
+
+    async def take(self, client: str) -> float | None:
+        """As Shared's."""
+        try:
+            found: float | None = await self._channel.ask("take_request", self._name, client)
+        except (ChannelClosedError, GatewayError):
+            return None
+        return found

@@ -1,0 +1,442 @@
+"""The supervisor of a gateway with several workers: starts them, restarts those that end, and speaks for all."""
+
+import asyncio
+import logging
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from gateway.admin.health import STALLED_SECONDS
+from gateway.assembly.part import GatewayPart
+from gateway.config.keys import Config
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
+from gateway.core.surviving import all_surviving, log_survived, surviving
+from gateway.core.tasks import spawn
+from gateway.core.transport import Listener
+from gateway.runtime.app.replacing import ReloadError
+from gateway.runtime.workers.addresses import Addresses
+from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
+from gateway.runtime.workers.limited import limited_backends, share
+from gateway.runtime.workers.owner import HeldSlots, endpoint_of
+from gateway.runtime.workers.reports import ListenerOfWorkers, Processes, Totals
+from gateway.runtime.workers.shared_policies import SharedPolicies
+from gateway.runtime.workers.slots import RelayedEndpoint
+
+if TYPE_CHECKING:
+    from gateway.admin.status import LoadError
+    from gateway.runtime.app import Gateway
+
+log = logging.getLogger(__name__)
+
+GATHER_SECONDS = 0.5
+"""How long workers have to tell what they have counted, before it is told without them."""
+GATHER_INTERVAL = 1.0
+SECONDS_TO_START = 60.0
+"""How long a worker may take until it is ready; then it is killed, and started again."""
+SECONDS_TO_CLOSE = 10.0
+"""How long a worker that has drained may take to close everything; then it is killed."""
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
+"""Seconds before a worker that has ended is started again; twice as long each time that it did not run for as long as
+LONGEST_PAUSE."""
+
+
+class WorkerError(Exception):
+    """A worker cannot start; the text says why."""
+
+
+class WorkerProcess:
+    """One worker as the supervisor sees it: its process, its channel and the slots that it holds."""
+
+    def __init__(self, supervisor: "Supervisor", number: int) -> None:
+        self.number = number
+        self.is_ready = False
+        self.restarts = 0
+        self.addresses: Mapping[str, str] = {}
+        self.references: Sequence[str] = ()
+        self.slots = HeldSlots(lambda: supervisor.gateway)
+        self._supervisor = supervisor
+        self._process: asyncio.subprocess.Process | None = None
+        self.channel: Channel
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return 0 if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process and let it serve the configuration in use.
+
+        Raises:
+            WorkerError: it cannot serve it, or has ended.
+        """
+        try:
+            async with asyncio.timeout(SECONDS_TO_START):
+                await self._start()
+        except ChannelClosedError:
+            raise WorkerError(f"worker {self.number} has ended while it started") from None
+        except TimeoutError:
+            raise WorkerError(f"worker {self.number} was not ready within {SECONDS_TO_START:g} s") from None
+        except GatewayError as error:
+            raise WorkerError(error.message) from error
+        except OSError as error:
+            raise WorkerError(f"the process of worker {self.number} cannot be started: {error.strerror}") from error
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        slots = self.slots = HeldSlots(lambda: self._supervisor.gateway)
+        handlers: Handlers = {
+            "take": slots.take,
+            "give_back": slots.give_back,
+            "learned": partial(self._supervisor.learned, self),
+            "is_backend_ready": self._supervisor.is_backend_ready,
+            "switched": partial(self._supervisor.switched, self),
+            "take_request": self._supervisor.shared_policies.take,
+        }
+        self.channel = channel = Channel(handlers, slots.end)
+        with theirs:
+            # A session of its own: Ctrl-C at a terminal goes to the supervisor only, which passes it on.
+            command = (sys.executable, "-m", "gateway.runtime.workers", str(theirs.fileno()))
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command, pass_fds=(theirs.fileno(),), start_new_session=True
+                )
+            except BaseException:
+                ours.close()
+                raise
+        await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
+        config, is_first = self._supervisor.config, self.number == 1
+        error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first)
+        if error:
+            raise WorkerError(error)
+        async with self._supervisor.reloading:
+            now = self._supervisor.config
+            if now is not config and (error := await channel.ask("reload", pickle.dumps(now))):
+                raise WorkerError(error)
+            self.is_ready = True
+
+    async def ended(self) -> int:
+        """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
+        assert self._process is not None
+        status = await self._process.wait()
+        self.is_ready = False
+        self.channel.close()
+        return status
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+class Supervisor:
+    """A gateway of several processes. It has the methods of a Gateway that commands call.
+
+    `gateway` is the supervisor's own part: it owns the backends' state and has the health port and the status API.
+    """
+
+    def __init__(self, config: Config, count: int) -> None:
+        self._count = count
+        self._addresses = Addresses()
+        self.config = self._shared(config)
+        """What the workers serve."""
+        self.gateway: Gateway
+        self.workers = [WorkerProcess(self, number) for number in range(1, count + 1)]
+        self._watches: list[asyncio.Task[None]] = []
+        self._is_ending = False
+        self.reloading = asyncio.Lock()
+        self._limited = limited_backends(config)
+        self.shared_policies = SharedPolicies()
+        self._offline: set[str] = set()
+        """The listeners that a client has taken offline."""
+        self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
+
+    @property
+    def part(self) -> GatewayPart:
+        """The supervisor's own part of a Gateway."""
+        return GatewayPart(
+            serves=False,
+            has_references=False,
+            prepare=self.shared_policies.prepare,
+            endpoint=partial(RelayedEndpoint, self._tell_all),
+            is_ready=lambda: any(each.is_ready for each in self.workers),
+            gather=self.gather,
+            load=self._totals.load,
+            workers=lambda: (len(self._running()), sum(each.restarts for each in self.workers)),
+            process=Processes(lambda: [os.getpid(), *(each.pid for each in self._running())]),
+            policies=self._totals.policies,
+            policy_numbers=self._totals.policy_numbers,
+            clear_caches=self.clear_caches,
+            shedding=self._totals.shedding,
+        )
+
+    async def gather(self) -> None:
+        """Fetch what the workers have counted. One that does not answer in GATHER_SECONDS is late: its report is added
+        when it comes."""
+        if running := self._running():
+            await asyncio.wait([spawn(self._fetch(each)) for each in running], timeout=GATHER_SECONDS)
+
+    async def _fetch(self, worker: WorkerProcess) -> None:
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                self._totals.add(worker.number, pickle.loads(await worker.channel.ask("report")))
+        except ChannelClosedError:
+            return
+        except TimeoutError:
+            log.error("worker %d is killed: its event loop is blocked for %g s", worker.number, STALLED_SECONDS)
+            worker.kill()
+
+    async def clear_caches(self, place: str) -> None:
+        """Let the caches of all workers forget their answers: those at this place, or all if it is empty. A worker that
+        does not answer in STALLED_SECONDS is killed by then, and its answers have gone with it."""
+        if running := self._running():
+            asked = [each.channel.ask("clear_caches", place) for each in running]
+            await asyncio.wait(asked, timeout=STALLED_SECONDS)
+
+    async def _gather_again(self) -> NoReturn:
+        """Gather at an interval, so that little of what a worker has counted is lost if it is killed. Kill workers that
+        were stopped, from one look to the next: the kernel goes on to give them connections."""
+        stopped: set[int] = set()
+        while True:
+            await asyncio.sleep(GATHER_INTERVAL)
+            with surviving("gathering what the workers have counted"):
+                await self.gather()
+            with surviving("looking for stopped workers"):
+                stopped = self._kill_stopped(stopped)
+
+    def _kill_stopped(self, before: set[int]) -> set[int]:
+        """Kill the workers whose processes are stopped, as they were `before`. Returns those that are stopped now."""
+        stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
+        for each in self._running():
+            if each.pid in stopped & before:
+                log.error("worker %d is killed: its process %d is stopped (SIGSTOP)", each.number, each.pid)
+                each.kill()
+        return stopped
+
+    def _renew_listeners(self) -> None:
+        """Have a ListenerOfWorkers for each listener of the configuration in use."""
+        listeners = self.gateway.listeners
+        self.gateway.listeners = {
+            each.name: listeners.get(each.name) or ListenerOfWorkers(str(replace(each.bind, scheme="")))
+            for each in self.config.listeners
+        }
+
+    async def start(self) -> None:
+        """Start the gateway and all workers. What has begun when it is cancelled is for `drain` to end.
+
+        Raises:
+            BindError: an address cannot be bound.
+            WorkerError: a worker cannot start.
+        """
+        await self.gateway.start()
+        self._renew_listeners()
+        try:
+            await asyncio.gather(*(each.start() for each in self.workers))
+        except Exception:
+            self._is_ending = True
+            for each in self.workers:
+                each.kill()
+            await self.gateway.drain(0)
+            raise
+        self._watches = [spawn(self._watch(each)) for each in self.workers]
+        self._watches.append(spawn(self._gather_again()))
+
+    def announce_end(self) -> None:
+        """As Gateway's."""
+        self._is_ending = True
+        self.gateway.announce_end()
+        for each in self._running():
+            each.channel.tell("announce_end")
+
+    async def drain(self, seconds: float) -> int:
+        """As Gateway's: all workers are drained at once, then their processes end."""
+        self._is_ending = True
+        self.gateway.announce_end()
+        given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
+        for each in self.workers:
+            if each.is_ready:
+                each.channel.tell("exit")
+            else:
+                each.kill()
+        await all_surviving("waiting for the end of a worker", (each.ended() for each in self.workers if each.pid))
+        await self.gateway.drain(0)
+        self._addresses.release()
+        return sum(given_up)
+
+    async def reload(self, config: Config) -> tuple[str, ...]:
+        """As Gateway's. The supervisor changes first, then one worker; if that cannot, the supervisor changes back.
+        Then all others do, which have the same code and the same configuration; one that cannot is restarted.
+
+        Raises:
+            BindError: an address cannot be bound.
+            ReloadError: the change needs a restart, or the gateway is stopping.
+        """
+        async with self.reloading:
+            kept_keys = {"workers": self.config.workers, "reference": self.config.reference}
+            before, new = self.gateway.config, config.model_copy(update=kept_keys)
+            shared = self._shared(new)
+            kept, limited = self.gateway.listeners, limited_backends(config)
+            self._limited |= limited  # while both configurations are in use
+            found = await self._change(self._own(shared, config), kept)
+            running = self._running()
+            if running and (why := await _reloaded(running[0], shared)):
+                await self._change(before, kept)
+                self._limited = limited_backends(before)
+                self._addresses.release_unused(self.config)
+                raise ReloadError(why)
+            self.config = shared
+            others = running[1:]
+            errors = await asyncio.gather(*(_reloaded(each, shared) for each in others))
+            for worker, error in zip(others, errors, strict=True):
+                if error:
+                    log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
+                    worker.kill()
+            self._addresses.release_unused(shared)
+            self._limited = limited
+            self._renew_listeners()
+            return found
+
+    async def _change(self, config: Config, listeners: dict[str, Listener]) -> tuple[str, ...]:
+        """Change the supervisor's own part. The calls that it counts only for others to see end nothing."""
+        for name, backend in self.gateway.backends.items():
+            if name not in self._limited:
+                for each in backend.endpoints:
+                    each.in_flight = 0
+        found = await self.gateway.reload(config)
+        self.gateway.listeners = listeners
+        return found
+
+    def reopen_logs(self) -> None:
+        """As Gateway's."""
+        self.gateway.reopen_logs()
+        for each in self._running():
+            each.channel.tell("reopen_logs")
+
+    @property
+    def last_reload_error(self) -> "LoadError | None":
+        """As Gateway's."""
+        return self.gateway.last_reload_error
+
+    @last_reload_error.setter
+    def last_reload_error(self, error: "LoadError | None") -> None:
+        self.gateway.last_reload_error = error
+
+    async def is_backend_ready(self, name: str) -> bool:
+        """Whether a backend is ready."""
+        found = self.gateway.backends.get(name)
+        return found is not None and await found.is_ready()
+
+    def learned(self, source: WorkerProcess, *news: Any) -> None:
+        """Note what a worker has learned of an endpoint, and tell the others."""
+        backend, address, event, arguments, named = news
+        endpoint = endpoint_of(self.gateway, backend, address)
+        if endpoint is not None:
+            endpoint.learn(event, arguments, named)
+        for each in self._running():
+            if each is not source:
+                each.channel.tell("learn", *news)
+
+    def switched(self, source: WorkerProcess, listener: str, is_online: bool) -> None:
+        """Note that a client of a worker has taken a listener offline or online, and tell the others."""
+        (self._offline.discard if is_online else self._offline.add)(listener)
+        for each in self._running():
+            if each is not source:
+                each.channel.tell("switch", listener, is_online)
+
+    def _tell_all(self, *news: Any) -> None:
+        for each in self._running():
+            each.channel.tell("learn", *news)
+
+    def _shared(self, config: Config) -> Config:
+        return share(self._addresses.shared(config), self._count)
+
+    def _own(self, shared: Config, config: Config) -> Config:
+        """The configuration of the supervisor's own part."""
+        return config.model_copy(update={"listeners": shared.listeners})
+
+    def own(self, config: Config) -> Config:
+        """`config` with the addresses that the workers bind."""
+        return self._own(self.config, config)
+
+    def _running(self) -> list[WorkerProcess]:
+        return [each for each in self.workers if each.is_ready]
+
+    async def _watch(self, worker: WorkerProcess) -> None:
+        """Start the worker again whenever it ends."""
+        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE
+        began = loop.time()
+        while True:
+            pid, status = worker.pid, await worker.ended()
+            self._totals.forget(worker.number)
+            if self._is_ending:
+                return
+            if loop.time() - began > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            log.error("worker %d (process %d) has ended %s; it is started again", worker.number, pid, how)
+            await asyncio.sleep(pause)
+            pause, began = min(2 * pause, LONGEST_PAUSE), loop.time()
+            await self._restart(worker)
+
+    async def _restart(self, worker: WorkerProcess) -> None:
+        if self._is_ending:
+            return
+        worker.restarts += 1
+        try:
+            await worker.start()
+            self._inform(worker)
+        except WorkerError as error:
+            log.error("worker %d cannot start: %s", worker.number, error)
+            worker.kill()
+        except Exception as error:
+            log_survived(f"starting worker {worker.number}", error)
+            worker.kill()
+        else:
+            log.info("worker %d runs again (process %d)", worker.number, worker.pid)
+
+    def _inform(self, worker: WorkerProcess) -> None:
+        """Tell a worker that has just started what the others know."""
+        for name, backend in self.gateway.backends.items():
+            for each in backend.endpoints:
+                if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
+                    worker.channel.tell("learn", str(name), each.address, *news)
+        for listener in self.config.listeners:
+            if listener.allow_offline and listener.name in self._offline:
+                worker.channel.tell("switch", str(listener.name), False)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped by a signal (proc(5): the state T). One in a debugger is not (t). False where there
+    is no /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):
+        return False
+
+
+async def _drained(worker: WorkerProcess, seconds: float) -> int:
+    try:
+        async with asyncio.timeout(seconds + SECONDS_TO_CLOSE):
+            return int(await worker.channel.ask("drain", seconds))
+    except ChannelClosedError:
+        return 0
+    except TimeoutError:
+        worker.kill()
+        return 0
+
+
+async def _reloaded(worker: WorkerProcess, config: Config) -> str:
+    """Why the worker cannot be changed to `config`; empty if it was, or has ended and will start with it."""
+    try:
+        return str(await worker.channel.ask("reload", pickle.dumps(config)))
+    except ChannelClosedError:
+        return ""
+    except GatewayError as error:
+        return error.message

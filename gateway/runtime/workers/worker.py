@@ -1,0 +1,154 @@
+"""A worker: a process that serves the listeners, as its supervisor tells it to."""
+
+import asyncio
+import logging
+import pickle
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.listening import BindError
+from gateway.assembly.part import GatewayPart
+from gateway.config.keys import Config
+from gateway.core.tasks import spawn
+from gateway.runtime.app.replacing import ReloadError
+from gateway.runtime.process.logs import log_to_stderr
+from gateway.runtime.process.running import run
+from gateway.runtime.process.standard_streams import end_process
+from gateway.runtime.workers.channel import Channel, Handlers
+from gateway.runtime.workers.limited import limited_backends
+from gateway.runtime.workers.reports import Reporter
+from gateway.runtime.workers.shared_policies import share_policies
+from gateway.runtime.workers.slots import RelayedEndpoint, WorkerBackend
+from gateway.transports.listener_connections import raise_descriptor_limit
+
+if TYPE_CHECKING:
+    from gateway.runtime.app import Gateway
+
+log = logging.getLogger(__name__)
+
+
+def main(descriptor: int) -> None:
+    """Serve until the supervisor says otherwise, or has ended."""
+    raise_descriptor_limit()
+    run(Worker().serve(socket.socket(fileno=descriptor)))
+
+
+class Worker:
+    """The worker's side of the channel: what the supervisor asks of it."""
+
+    def __init__(self) -> None:
+        self._gateway: Gateway | None = None
+        self._reporter: Reporter
+        self._limited: frozenset[str] = frozenset()
+        self._drain: asyncio.Task[int] | None = None
+        handlers: Handlers = {
+            "start": self._start,
+            "reload": self._reload,
+            "reopen_logs": self._reopen_logs,
+            "learn": self._learn,
+            "switch": self._switch,
+            "report": self._report,
+            "clear_caches": self._clear_caches,
+            "announce_end": self._announce_end,
+            "drain": self._drained,
+            "exit": end_process,
+        }
+        self._channel = Channel(handlers, self._abandoned)
+
+    async def serve(self, pair: socket.socket) -> None:
+        """Do what comes over the channel; never returns."""
+        pair.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self._channel, sock=pair)
+        await asyncio.Event().wait()
+
+    @property
+    def gateway(self) -> "Gateway":
+        """The gateway that this worker is a part of; there is one after the start."""
+        assert self._gateway is not None
+        return self._gateway
+
+    async def _start(self, written: bytes, first: bool) -> tuple[str, dict[str, str], list[str]]:
+        """Serve a configuration; the `first` worker has the reference servers. Returns an error, or the addresses of
+        listeners and reference servers."""
+        from gateway.runtime.app import Gateway
+
+        config: Config = pickle.loads(written)
+        log_to_stderr(config.log)
+        self._limited = limited_backends(config)
+        part = GatewayPart(
+            has_references=first,
+            has_ports=False,
+            probes=False,
+            prepare=self._prepare,
+            backend=partial(WorkerBackend, self._channel, lambda name: name in self._limited),
+            endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
+        )
+        gateway = self._gateway = Gateway(config, part=part)
+        try:
+            await gateway.start()
+        except (BindError, ValueError) as error:
+            return str(error), {}, []
+        self._reporter = Reporter(gateway)
+        addresses = {name: each.address for name, each in gateway.listeners.items()}
+        return "", addresses, [each.address for each in gateway.references]
+
+    async def _reload(self, written: bytes) -> str:
+        """Change to another configuration. Returns why it cannot be; then nothing has changed."""
+        config: Config = pickle.loads(written)
+        before, self._limited = self._limited, limited_backends(config)
+        try:
+            await self.gateway.reload(config)
+        except (BindError, ReloadError) as error:
+            self._limited = before
+            return str(error)
+        log_to_stderr(config.log)
+        return ""
+
+    def _prepare(self, assembly: Assembly) -> None:
+        share_policies(self._channel, assembly)
+        assembly.listener_readiness.on_switch = partial(self._channel.tell, "switched")
+
+    def _switch(self, listener: str, is_online: bool) -> None:
+        """A client of another worker has taken a listener offline or online."""
+        self.gateway.switch(listener, is_online=is_online)
+
+    def _reopen_logs(self) -> None:
+        self.gateway.reopen_logs()
+
+    def _learn(self, backend: str, address: str, event: str, arguments: list[Any], named: dict[str, Any]) -> None:
+        """Note what another process has learned of an endpoint."""
+        if self._gateway is None:
+            return
+        found = self._gateway.backends.get(backend)
+        for each in () if found is None else found.endpoints:
+            if each.address == address and isinstance(each, RelayedEndpoint):
+                each.learn(event, arguments, named)
+
+    def _report(self) -> bytes:
+        return pickle.dumps(self._reporter.report())
+
+    async def _clear_caches(self, place: str) -> None:
+        if self._gateway is not None:
+            await self._gateway.clear_caches(place)
+
+    def _announce_end(self) -> None:
+        self.gateway.announce_end()
+
+    async def _drained(self, seconds: float) -> int:
+        """Drain the gateway. The number of requests given up. Asked again with less time while it drains, the first
+        one is ended."""
+        if self._drain is not None:
+            self._drain.cancel()
+        self._drain = spawn(self.gateway.drain(seconds))
+        try:
+            return await self._drain
+        except asyncio.CancelledError:
+            return 0
+
+    def _abandoned(self) -> None:
+        """The supervisor has ended: so do the requests of this worker, as in a gateway of one process that is
+        killed."""
+        log.error("the supervisor has ended, and so does this worker")
+        end_process()

@@ -1,0 +1,47 @@
+"""`discovery: {dns: all}`: every IP address of a name is an endpoint of its own."""
+
+import asyncio
+import socket
+
+from gateway.servers.discovery.source import Found, LookupFailedError
+
+_NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+"""What the resolver says of a name that does not exist, or has no address. A server that does not answer is another
+error."""
+
+
+class DnsName:
+    """The IP addresses of `host`, which is the host of `address`, by the system's resolver.
+
+    A name that has no address any more is a failed look: the server's last addresses are tried rather than none. With
+    `may_be_empty` there are none then: Kubernetes answers so for a headless Service without a pod that is ready.
+    """
+
+    def __init__(self, address: str, host: str, port: int, interval: float, *, may_be_empty: bool = False) -> None:
+        self._address = address
+        self._host = host
+        self._port = port
+        self._may_be_empty = may_be_empty
+        self.pause = interval
+        self.description = f"DNS name {host}"
+
+    async def look(self) -> frozenset[Found]:
+        """As in Source."""
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except OSError as error:  # gaierror is one
+            if self._may_be_empty and isinstance(error, socket.gaierror) and error.errno in _NO_ADDRESS:
+                return frozenset()
+            raise LookupFailedError(error.strerror or str(error)) from error
+        ips = {str(place[0]) for *_, place in found}
+        if not ips:
+            raise LookupFailedError("it has no address")
+        return frozenset(Found(self._address, ip, at_ip(self._address, self._host, ip)) for ip in ips)
+
+
+def at_ip(address: str, host: str, ip: str) -> str:
+    """`address` with the IP address `ip` in place of its `host`."""
+    scheme = address.find("://")
+    begin = address.lower().index(host, scheme + 3 if scheme >= 0 else 0)
+    return f"{address[:begin]}{f'[{ip}]' if ':' in ip else ip}{address[begin + len(host) :]}"

@@ -1,0 +1,169 @@
+"""`discovery: {register: {...}}`: servers that come to the gateway by themselves, each with a lease that it renews."""
+
+import asyncio
+import hmac
+import secrets
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from time import monotonic
+
+from gateway.core.frozen import frozen
+from gateway.core.surviving import surviving
+from gateway.servers.discovery.source import CheckAddress, Found
+
+MOST_LEASES = 1000
+"""The most leases of one backend."""
+
+
+class TooManyLeasesError(Exception):
+    """A backend has MOST_LEASES already."""
+
+
+@frozen
+class Lease:
+    """The registration of one address until the time `ends_at`. `seconds` is what was granted."""
+
+    id: str
+    address: str
+    seconds: float
+    ends_at: float
+
+
+class Leases:
+    """The leases of one backend. None is longer than `longest` seconds. There is one lease for each place; `place`
+    makes one of an address, equal for all ways to write it, and raises ValueError if it is none. `check` is asked about
+    each address that is new."""
+
+    def __init__(
+        self,
+        longest: float,
+        place: Callable[[str], Hashable],
+        clock: Callable[[], float] = monotonic,
+        check: CheckAddress = lambda address: None,
+    ) -> None:
+        self._longest = longest
+        self._place = place
+        self._clock = clock
+        self._check = check
+        self._leases: dict[str, Lease] = {}
+        self._ids: dict[Hashable, str] = {}
+
+    @property
+    def found(self) -> frozenset[Found]:
+        """The addresses that are registered."""
+        return frozenset(Found(lease.address) for lease in self._leases.values())
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next lease ends; None if there is none."""
+        return min((lease.ends_at for lease in self._leases.values()), default=None)
+
+    def __contains__(self, lease_id: str) -> bool:
+        return lease_id in self._leases
+
+    def take(self, address: str, seconds: float | None = None) -> Lease:
+        """A lease for `address`, or the one that it has, renewed. Without `seconds`, and at most, the longest.
+
+        Raises:
+            ValueError: the address is invalid.
+            TooManyLeasesError: it is new, and there are too many.
+        """
+        place = self._place(address)
+        self.expire()
+        lease_id = self._ids.get(place)
+        if lease_id is not None:
+            return self.renew(lease_id, seconds)
+        self._check(address)
+        if len(self._leases) >= MOST_LEASES:
+            raise TooManyLeasesError
+        lease_id = self._ids[place] = secrets.token_hex(16)
+        return self._grant(lease_id, address, seconds)
+
+    def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
+        """The lease, from now on. Raises KeyError if there is none of this id (any more)."""
+        self.expire()
+        return self._grant(lease_id, self._leases[lease_id].address, seconds)
+
+    def inherit(self, other: "Leases") -> None:
+        """Take over the leases of `other`, which has the same clock, except those of addresses that are invalid here.
+        None is prolonged."""
+        for lease in other._leases.values():
+            with suppress(ValueError):
+                self._ids[self._place(lease.address)] = lease.id
+                self._leases[lease.id] = lease
+
+    def end(self, lease_id: str) -> None:
+        """End a lease; nothing happens if there is none of this id."""
+        if lease_id in self._leases:
+            del self._ids[self._place(self._leases.pop(lease_id).address)]
+
+    def expire(self) -> None:
+        """End the leases whose time is over."""
+        now = self._clock()
+        for lease in [lease for lease in self._leases.values() if lease.ends_at <= now]:
+            self.end(lease.id)
+
+    def _grant(self, lease_id: str, address: str, seconds: float | None) -> Lease:
+        granted = self._longest if seconds is None else min(seconds, self._longest)
+        lease = self._leases[lease_id] = Lease(lease_id, address, granted, self._clock() + granted)
+        return lease
+
+
+class Registrations:
+    """The servers that registered at one backend. `report` is called with their addresses after every change, also when
+    a lease ends because nobody renewed it. Who knows `token` may register."""
+
+    def __init__(self, token: str, leases: Leases, clock: Callable[[], float] = monotonic) -> None:
+        self._token = token.encode()
+        self._leases = leases
+        self._clock = clock
+        self._report: Callable[[frozenset[Found]], None] = lambda found: None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def on_change(self, report: Callable[[frozenset[Found]], None]) -> None:
+        """Set what is called with the addresses after a change."""
+        self._report = report
+
+    def allows(self, token: str) -> bool:
+        """Whether `token` is the right one; the time that this takes says nothing about it."""
+        return hmac.compare_digest(token.encode(), self._token)
+
+    def __contains__(self, lease_id: str) -> bool:
+        return lease_id in self._leases
+
+    def take(self, address: str, seconds: float | None) -> Lease:
+        """As Leases.take."""
+        lease = self._leases.take(address, seconds)
+        self._changed()
+        return lease
+
+    def renew(self, lease_id: str, seconds: float | None) -> Lease:
+        """As Leases.renew."""
+        lease = self._leases.renew(lease_id, seconds)
+        self._changed()
+        return lease
+
+    def end(self, lease_id: str) -> None:
+        """As Leases.end."""
+        self._leases.end(lease_id)
+        self._changed()
+
+    def inherit(self, other: "Registrations") -> None:
+        """As Leases.inherit; but nothing if the token is another one, since servers would not be able to renew."""
+        if self._token == other._token:
+            self._leases.inherit(other._leases)
+            self._changed()
+
+    def close(self) -> None:
+        """Stop watching for the ends of leases."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _changed(self) -> None:
+        self._leases.expire()
+        with surviving("taking over the servers that registered"):
+            self._report(self._leases.found)
+        self.close()
+        if (end := self._leases.next_end) is not None:
+            seconds = max(end - self._clock(), 0.0)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._changed)

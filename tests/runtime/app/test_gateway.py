@@ -1,0 +1,317 @@
+"""A Gateway from start to end: readiness, status, bind errors, draining."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import cast
+
+import grpc.aio
+import pytest
+
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.connecting import connect
+from gateway.assembly.environment import Connections, Environment
+from gateway.assembly.listening import BindError
+from gateway.assembly.reference import serve_reference
+from gateway.assembly.registry import protocols
+from gateway.assembly.server_info import INFO
+from gateway.cli.options import catalog
+from gateway.config import loads, reference_config
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.transport import Listener
+from gateway.core.types import ModelEntry, Request
+from gateway.runtime.app import Gateway
+from tests.limits import GENEROUS
+from tests.paused_server import INFER, REPLY, ask, get, held, port_of
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
+health: {bind: "127.0.0.1:0"}
+admin: {bind: "127.0.0.1:0"}
+reference: [{protocol: umbridge, bind: "127.0.0.1:0", models: [posterior]}]
+backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+
+
+def gateway(text: str, port: int = 1) -> Gateway:
+    return Gateway(loads(text.replace("PORT", str(port)), "test.yaml", catalog(), {}))
+
+
+@asynccontextmanager
+async def running(text: str = CONFIG, port: int = 1) -> AsyncIterator[Gateway]:
+    started = gateway(text, port)
+    await started.start()
+    try:
+        yield started
+    finally:
+        await started.drain(0)
+
+
+def at(running: Gateway) -> int:
+    return port_of(running.listeners["http"].address)
+
+
+async def refused(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionError:  # refused, or reset where the kernel had it already
+        return True
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+    return False
+
+
+class FailingListener:
+    """It cannot be drained."""
+
+    address = ""
+
+    def announce_end(self) -> None:
+        pass
+
+    async def drain(self, seconds: float) -> int:
+        raise RuntimeError("the fault")
+
+
+async def test_all_else_is_closed_if_a_listener_cannot_be_drained(caplog: pytest.LogCaptureFixture) -> None:
+    here = gateway(f"ready: none\n{CONFIG}")
+    await here.start()
+    ports = [at(here), *(port_of(each.address) for each in (*here.references, *here.ports.values()))]
+    here.listeners = {"failing": cast(Listener, FailingListener()), **here.listeners}
+    assert await here.drain(0) == 0
+    assert [await refused(port) for port in ports] == [True] * 4
+    assert "unexpected error in draining a listener; everything else goes on" in caplog.text
+
+
+async def test_it_is_ready_from_start_to_stop() -> None:
+    here = gateway(f"ready: none\n{CONFIG}")
+    seen = [here.ready]
+    await here.start()
+    seen.append(here.ready)
+    others = [each.address for each in here.references] + [each.address for each in here.ports.values()]
+    ports = [at(here), *map(port_of, others)]
+    assert len(set(ports)) == 4
+    for path, port in (("/v2/health/ready", ports[0]), ("/Info", ports[1]), ("/readyz", ports[2])):
+        assert (await ask(port, get(path))).startswith(b"HTTP/1.1 200 OK\r\n")
+    await here.drain(0)
+    assert [*seen, here.ready] == [False, True, False]
+    assert [await refused(port) for port in ports] == [True] * 4
+
+
+ASKED = {
+    "/v2/health/ready": (b"200 OK", b"400 Bad Request", b"not ready: backend 'lab'"),
+    "/grps/v1/health/ready": (b"200 OK", b"503 Service Unavailable", b"not ready: backend 'lab'"),
+    "/readyz": (b"200 OK", b"503 Service Unavailable", b"not ready"),
+}
+
+
+@pytest.mark.usefixtures("patient_readyz")
+@pytest.mark.parametrize("protocol", sorted(protocols()))
+async def test_it_is_ready_while_a_backend_of_its_routes_is(protocol: str) -> None:
+    listener = await serve_reference(
+        reference_config(protocol, "127.0.0.1:0", ["posterior"], catalog()), asyncio.get_running_loop().time
+    )
+    text = f"""
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, grps-rest]}}]
+health: {{bind: "127.0.0.1:0", ready: any}}
+backends:
+  lab: {{protocol: {protocol}, endpoints: ["127.0.0.1:1", "{listener.address}"]}}
+  unused: {{protocol: v2-rest, endpoints: ["127.0.0.1:1"]}}
+routes: [{{match: {{model: posterior}}, backend: lab}}]
+"""
+    for alive in (True, False):
+        if not alive:
+            await listener.drain(0)
+        async with running(f"ready: all\n{text}") as here:
+            for path, (good, bad, why) in ASKED.items():
+                port = port_of(here.ports["health"].address) if path == "/readyz" else at(here)
+                reply = await ask(port, get(path))
+                assert reply.startswith(b"HTTP/1.1 " + (good if alive else bad)), path
+                assert alive or why in reply
+
+
+async def grpc_health(address: str) -> bytes:
+    """What gRPC's health service says of the whole server: the bytes of a HealthCheckResponse."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        answer: bytes = await channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=GENEROUS)
+        return answer
+
+
+@pytest.mark.parametrize(("rule", "reported"), [("any", b"\x08\x02"), ("all", b"\x08\x02"), ("none", b"\x08\x01")])
+async def test_grpcs_health_service_follows_the_backends_as_ready_says(rule: str, reported: bytes) -> None:
+    """1 is SERVING, 2 is NOT_SERVING; the backend does not run."""
+    text = CONFIG.replace("protocols: [v2-rest, umbridge]", "protocols: [v2-grpc]")
+    async with running(f"ready: {rule}\n{text}") as here:
+        assert await grpc_health(here.listeners["http"].address) == reported
+
+
+async def test_an_address_in_use_is_an_error_and_nothing_stays_bound() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        second = f'{{name: second, bind: "127.0.0.1:{port}", protocols: [umbridge]}}]'
+        here = gateway(CONFIG.replace("umbridge]}]", f"umbridge]}}, {second}", 1))
+        with pytest.raises(BindError) as failed:
+            await here.start()
+    assert str(failed.value) == f"listener 'second': cannot bind 127.0.0.1:{port}: Address already in use"
+    assert not here.ready
+    assert await refused(at(here))
+    assert await refused(port_of(here.references[0].address))
+
+
+@pytest.mark.parametrize("name", ["health", "admin"])
+async def test_the_error_names_the_health_or_admin_port_that_cannot_be_bound(name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bound = f'{name}: {{bind: "127.0.0.1:{taken.getsockname()[1]}"}}'
+        with pytest.raises(BindError, match=f"^{name}: cannot bind 127.0.0.1:[0-9]+: Address already in use$"):
+            await gateway(CONFIG.replace(f'{name}: {{bind: "127.0.0.1:0"}}', bound)).start()
+
+
+async def test_a_host_of_another_machine_is_an_error() -> None:
+    # From 3.13 on asyncio tries every address that a name has, and then has words of its own.
+    why = "(Cannot assign requested address|could not bind on any address out of .*)"
+    with pytest.raises(BindError, match=rf"^listener 'http': cannot bind 192.0.2.1:0: {why}$"):
+        await gateway(CONFIG.replace('http, bind: "127.0.0.1:0"', 'http, bind: "192.0.2.1:0"')).start()
+
+
+async def test_a_reference_model_that_the_protocol_cannot_carry_ends_the_start() -> None:
+    with pytest.raises(ValueError, match="model 'upper' cannot be served over umbridge"):
+        await gateway(CONFIG.replace("[posterior]", "[upper]")).start()
+
+
+async def test_draining_waits_for_requests_in_flight_and_accepts_no_more() -> None:
+    async with held() as lab:
+        here = gateway(CONFIG, lab.port)
+        await here.start()
+        inflight = asyncio.ensure_future(ask(at(here), INFER))
+        await lab.arrived.wait()
+        stopping = asyncio.ensure_future(here.drain(60))
+        while not await refused(at(here)):
+            pass
+        readiness = await ask(port_of(here.ports["health"].address), get("/readyz"))
+        assert readiness.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        lab.release.set()
+        assert await stopping == 0
+        reply = await inflight
+    assert reply.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert reply.endswith(REPLY)
+    assert b"Connection: close" in reply
+
+
+async def test_draining_waits_no_longer_than_its_seconds() -> None:
+    async with held() as lab, running(port=lab.port) as here:
+        inflight = asyncio.ensure_future(ask(at(here), INFER))
+        await lab.arrived.wait()
+        assert await here.drain(0) == 1
+        assert await inflight == b""
+
+
+async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
+    async with held() as lab, running(CONFIG.replace("endpoints", "max_in_flight: 1, endpoints"), lab.port) as here:
+        port = at(here)
+        calls = [asyncio.ensure_future(ask(port, INFER)) for _ in range(2)]
+        await lab.arrived.wait()
+        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+        for call in calls:
+            call.cancel()
+    assert status["ready"] is True
+    assert status["listeners"] == {
+        "http": {
+            "address": f"127.0.0.1:{port}",
+            "protocols": ["v2-rest", "umbridge"],
+            "requests": {},
+            "refused_connections": 0,
+        }
+    }
+    endpoint = {
+        "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
+        "ejected_until": None,
+    }  # fmt: skip
+    assert status["backends"]["lab"] == {
+        "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "servers": None,
+        "endpoints": [endpoint], "queue": {
+            "length": 1000, "timeout": None, "order": "fair", "estimated_wait": None,
+            "clients": [{"client": "127.0.0.1", "waiting": 1}],
+        },
+    }  # fmt: skip
+
+
+async def test_the_status_shows_the_last_error_of_an_endpoint() -> None:
+    text = CONFIG.replace("127.0.0.1:PORT", "127.0.0.1:1")
+    before = datetime.now(UTC)
+    async with running(text) as here:
+        await ask(at(here), INFER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+    (endpoint,) = status["backends"]["lab"]["endpoints"]
+    assert (endpoint["state"], endpoint["last_error"]["text"]) == ("down", "connection refused")
+    failed, until = (datetime.fromisoformat(at) for at in (endpoint["last_error"]["at"], endpoint["ejected_until"]))
+    assert before <= failed < until
+
+
+async def test_without_health_and_admin_there_are_no_such_ports() -> None:
+    lean = "\n".join(line for line in CONFIG.splitlines() if not line.startswith(("health", "admin")))
+    async with running(lean) as here:
+        assert here.ports == {}
+
+
+async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() -> None:
+    untrusted = replace(
+        protocols()["v2-rest"],
+        traits=replace(
+            protocols()["v2-rest"].traits,
+            models=replace(protocols()["v2-rest"].traits.models, trusted_metadata=False),
+            wire=replace(protocols()["v2-rest"].traits.wire, unnamed=True),
+        ),
+    )
+    config = reference_config("v2-rest", "127.0.0.1:0", ["double", "upper"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    text = f"backends: {{lab: {{protocol: v2-rest, flavor: plain, endpoints: ['{listener.address}']}}}}\n"
+    text += "listeners: [{name: http, bind: '127.0.0.1:0', protocols: [v2-rest]}]\n"
+    text += "routes: [{match: {model: '*'}, backend: lab}]\n"
+    assembly = Assembly(
+        loads(text, "test.yaml", catalog(), {}),
+        Environment(
+            {"v2-rest": untrusted}, {}, Connections(lambda address, protocol: address, connect),
+            asyncio.get_running_loop().time, INFO, lambda: True,
+        ),
+    )  # fmt: skip
+    listing = assembly.router.select(Request(Operation.MODELS, protocol="v2-rest", listener="http")).handler
+    assert listing is not None
+    try:
+        entries = await listing(Request(Operation.MODELS, protocol="v2-rest", listener="http"))
+    finally:
+        await assembly.backends["lab"].endpoints[0].close()
+        await listener.drain(0)
+    assert isinstance(entries, tuple)
+    assert [entry.name for entry in entries if isinstance(entry, ModelEntry)] == ["double", "upper"]
+
+
+async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
+    """An endpoint is unknown before its first call and down after a failed one; the error is there with its id."""
+    async with running() as here:
+        before = here.status().backends["lab"]
+        assert ([each.state for each in before.endpoints], before.requests) == (["unknown"], {})
+        await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nConnection: close\r\nX-Request-Id: mine"))
+        await ask(at(here), get("/v2/health/live"))
+        after = here.status()
+        assert after.listeners["http"].requests == {"UNAVAILABLE": 1, "OK": 1}
+        assert after.backends["lab"].requests == {"UNAVAILABLE": 1}
+        assert after.backends["lab"].endpoints[0].state == "down"
+        (error,) = after.last_errors
+        assert (error.request_id, error.model, error.route, error.status) == ("mine", "m", "routes[0]", "UNAVAILABLE")
+        assert (error.reason, error.backend, error.endpoint) == ("unreachable", "lab", "127.0.0.1:1")
+
+
+async def test_the_configuration_is_shown_without_secrets() -> None:
+    text = CONFIG.replace("flavor: plain,", "flavor: plain, discovery: {register: {token: planted}},")
+    async with running(text) as here:
+        reply = await ask(port_of(here.ports["admin"].address), get("/config"))
+    assert b"planted" not in reply
+    found = json.loads(reply.partition(b"\r\n\r\n")[2])
+    assert found["backends"]["lab"]["discovery"]["register"]["token"] == "***"
+    assert found["routes"][0]["backend"] == "lab"

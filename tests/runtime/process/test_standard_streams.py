@@ -1,0 +1,97 @@
+"""Standard streams that cannot be written: the gateway serves all the same, and never prints a traceback."""
+
+import contextlib
+import http.client
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import ENVIRON, ROOT
+from tests.interop.processes import free_port
+from tests.limits import GENEROUS
+
+CONFIG = """
+listeners: [{name: http, bind: "127.0.0.1:PORT", protocols: [v2-rest]}]
+workers: WORKERS
+reference: [{protocol: v2-rest, bind: "127.0.0.1:0", models: [double]}]
+backends: {lab: {protocol: v2-rest, endpoints: ["127.0.0.1:1"]}}
+routes: [{match: {model: "*"}, backend: lab}]
+"""
+SERVE = ("serve", "--config", "gateway.yaml")
+REFERENCE = ("reference", "--protocol", "v2-rest", "--bind", "127.0.0.1:PORT", "--model", "double")
+LOST = "what would be printed there is lost"
+
+
+def serve_until_told_to_end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", port: int) -> None:
+    while True:
+        assert process.poll() is None, "it ended"
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=GENEROUS)
+        with contextlib.closing(client), contextlib.suppress(ConnectionRefusedError):  # it has not started yet
+            client.request("GET", "/v2/health/live")
+            assert client.getresponse().status == 200
+            break
+    process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("command", [SERVE, REFERENCE], ids=["serve", "reference"])
+@pytest.mark.parametrize(("redirected", "why"), [("> /dev/full", "No space left on device"), (">&-", "it is closed")])
+def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, ...], redirected: str, why: str) -> None:
+    port = free_port()
+    (tmp_path / "gateway.yaml").write_text(CONFIG.replace("PORT", str(port)).replace("WORKERS", "1"))
+    words = [each.replace("PORT", str(port)) for each in command]
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-m", "gateway", *words]
+    with subprocess.Popen(shell, cwd=tmp_path, env=ENVIRON, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            serve_until_told_to_end(process, port)
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert f"standard output cannot be written ({why}): {LOST}" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("redirected", ["> /dev/full 2>&1", ">&- 2>&- <&-"])
+def test_without_any_it_serves(tmp_path: Path, workers: int, redirected: str) -> None:
+    port = free_port()
+    (tmp_path / "gateway.yaml").write_text(CONFIG.replace("PORT", str(port)).replace("WORKERS", str(workers)))
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh", sys.executable, "-m", "gateway", *SERVE]
+    with subprocess.Popen(shell, cwd=tmp_path, env=ENVIRON) as process:
+        try:
+            serve_until_told_to_end(process, port)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_numbers_of_closed_streams_are_not_used_for_anything_else() -> None:
+    start = "import os; from gateway.runtime.process import starting"
+    code = f"{start}; starting.fill_standard_streams(); os._exit(os.dup(0))"
+    shell = ["sh", "-c", 'exec "$@" >&- 2>&- <&-', "sh", sys.executable, "-c", code]
+    assert subprocess.run(shell, cwd=ROOT, env=ENVIRON, check=False).returncode == 3
+
+
+def test_the_banner_and_the_log_are_on_their_own_streams(tmp_path: Path) -> None:
+    """Standard output ends with `ready`; all lines of the log are on standard error."""
+    (tmp_path / "gateway.yaml").write_text(CONFIG.replace("PORT", "0").replace("WORKERS", "1"))
+    command = [sys.executable, "-m", "gateway", *SERVE]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            printed = []
+            for line in process.stdout:
+                printed.append(line)
+                if line == "ready\n":
+                    process.send_signal(signal.SIGTERM)
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert printed[-1] == "ready\n"
+    assert not any(" INFO " in line for line in printed)
+    assert told.count(" INFO gateway.") > 5

@@ -1,0 +1,94 @@
+"""Messages between the supervisor and a worker, over a real pair of sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from gateway.runtime.workers.channel import Channel
+
+GENEROUS = 20
+
+
+def _itself(channel: Channel) -> Channel:
+    return channel
+
+
+@asynccontextmanager
+async def joined(handlers: dict[str, Callable[..., Any]]) -> AsyncIterator[Channel]:
+    """One end of a channel whose other end has these handlers."""
+    loop = asyncio.get_running_loop()
+    ends = socket.socketpair()
+    channels = Channel({}, lambda: None), Channel(handlers, lambda: None)
+    for end, channel in zip(ends, channels, strict=True):
+        end.setblocking(False)
+        await loop.create_unix_connection(partial(_itself, channel), sock=end)
+    try:
+        async with asyncio.timeout(GENEROUS):
+            yield channels[0]
+    finally:
+        for channel in channels:
+            channel.close()
+
+
+async def test_a_wait_that_is_cancelled_before_it_has_begun_is_answered() -> None:
+    """Both messages arrive in one read."""
+    begun = []
+
+    async def wait() -> None:
+        begun.append("wait")
+        await asyncio.Event().wait()
+
+    async with joined({"wait": wait, "ping": lambda: "pong"}) as channel:
+        for _ in range(3):
+            channel.ask("wait").cancel()
+        assert await channel.ask("ping") == "pong"
+        while channel.unanswered:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+        assert begun == []
+
+
+async def test_a_wait_that_is_cancelled_later_ends_and_is_answered() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with joined({"wait": wait}) as channel:
+        asked = channel.ask("wait")
+        await begun.wait()
+        asked.cancel()
+        await ended.wait()
+        while channel.unanswered:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+
+
+async def test_messages_behind_one_that_cannot_be_handled_are_read(caplog: pytest.LogCaptureFixture) -> None:
+    """What is done with an answer that nobody claims fails."""
+
+    async def late() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "late"
+        return ""
+
+    def fail(answer: str) -> None:
+        raise ValueError(f"the fault: {answer}")
+
+    async with joined({"late": late, "ping": lambda: "pong"}) as channel:
+        asked = channel.ask("late", unclaimed=fail)
+        assert await channel.ask("ping") == "pong"  # `late` has begun
+        asked.cancel()
+        while channel.unanswered:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0)
+        assert await channel.ask("ping") == "pong"
+    assert "the fault: late" in caplog.text

@@ -1,0 +1,72 @@
+"""What the tests of running gateways with discovery share."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from gateway.assembly.reference import serve_reference
+from gateway.cli.options import catalog
+from gateway.config import loads, reference_config
+from gateway.core.transport import Listener
+from gateway.runtime.app import Gateway
+from tests.limits import GENEROUS
+
+
+class Messages(logging.Handler):
+    """The log lines of the gateway, to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._queue.put_nowait(record.getMessage())
+
+    async def until(self, text: str) -> str:
+        """The next line with `text`; those before it are dropped."""
+        async with asyncio.timeout(GENEROUS):
+            while text not in (message := await self._queue.get()):
+                pass
+        return message
+
+
+@contextmanager
+def messages() -> Iterator[Messages]:
+    """The log lines from now on."""
+    handler, log = Messages(), logging.getLogger("gateway")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield handler
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+@asynccontextmanager
+async def running(text: str) -> AsyncIterator[Gateway]:
+    """A gateway with the configuration `text`."""
+    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
+    await gateway.start()
+    try:
+        yield gateway
+    finally:
+        await gateway.drain(0)
+
+
+async def model_server(protocol: str, bind: str = "127.0.0.1:0", model: str = "posterior") -> Listener:
+    """A reference server, to be drained by the caller."""
+    return await serve_reference(reference_config(protocol, bind, [model], catalog()), asyncio.get_running_loop().time)
+
+
+@asynccontextmanager
+async def model_servers(protocol: str, *binds: str) -> AsyncIterator[list[Listener]]:
+    """Reference servers that are drained at the end."""
+    servers = [await model_server(protocol, bind) for bind in binds]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            await server.drain(0)

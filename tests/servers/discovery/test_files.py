@@ -1,0 +1,151 @@
+"""Addresses in files that others write, rewrite, and remove."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gateway.servers.discovery import files
+from gateway.servers.discovery.files import MAX_BYTES, AddressFiles, fixed_directory
+from gateway.servers.discovery.source import LookupFailedError
+from gateway.transports.http.address import parse_address
+
+
+def watched(folder: Path, pattern: str = "url-*.txt") -> AddressFiles:
+    return AddressFiles("lab", str(folder / pattern), 5, parse_address)
+
+
+async def addresses(source: AddressFiles) -> list[str]:
+    return sorted(each.address for each in await source.look())
+
+
+async def test_files_come_change_and_go(tmp_path: Path) -> None:
+    source = watched(tmp_path)
+    assert await addresses(source) == []
+    one, two = tmp_path / "url-1.txt", tmp_path / "url-2.txt"
+    one.write_text("http://10.0.0.1:4242\n")
+    (tmp_path / "other-3.txt").write_text("http://10.0.0.3:1\n")
+    assert await addresses(source) == ["http://10.0.0.1:4242"]
+    two.write_text("# of node 2\n\n  http://10.0.0.2:1  \r\nhttp://10.0.0.2:2\n")
+    assert await addresses(source) == ["http://10.0.0.1:4242", "http://10.0.0.2:1", "http://10.0.0.2:2"]
+    one.unlink()
+    assert await addresses(source) == ["http://10.0.0.2:1", "http://10.0.0.2:2"]
+
+
+async def test_a_change_that_leaves_size_and_time_alone_is_seen(tmp_path: Path) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    for port in (1, 2):
+        file.write_text(f"http://10.0.0.1:{port}\n")
+        os.utime(file, (0, 0))
+        assert await addresses(source) == [f"http://10.0.0.1:{port}"]
+
+
+async def test_a_line_without_a_newline_counts_once_it_is_the_same_twice(tmp_path: Path) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    file.write_text("http://10.0.0.1:80")
+    assert await addresses(source) == []
+    file.write_text("http://10.0.0.1:8080")
+    assert await addresses(source) == []
+    assert await addresses(source) == ["http://10.0.0.1:8080"]
+    file.write_text("http://10.0.0.1:8080\n")
+    assert await addresses(source) == ["http://10.0.0.1:8080"]
+
+
+async def test_an_emptied_file_keeps_its_addresses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A program that writes it anew empties it first, and a full disk keeps it so."""
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    file.write_text("http://10.0.0.1:1\n")
+    await source.look()
+    file.write_text("")
+    for _ in range(3):
+        assert await addresses(source) == ["http://10.0.0.1:1"]
+    assert [each.getMessage() for each in caplog.records] == [f"backend 'lab': {file} is skipped: {files.EMPTIED}"]
+    file.write_text("# none\n")
+    assert await addresses(source) == []
+    file.write_text("")
+    assert await addresses(source) == []
+
+
+async def test_a_file_that_got_shorter_counts_once_it_is_the_same_twice(tmp_path: Path) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    lines = [f"http://10.0.0.1:{port}\n" for port in (1, 2, 3)]
+    file.write_text("".join(lines))
+    await source.look()
+    for count in (1, 2, 3):  # it is being written again
+        file.write_text("".join(lines[:count]))
+        assert len(await addresses(source)) == 3
+    file.write_text(lines[0])
+    assert len(await addresses(source)) == 3
+    assert await addresses(source) == ["http://10.0.0.1:1"]
+    file.write_text(lines[1])
+    assert await addresses(source) == ["http://10.0.0.1:2"]
+
+
+async def test_bad_lines_are_logged_once_with_their_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    file.write_bytes(b"http://10.0.0.1:1\nnowhere\n\xff\n")
+    for _ in range(3):
+        assert await addresses(source) == ["http://10.0.0.1:1"]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2
+    assert messages[0].startswith(f"backend 'lab': {file}:2 is skipped: bad address 'nowhere': it has no port; ")
+    assert messages[1].startswith(f"backend 'lab': {file}:3 is skipped: bad address ")
+
+
+async def test_what_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = watched(tmp_path)
+    os.mkfifo(tmp_path / "url-1.txt")
+    (tmp_path / "url-2.txt").mkdir()
+    (tmp_path / "url-3.txt").write_bytes(b"#" * MAX_BYTES + b"\n")
+    (tmp_path / "url-4.txt").symlink_to(tmp_path / "gone")
+    (tmp_path / "url-5.txt").write_text("http://10.0.0.1:1\n")
+    for _ in range(2):
+        assert await addresses(source) == ["http://10.0.0.1:1"]
+    assert [record.getMessage().rpartition("url-")[2] for record in caplog.records] == [
+        "1.txt is skipped: not a regular file",
+        "2.txt is skipped: Is a directory",
+        f"3.txt is skipped: larger than {MAX_BYTES} bytes",
+    ]
+
+
+async def test_a_file_that_cannot_be_read_any_more_keeps_its_addresses(tmp_path: Path) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    file.write_text("http://10.0.0.1:1\n")
+    assert await addresses(source) == ["http://10.0.0.1:1"]
+    file.write_bytes(b"#" * (MAX_BYTES + 1))
+    assert await addresses(source) == ["http://10.0.0.1:1"]
+
+
+async def test_without_its_folder_nothing_is_known(tmp_path: Path) -> None:
+    """An unmounted file system does not mean that all servers have gone."""
+    with pytest.raises(LookupFailedError, match=f"{tmp_path}/absent: No such file or directory"):
+        await watched(tmp_path / "absent").look()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "directory"),
+    [("/run/m/url-*.txt", "/run/m"), ("/run/*/url.txt", "/run"), ("/run/url.txt", "/run"), ("/*", "/")],
+)
+def test_the_folder_that_must_be_there(pattern: str, directory: str) -> None:
+    assert fixed_directory(pattern) == Path(directory)
+
+
+async def test_a_file_system_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on, reads = threading.Event(), []
+
+    def hang(pattern: str) -> tuple[dict[str, str], dict[str, str]]:
+        reads.append(pattern)
+        goes_on.wait()
+        return {"/x": "http://10.0.0.1:1\n"}, {}
+
+    monkeypatch.setattr(files, "read_files", hang)
+    source = watched(tmp_path)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await source.look()
+    goes_on.set()
+    assert await addresses(source) == ["http://10.0.0.1:1"]
+    assert len(reads) == 1
