@@ -47,12 +47,11 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
         text = _list_in(text) if isinstance(text, Text) else bytes(text)
     if len(text) > PIECE:
         return _packed_in_pieces(text, datatype, count)
-    if type(text) is not bytes:
-        text = bytes(text)
+    text = bytes(text)
     # a number takes a digit, and a comma or the closing bracket
     if 2 * count >= len(text) or text.rfind(b"[") != 0:
         return None
-    if letter in "fd" and has_fraction(text):
+    if letter in "fd" and (b"." in text or has_fraction(text)):
         code, numbers = "d", parse_raw(text, "d")
     else:
         code, numbers = "q", parse_raw(text, "i")

@@ -20,7 +20,7 @@ from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, Numbers, Pieces
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, ParameterValue, Shape, Tensor, Translate
+from gateway.core.types import MAX_RANK, Buffer, ParameterValue, Shape, Tensor, Translate
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferenceTensor
@@ -60,16 +60,34 @@ def read_tensors(
     tensors: list[Tensor] = []
     names: set[str] = set()
     common: BodyForm | None = None
-    for position, entry in enumerate(entries):
+    for entry in entries:
         name = entry.name
         if name in names:
             raise DecodeError(f"{role} {name!r} is given twice")
-        names.add(name)
-        tensor, form = _read_tensor(entry, role, binary, limits)
+        numbers = _read_numbers_alone(entry, limits)
+        tensor, form = _read_tensor(entry, role, binary, limits) if numbers is None else (numbers, _JSON)
         tensors.append(tensor)
-        common = form if form is common or not position else None
+        common = form if form is common or not names else None
+        names.add(name)
     binary.finish()
     return tuple(tensors), common
+
+
+def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
+    """The tensor of an entry with numbers of its datatype, flat, and without parameters, as most are. None for every
+    other, and if it has a fault: `_read_tensor` reads it or says what is wrong."""
+    data, shape, datatype = entry.data, entry.shape, entry.datatype
+    if entry.parameters is not UNSET or type(data) is not Raw or type(shape) is not list or len(shape) > MAX_RANK:
+        return None
+    count = 1
+    for dimension in shape:
+        if type(dimension) is not int or dimension < 0:
+            return None
+        count *= dimension
+    if count * datatype.size > limits.message:
+        return None
+    raw = json.packed(bytes(data), datatype, count)
+    return None if raw is None else Tensor(entry.name, datatype, tuple(shape), raw)
 
 
 def _read_tensor(
