@@ -15,7 +15,7 @@ import yaml
 CHART = Path(__file__).parent / "modelglot"
 DEPLOY = CHART.parents[1]
 COPIES = {
-    DEPLOY / "grafana" / "gateway.core.json": CHART / "files" / "dashboard.json",
+    DEPLOY / "grafana" / "gateway.json": CHART / "files" / "dashboard.json",
     DEPLOY / "prometheus" / "rules.yaml": CHART / "files" / "rules.yaml",
 }
 BEGIN, END = "<!-- values: begin -->\n", "<!-- values: end -->\n"

@@ -35,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "gateway", root / "gateway", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(HERE / "turnstile.py", root / "gateway" / "policies")
-    shutil.copy(HERE / "policies.py", root / "gateway" / "cli")
+    shutil.copy(HERE / "policies.py", root / "gateway" / "cli" / "commands")
     commands = root / "gateway" / "cli" / "__init__.py"
     text = commands.read_text("utf-8")
     commands.write_text(

@@ -204,8 +204,8 @@ def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
         lines = said(process, "ended")
     expected = [
         r"gateway.cli.commands.serve: modelglot \S+ starts with \S+/gateway.yaml",
-        rf"gateway.runtime.app: listener 'http' accepts v2-rest at 127.0.0.1:{ports['http']}",
-        rf"gateway.runtime.app: health answers at 127.0.0.1:{ports['health']}",
+        rf"gateway.app: listener 'http' accepts v2-rest at 127.0.0.1:{ports['http']}",
+        rf"gateway.app: health answers at 127.0.0.1:{ports['health']}",
         "gateway.cli.commands.serve: ready",
         "gateway.cli.stopping: SIGTERM received",
         "gateway.cli.stopping: draining: not ready, and new requests are still answered for 0.01 s",

@@ -62,7 +62,7 @@ def test_grafana_s_sidecar_finds_the_dashboard() -> None:
     release = render(ALL)
     config = release.one("ConfigMap", f"{release.name}-dashboard")
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
-    assert json.loads(config["data"]["gateway.core.json"]) == json.loads(DASHBOARD.read_text())
+    assert json.loads(config["data"]["gateway.json"]) == json.loads(DASHBOARD.read_text())
 
 
 def test_prometheus_may_come_in_beside_the_probes() -> None:

@@ -30,14 +30,15 @@ _HEADS = (
     "Host: {address}\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate, br\r\n"
     "User-Agent: Python/3.11 aiohttp/3.14.5\r\n",
     "Host: {address}\r\nUser-Agent: curl/8.14.1\r\nAccept: */*\r\n",
-    "Host: {address}\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n",
+    "Host: {address}\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: identity\r\n",
     "Accept: application/json, text/plain, */*\r\nUser-Agent: axios/1.13.2\r\n"
     "Accept-Encoding: gzip, compress, deflate, br\r\nHost: {address}\r\nConnection: keep-alive\r\n",
     "User-Agent: Java-http-client/21.0.9\r\nHost: {address}\r\nX-Request-Source: scoring\r\n",
-    "Host: {address}\r\nUser-Agent: okhttp/5.3.0\r\nAccept-Encoding: gzip\r\nConnection: Keep-Alive\r\n"
+    "Host: {address}\r\nUser-Agent: okhttp/5.3.0\r\nAccept-Encoding: identity\r\nConnection: Keep-Alive\r\n"
     "X-Forwarded-For: 10.4.7.{octet}\r\nX-Forwarded-Proto: https\r\n",
 )
-"""One head for each kind of client, without what follows from the request."""
+"""One head for each kind of client, without what follows from the request. None asks for gzip alone, for which the
+gateway compresses replies: the proxies beside it do not."""
 
 _MEMBERS = {"FP32": "fp32_contents", "FP64": "fp64_contents", "INT64": "int64_contents"}
 

@@ -131,17 +131,19 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
             at = stop
     except (IndexError, UnicodeDecodeError) as error:
         raise _malformed(kind) from error
+    except DecodeError as error:
+        raise _malformed(kind, str(error)) from error
     if at > end:
         raise _malformed(kind)
     tensors = _read_tensors(entries, raw, kind, limit)
     return model, version, id or None, tensors, parse(kind.message, b"".join(rest)) if rest else None
 
 
-def _malformed(kind: MessageKind) -> DecodeError:
-    return DecodeError(f"the body is no {kind.message.DESCRIPTOR.full_name} message: {_MALFORMED}")
-
-
 _MALFORMED = "a field is cut short, or a text is not UTF-8"
+
+
+def _malformed(kind: MessageKind, why: str = _MALFORMED) -> DecodeError:
+    return DecodeError(f"the body is no {kind.message.DESCRIPTOR.full_name} message: {why}")
 
 
 def _check_allowance(body: Buffer, kind: MessageKind) -> None:
