@@ -12,7 +12,7 @@ from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Buffer, Headers, Message, Parameters, Request, Response
+from gateway.core.types import Answer, Buffer, Headers, Message, Parameters, ParameterValue, Request, Response
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
@@ -188,13 +188,14 @@ def _response(
 ) -> Response:
     """The response that `infer` says. `whole` is its text, if every member of that is in `infer`."""
     outputs, form = read_tensors(infer.outputs, "output", binary, limits)
-    parameters = read_parameters(infer.parameters, "the response", reply=True)
-    parameters.pop("binary_data_output", None)  # KServe's models repeat it from the request, where the gateway set it
-    model, version = (
-        checked_string(infer.model_name, "model_name"),
-        checked_string(infer.model_version, "model_version"),
-    )
-    id = infer.id if isinstance(infer.id, str) else None
+    parameters: dict[str, ParameterValue] = {}
+    if infer.parameters is not UNSET:
+        parameters = read_parameters(infer.parameters, "the response", reply=True)
+        # KServe's models repeat it from the request, where the gateway set it
+        parameters.pop("binary_data_output", None)
+    model = checked_string(infer.model_name, "model_name")
+    version = "" if infer.model_version is UNSET else checked_string(infer.model_version, "model_version")
+    id = infer.id if type(infer.id) is str else None
     original = None if whole is None else originals.of_response(infer, whole, form, reply, outputs, parameters)
     return Response(outputs, model, version, id, parameters, reply, False, original)
 
