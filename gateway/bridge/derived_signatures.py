@@ -9,7 +9,7 @@ MOST_KEPT = 256
 
 class DerivedSignatures:
     """A cache of the signatures that `derive` returns. The same object for the same signature, of the MOST_KEPT last
-    ones: what is known of a signature's fits is found by its identity (`fitting`)."""
+    ones: the Fitting of a signature is found by its identity (`fitting`)."""
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive

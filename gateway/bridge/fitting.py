@@ -1,6 +1,6 @@
 """How a request is fitted to a model's signature, and the response to it fitted back.
 
-The client's tensors (left) are matched with the signature's specifications (right), in this order:
+The client's tensors are matched with the signature's specifications, in this order:
 
 1. Names. A tensor with a name has the client's name: `rename` gives the backend's, `drop` removes it, `constants` are
    added. Tensors without names take the names of `order`, or those that are left, by position. (`names`)
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Expected:
-    """An input or output of the signature, with what is asked of it for each tensor."""
+    """An input or output of the signature, with what is worked out once for all requests."""
 
     name: str
     """Its name for clients; that of `spec` is the backend's."""
@@ -79,10 +79,10 @@ class Fitting:
     inputs: names.NamedSpecs = ()
     """The inputs that clients send, with their names for them."""
     expected: tuple[Expected, ...] = ()
-    """The same, without index tensors."""
+    """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
-    """The names of inputs that are in the order of `expected`: the clients' names for them, or none at all. Inputs with
-    other names are looked for one by one."""
+    """Lists of names whose inputs are already in the order of `expected`: the clients' names, or only empty ones.
+    Inputs with other names are looked for one by one."""
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Fitting:
 
 
 MOST_KEPT = 256
-"""Fittings of one route."""
+"""The most Fittings that one Fittings keeps."""
 
 
 class Fittings:

@@ -1,15 +1,16 @@
 """A named backend: distributes calls over its endpoints, with a bounded number of slots and a fair queue.
 
 A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. Where servers take one connection only,
-every request does. The endpoint is chosen so:
+every request holds one. The endpoint is chosen so:
 
 1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
 2. Others go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the fewest calls
    in flight.
-3. If all are full, the call waits in the queue. An endpoint that gives a slot back hands it to the next waiter.
+3. If all are full, the call waits in the queue. When a call gives its slot back, the endpoint hands it to the next
+   waiter.
 
-Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. They
-wait in the queue for the first one where servers are started for calls that wait: by somebody else
+Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. But
+calls wait in the queue for the first one where servers are started for calls that wait: by somebody else
 (`queue.wait_for_endpoints`), or by the gateway (`on_demand`).
 
 Endpoints that are down are left out (`choice`). If nothing could be sent to an endpoint, another one is tried, each at
@@ -51,7 +52,8 @@ class Backend:
     """
 
     starts_servers = False
-    """Servers are started for calls that wait: they wait in the queue while there is no endpoint."""
+    """Whether the gateway starts servers for calls (`on_demand` sets it): calls then wait while there is no
+    endpoint."""
 
     def __init__(
         self,
@@ -176,7 +178,7 @@ class Backend:
         return self._preferred_endpoint(request, tried)
 
     async def next_slot(self, request: Request) -> Endpoint:
-        """The same when the request's turn in the queue has come.
+        """As `free_slot`, but waits for the request's turn in the queue.
 
         Raises:
             GatewayError: as `__call__`.
@@ -380,7 +382,7 @@ class Backend:
         return endpoint
 
     def _preferred_endpoint(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
-        """As `_free_endpoint`, but one that `request.tries` does not avoid, if such a one is in use and free. A
+        """As `_free_endpoint`, but one that `request.tries` does not avoid, if one is free that is not left out. A
         sequence stays where its state is.
 
         Raises:

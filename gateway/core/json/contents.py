@@ -25,7 +25,8 @@ LETTERS = {
     Datatype.UINT8: "B", Datatype.UINT16: "H", Datatype.UINT32: "I", Datatype.UINT64: "Q",
     Datatype.FP32: "f", Datatype.FP64: "d",
 }  # fmt: skip
-"""The letters of `struct`. It rounds floats to nearest and refuses what is out of range, as `casting` does."""
+"""The letters of `struct`, for datatypes that may use it. `struct` rounds floats to nearest and refuses what is out of
+range, as `casting` does."""
 
 _FEW_READ = 64
 """Numbers up to which `struct` converts them faster than numpy."""
@@ -38,7 +39,7 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
     integer datatype, any numbers for a float.
 
     None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads it, or says what is wrong with it. The
-    data is that of `array` and `cast`. Memory is allocated only for as many numbers as the text can hold.
+    data is what `array` and then `cast` would give. Memory is allocated only for as many numbers as the text can hold.
     """
     letter = LETTERS.get(datatype)
     if letter is None or not count:
@@ -48,7 +49,7 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
     if len(text) > PIECE:
         return _packed_in_pieces(text, datatype, count)
     text = bytes(text)
-    # a number takes a digit, and a comma or the closing bracket
+    # a number takes a digit, and a comma or the closing bracket; a flat list has one opening bracket
     if 2 * count >= len(text) or text.rfind(b"[") != 0:
         return None
     if letter in "fd" and (b"." in text or has_fraction(text)):
@@ -69,6 +70,7 @@ def _list_in(text: Text) -> Buffer:
 
 
 def _converted(numbers: bytes, code: str, datatype: Datatype, letter: str, count: int) -> Buffer | None:
+    """8-byte `numbers` of the `code` of `struct` as `datatype`; None if one is out of range."""
     if letter == "f" and code != "d":  # by way of a double, integers would be rounded twice
         return np.frombuffer(numbers, _DTYPES[code]).astype(np.float32).tobytes()
     if count <= _FEW_READ:

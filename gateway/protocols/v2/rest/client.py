@@ -27,7 +27,7 @@ from gateway.protocols.v2.rest.messages import (
     InferenceTensor,
     RequestOutput,
     general_response,
-    read_whole,
+    read_as_type,
 )
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
@@ -174,7 +174,7 @@ def encode_request(request: Request, target: Target) -> Message:
 def _decode_infer(reply: Message, limits: Limits) -> Response:
     """An inference response. Its binary outputs are views on the reply's body."""
     header, behind = split_body(reply)
-    infer = read_whole(InferenceResponse, header, limits.json_values)
+    infer = read_as_type(InferenceResponse, header, limits.json_values)
     if infer is not None:
         try:
             return _response(infer, header, BinaryTensors(behind), reply, limits)

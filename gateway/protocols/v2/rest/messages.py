@@ -3,13 +3,15 @@
     {"id": "1", "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
 
 msgspec reads the members in one pass and leaves the contents of tensors as text; it writes them from text. In documents
-above LARGE bytes the contents are cut out first, so that they are not passed over twice. A member that is missing is
+above CUT_FROM bytes the contents are cut out first, so that they are not scanned twice. A member that is missing is
 UNSET, one that is null is None; both mean that it is absent: KServe and MLServer write null for what they do not have.
 
-msgspec passes over members without a field, and keeps the last of equal keys. Colons tell: written again, a message has
-as many as its document only if each member has been read. A document that is not certain to be read as a whole is left
-to the general reader (`general_request`, `general_response`), which says what is wrong with it, or makes the same
-messages of it.
+msgspec ignores members without a field, and keeps the last of equal keys. So colons are counted: a message that is
+written again has as many as its document only if each member was read. A document that is not certain to be read as a
+whole is left to the general reader (`general_request`, `general_response`), which says what is wrong with it, or makes
+the same messages of it (a missing id is None then, and missing outputs are []).
+
+A new member is a field here and an argument in the general reader; then `server`, `client` and `core.types` carry it.
 """
 
 import re
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
     Array. When written: its text, or what `json.write_message` makes text of."""
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
 else:
-    # What msgspec reads. It would take 1.0 for an integer. It writes values of any type.
+    # The types that msgspec reads by. With list[int] it would take 1.0 for an integer. When it writes, it does not
+    # check.
     Contents = Raw | UnsetType
     Dimensions = list[Any]
 
@@ -96,15 +99,15 @@ class InferenceResponse(Struct, kw_only=True, gc=False):
         return self.outputs
 
 
-# --- as types ---
+# --- reading as types ---
 
-LARGE = 2**11
+CUT_FROM = 2**11
 """Bytes of a document from which on cutting the contents out costs less than letting msgspec pass over them."""
-LARGEST = 2**16
-"""Bytes of a document without the contents up to which it is read as types: the general reader counts the values of a
-larger one before it makes objects of them."""
-MOST = 1000
-"""Contents that are cut out of a document; with more, it is left to the general reader."""
+MOST_AS_TYPES = 2**16
+"""Bytes up to which a document is read as types, counted after the contents were cut out: the general reader counts the
+values of a larger one before it makes objects of them."""
+MOST_CUT = 1000
+"""The most contents that are cut out of a document; one with more is left to the general reader."""
 
 _DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
@@ -117,14 +120,14 @@ _DECODERS: dict[Any, Callable[[bytes], Any]] = {
 _write = msgspec.json.Encoder().encode
 
 
-def read_whole(kind: type[_Message], header: bytes, values: int) -> _Message | None:
-    """The message in the JSON `header`; None if it is not certain to be read as a whole, or has more JSON values
-    outside of tensor data than `values`."""
+def read_as_type(kind: type[_Message], header: bytes, values: int) -> _Message | None:
+    """The message in `header`, the body's JSON; None if it is not certain to be read as a whole, or has more JSON
+    values outside of tensor data than `values`."""
     text, cuts = header, None
     try:
-        if len(header) > LARGE and _BACKSLASH not in header:
-            text, cuts = json.cut_out(header, b"data", MOST)
-        if len(text) > LARGEST:
+        if len(header) > CUT_FROM and _BACKSLASH not in header:
+            text, cuts = json.cut_out(header, b"data", MOST_CUT)
+        if len(text) > MOST_AS_TYPES:
             return None
         message: _Message = _DECODERS[kind](text)
     except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):

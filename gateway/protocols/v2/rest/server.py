@@ -36,7 +36,7 @@ from gateway.protocols.v2.rest.messages import (
     InferenceTensor,
     RequestOutput,
     general_request,
-    read_whole,
+    read_as_type,
 )
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
@@ -68,7 +68,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
     header, behind = split_body(message)
-    infer = read_whole(InferenceRequest, header, limits.json_values)
+    infer = read_as_type(InferenceRequest, header, limits.json_values)
     if infer is not None:
         try:
             return _request(infer, header, BinaryTensors(behind), message, limits)

@@ -14,8 +14,8 @@ The phases and their time limits are drawn in `lifecycle`. This table has the ev
     any              the request cannot be received to its end   _reject            LINGERING
     ANSWERING        the client ends its side (`half_close`)     eof_received       ANSWERING, then CLOSED
 
-Bytes that arrive while an earlier request is answered wait in `_ahead`. Parsing (`request_head`, `request_body`) and
-writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of their own.
+Bytes that arrive while an earlier request is answered wait in `_ahead`. Parsing (`whole_heads`, `request_head`,
+`request_body`) and writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of their own.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ from gateway.transports.lifecycle import Lifecycle, Phase
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 32
-"""Requests that one connection may have received before other connections have their turn, or fewer, if they take TURN
-seconds. A client may send thousands at once, and many are answered in 0.1 ms each without waiting for anything; a head
-with 2,000 fields takes 2 ms."""
+"""The most requests that are received from one connection in a row, fewer if they take TURN seconds; then others have
+their turn. A client may send thousands at once, and many are answered in 0.1 ms each without waiting for anything; a
+head with 2,000 fields takes 2 ms."""
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _BODY, _ANSWERING = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWERING
@@ -185,7 +185,7 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
                 self._await_body(0)
 
     def _receive_whole(self, data: bytes) -> bool:
-        """Receive `data` if that is exactly one request, whose head is known and which is simple
+        """Receive `data` if that is exactly one request, whose head can be read whole and which is simple
         (`WholeHeads`): most requests are. False for all else, which is received by its parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
@@ -409,7 +409,7 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
             self._loop.call_soon(self._close_after_last)
 
     def _linger(self) -> None:
-        if self._half_close is not None:  # it has closed already
+        if self._half_close is not None:  # the client has closed its side already
             self._close()
         else:
             super()._linger()
@@ -423,7 +423,7 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         self._linger()
 
     def _refuse_http2(self, data: bytes) -> None:
-        """Let a connection take over that refuses the requests of HTTP/2, `data` of which has come."""
+        """Hand the client to a connection that refuses requests of HTTP/2; `data` is what has arrived."""
         self._head_reader.stop()
         refusing = Http2Refusal(self._context)
         self._hand_over_to(refusing)

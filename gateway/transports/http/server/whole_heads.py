@@ -21,7 +21,7 @@ _MOST = 32
 """Heads that are kept; then they are forgotten together."""
 
 WholeHead: TypeAlias = tuple[RequestHead, Dispatch, int, int]
-"""A head, its dispatch, its size, and the size of the whole request in bytes if that `is_simple`, else 0."""
+"""A head, its dispatch, its size, and the size of the whole request in bytes if that `_is_simple`, else 0."""
 
 
 class WholeHeads:

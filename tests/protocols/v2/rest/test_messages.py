@@ -19,7 +19,7 @@ from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import Buffer, Request, Response, Translate, tensor
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest import client, messages, server
-from gateway.protocols.v2.rest.messages import InferenceRequest, InferenceResponse, read_whole
+from gateway.protocols.v2.rest.messages import InferenceRequest, InferenceResponse, read_as_type
 from tests.protocols.v2.rest.wire import decode, infer, infer_message, reply
 
 PLAIN = Target("models", "127.0.0.1:8000", "plain")
@@ -36,8 +36,8 @@ def begin_with_small_or_large(request: pytest.FixtureRequest, monkeypatch: pytes
 @contextmanager
 def only_the_general_reader() -> Iterator[None]:
     with (
-        mock.patch.object(server, "read_whole", return_value=None),
-        mock.patch.object(client, "read_whole", return_value=None),
+        mock.patch.object(server, "read_as_type", return_value=None),
+        mock.patch.object(client, "read_as_type", return_value=None),
     ):
         yield
 
@@ -305,7 +305,7 @@ NOT_WHOLE = {
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_documents_that_are_read_as_types(name: str) -> None:
-    assert read_whole(InferenceRequest, WHOLE[name], 100) is not None
+    assert read_as_type(InferenceRequest, WHOLE[name], 100) is not None
     assert_same(WHOLE[name], "inputs")
 
 
@@ -313,9 +313,9 @@ def test_documents_that_are_read_as_types(name: str) -> None:
 def test_documents_that_are_left_to_the_general_reader(name: str) -> None:
     text = NOT_WHOLE[name]
     # with the contents cut out, nesting is seen when they are read
-    assert read_whole(InferenceRequest, text, 100) is None or name == "deep nesting"
+    assert read_as_type(InferenceRequest, text, 100) is None or name == "deep nesting"
     assert (
-        read_whole(InferenceResponse, text.replace(b'"outputs"', b'"asked"').replace(b'"inputs"', b'"outputs"'), 100)
+        read_as_type(InferenceResponse, text.replace(b'"outputs"', b'"asked"').replace(b'"inputs"', b'"outputs"'), 100)
         is None
         or name == "deep nesting"
     )
