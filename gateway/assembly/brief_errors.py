@@ -101,7 +101,8 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """The host and port of an address without its scheme and path; the path of a unix socket."""
+    """The address without its scheme, and without its path too: `host:port`; of a unix socket its path. A bare host
+    name is not among them."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

@@ -1,4 +1,5 @@
-"""The policies around routes and backends: their contexts, their states, and Handlers within them."""
+"""Wraps Handlers in the policies of routes and backends, and holds the states of these policies. A new policy needs no
+change here: see `gateway/policies`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -25,7 +26,8 @@ class Policing:
         self.of_backends = {name: self._of_backend(name) for name in config.backends}
         """The context of each backend's policies."""
         self.states = list(self._states())
-        """The policies that keep a state: place, name and state."""
+        """Of each policy that keeps a state: where it stands (`backends.NAME` or `routes[N]`), the policy's name, and
+        the state."""
 
     def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
         """`handler` within these policies, the first one outermost."""
@@ -74,7 +76,7 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """Let policies take over what those had counted and kept that stood at their places."""
+        """After a reload: give each state what the state of the same policy at the same place had counted and kept."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):

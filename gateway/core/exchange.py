@@ -95,7 +95,8 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
-    """The Request in a client's message, with the fields that say how it came (`listener` to `path`, and `deadline`).
+    """The Request in a client's message, with the fields that say how it came (`listener` to `peer`, `principal`,
+    `record` and `deadline`).
 
     Raises:
         DecodeError, GatewayError: as the protocol's `decode_request`.

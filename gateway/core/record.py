@@ -10,7 +10,7 @@ A Record is filled at five moments, by the one who owns the moment:
 
 Then each Observer is called, once. In between, those who do something out of the ordinary say so: `retried`, `waited`,
 `cached`, `gathered`, `lost`, `tell`. Where nobody observes, every request has UNRECORDED, on which all of these do
-nothing. So nobody has to ask, but for what each request comes by: a call that does nothing costs as well.
+nothing. So nobody has to ask whether there is a record. Only where every request passes it is asked, to save the call.
 """
 
 import logging
@@ -136,10 +136,10 @@ class Record(Struct, gc=False, eq=False):
     `explain`: makes the header of the reply that explains the request, where the client asked for it. `added`: further
     headers of the reply. `tells`: the reply may have headers because of this record.
 
-    Every request has a Record, and each instruction for it counts. So it is made, and read when its request has ended
-    (`observing.batches`), by msgspec, which is written in C, and it is not searched for cycles of references. The order
-    of the fields is that in which they are read: what many requests have in common (`listener` to `cache`), what
-    differs (`received` to `losses`), and the others.
+    Every observed request has a Record of its own, and each instruction for it counts. So it is made, and read when its
+    request has ended (`observing.batches`), by msgspec, which is written in C, and it is not searched for cycles of
+    references. The order of the fields is that in which they are read: what many requests have in common (`listener` to
+    `cache`), what differs (`received` to `losses`), and the others.
     """
 
     listener: str

@@ -394,7 +394,7 @@ class Tries:
 class Request(Struct, frozen=True):
     """One request of a client, in the same form whatever protocol it came in.
 
-    Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `path` say how the message
+    Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `peer` say how the message
     came and are set for all protocols by `exchange.decoded`; `translate` and what follows are set by the route and its
     policies.
     """

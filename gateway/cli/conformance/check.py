@@ -1,4 +1,5 @@
-"""Checks of one wire form, and what is found by running them against a server.
+"""The parts of all checks: Suite, Check, verdicts, and `run`. The checks themselves are in one file for each wire form;
+docs/conformance.md, "Add a check", says how.
 
 A check is a function that sends a few requests to a server under test and returns if the replies are right; else it
 calls `fail`, `deviate`, `not_applicable` or `not_tested`, each with a reason.
@@ -68,7 +69,7 @@ class Unreachable(Exception):  # noqa: N818 - it ends the run, like SystemExit
 
 
 class Server(Protocol):
-    """A server under test, as the checks of one wire form use it."""
+    """The server under test, as `run` needs it. Each wire form has a class with more, such as V2GrpcServer."""
 
     def reach(self) -> None:
         """Raises OSError, or HTTPException, if nothing answers at the address."""
@@ -143,7 +144,8 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
 
 @frozen
 class Check(Generic[S]):
-    """`rule` is what the specification says, and `section` is where."""
+    """A check: `rule` is what the specification says, `section` where it says so; `run` raises a Judgement unless it
+    holds."""
 
     id: str
     section: str
@@ -170,7 +172,7 @@ class Suite(Generic[S]):
     def __init__(self, protocol: str, connect: Callable[[str, Options, Transcript], S]) -> None:
         self.protocol = protocol
         self.connect = connect
-        """Raises ValueError for an address that the wire form does not have."""
+        """Makes the server under test. Raises ValueError for an address that the wire form does not have."""
         self.checks: list[Check[S]] = []
 
     def check(self, name: str, section: str, rule: str) -> Callable[[Callable[[S], None]], Callable[[S], None]]:

@@ -4,8 +4,11 @@ Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The
 bytes field each behind the entries and in their order (`raw_input_contents`, `raw_output_contents`), or typed, in each
 entry's `contents`.
 
-The fields are found here, without upb, so that the data of large messages stay where they are. upb reads and writes
-what is rarely there: parameters and requested outputs.
+The fields are found here, without upb (protobuf's library in C), so that the data of large messages stay where they
+are. upb reads and writes what is rarely there: parameters and requested outputs.
+
+A new field of the messages needs no change in reading: upb finds it in the last value of InferenceFields. To be written
+it needs a place in InferenceHead and `_write_fields`.
 """
 
 from collections.abc import Sequence
@@ -36,7 +39,7 @@ class MessageKind:
     """The fields of the two messages with tensors, ModelInferRequest and ModelInferResponse, that differ.
 
     - `what`, `role`: the message and a tensor of it in the text of errors.
-    - `message`, `tensor`: the classes of both.
+    - `message`, `tensor`: the classes of these two.
     - `raw`, `raw_number`: the repeated field of raw contents; `raw_tag`, `raw_key`: its number and wire type.
     """
 
@@ -72,7 +75,7 @@ RESPONSE = MessageKind(
 )
 
 TENSORS = 5
-"""The number of `inputs` and `outputs`."""
+"""The field number of `inputs` and of `outputs`."""
 _CONTENTS_NUMBER = 5
 
 
@@ -90,8 +93,8 @@ _UNPACKED_SHAPE = 3 << 3 | VARINT
 
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None]
-"""Model, version, id and tensors of a message; and the message of its parameters and requested outputs alone, None
-where it has neither."""
+"""Model, version, id and tensors of a message; and a message of all other fields (parameters, requested outputs), None
+where there are none."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
@@ -114,7 +117,7 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
         while at < end:
             tag, size, start = body[at], body[at + 1], at + 2
             stop = start + size
-            if size > 0x7F or tag & 0x87 != LENGTH:  # it is not short, as nearly all fields are
+            if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or one of another wire type: both are rare
                 tag, start, stop = read_tag(body, at)
             if tag == raw_tag:
                 raw.append(body[start:stop])
@@ -327,7 +330,7 @@ def _write_parameters(message: Protobuf, parameters: Parameters, what: str, read
 
 
 _FIELD_COST = 256
-"""Bytes that take as long to decode as one field takes to skip."""
+"""Skipping a field takes as long as decoding so many bytes."""
 _MAX_COUNTED = 2**20
 
 
