@@ -186,7 +186,7 @@ def nginx(protocol: str) -> Callable[[Started], Server]:
         grpc = protocol == "v2-grpc"
         backend, address = echo(started, protocol).address, f"127.0.0.1:{free_port()}"
         passed = "grpc_pass grpc://backend" if grpc else "proxy_pass http://backend"
-        folder = started.folder / f"nginx-{protocol}"
+        folder = started.folder / f"nginx-{address}"
         listen = f"{address} http2" if grpc else address
         return start_nginx(started, folder, address, nginx_config(folder, listen, {"backend": backend}, {"/": passed}))
 
