@@ -30,7 +30,7 @@ TRITON = Target("models", "127.0.0.1:8000", "triton")
 def begin_with_small_or_large(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test is run again with the contents cut out of even the shortest documents."""
     if request.param == "large":
-        monkeypatch.setattr(messages, "LARGE", 0)
+        monkeypatch.setattr(messages, "CUT_FROM", 0)
 
 
 @contextmanager
