@@ -46,10 +46,9 @@ if TYPE_CHECKING:
     Array. When written: its text, or what `json.write_message` makes text of."""
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
 else:
-    # The types that msgspec reads by. With list[int] it would take 1.0 for an integer. When it writes, it does not
-    # check.
+    # The types that msgspec reads by; it takes no 1.0 and no true for an integer. When it writes, it does not check.
     Contents = Raw | UnsetType
-    Dimensions = list[Any]
+    Dimensions = list[int]
 
 
 class InferenceTensor(Struct, gc=False):

@@ -81,7 +81,7 @@ def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None
         return None
     count = 1
     for dimension in shape:
-        if type(dimension) is not int or dimension < 0:
+        if dimension < 0:
             return None
         count *= dimension
     if count * datatype.size > limits.message:

@@ -23,6 +23,7 @@ from gateway.core.http2.heads import RequestHeads
 from gateway.core.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED, Record
+from gateway.core.surviving import surviving
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
@@ -429,7 +430,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _cancel_all(self) -> None:
         for stream in list(self.http2.streams.values()):
             if stream.handler is not None:
-                stream.handler.cancel()
+                with surviving("cancelling a gRPC call"):
+                    stream.handler.cancel()
 
     def _close_idle(self) -> None:
         self._close()

@@ -7,6 +7,7 @@ import typing
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.http2.connection import Http2Connection, Stream
 from gateway.core.http2.frames import ErrorCode
+from gateway.core.surviving import surviving
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
@@ -28,24 +29,29 @@ def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: 
     """End the streams of `http2` that stand still for longer than `timeouts` allow. `looked`: when they were looked at
     before. While the client reads no stream, the connection's progress counts, not theirs."""
     for stream in list(http2.streams.values()):
-        call: _Call | None = stream.handler
+        with surviving("the look at a gRPC stream"):
+            _end_if_stalled(stream, http2, timeouts, looked, now)
+
+
+def _end_if_stalled(stream: Stream, http2: Http2Connection, timeouts: Timeouts, looked: float, now: float) -> None:
+    call: _Call | None = stream.handler
+    if call is not None:
+        late = _too_slow(call, stream, now, timeouts) if call.is_arriving else call.idle_for_too_long(now)
+        if late is not None:
+            call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
+            return
+    unsent = stream.unsent
+    if unsent is None:
+        return
+    if unsent.progress is None:
+        unsent.progress = ReplyProgress(unsent.size, now)
+        return
+    if http2.is_paused:
+        unsent.progress.excuse(now - looked)
+    if unsent.progress.is_too_slow(unsent.size, now, timeouts):
+        http2.reset(stream, ErrorCode.CANCEL)
         if call is not None:
-            late = _too_slow(call, stream, now, timeouts) if call.is_arriving else call.idle_for_too_long(now)
-            if late is not None:
-                call.fail(refusal(Reason.REQUEST_TIMEOUT, late))
-                continue
-        unsent = stream.unsent
-        if unsent is None:
-            continue
-        if unsent.progress is None:
-            unsent.progress = ReplyProgress(unsent.size, now)
-            continue
-        if http2.is_paused:
-            unsent.progress.excuse(now - looked)
-        if unsent.progress.is_too_slow(unsent.size, now, timeouts):
-            http2.reset(stream, ErrorCode.CANCEL)
-            if call is not None:
-                call.cancel()
+            call.cancel()
 
 
 def _too_slow(call: _Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
