@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 from gateway.admin.console.page import is_page
-from gateway.admin.host_check import HostCheck, why_of_another_page
-from gateway.admin.server import ASGI
+from gateway.admin.host_check import ASGI, HostCheck, why_of_another_page
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
 from gateway.core.errors import GatewayError, Reason

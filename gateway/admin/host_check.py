@@ -5,15 +5,15 @@ the Host is loopback. A page of another origin, also one of this machine at anot
 POST, whose reply it would not need to read: so the origin that a browser names must be that of the request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, TypeAlias
-
-from gateway.admin.server import ASGI
 
 _WRONG_HOST = "this port answers requests to localhost, 127.0.0.1 and [::1] only"
 _OWN_SITES = frozenset({b"same-origin", b"none"})
 
+ASGI: TypeAlias = Callable[..., Awaitable[None]]
+"""An application."""
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 """As in ASGI, the names in lower case."""
 

@@ -6,11 +6,12 @@ import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway.admin.host_check import ASGI
 from gateway.core.address import Address
 from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings
@@ -21,9 +22,6 @@ from gateway.transports.tls import accepting
 
 if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
-
-ASGI: TypeAlias = Callable[..., Awaitable[None]]
-
 
 MAX_CONNECTIONS = 64
 """Open connections; requests on further ones are answered 503."""

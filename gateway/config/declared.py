@@ -6,12 +6,8 @@ datatype, shape and data); a class with fields is a map of its own; a tuple, a m
 is in it. `checks` has functions that refuse values of a type. Types that Annotated marks have forms of their own.
 """
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -42,19 +38,21 @@ class _Forms:
 
     def keys(self, declaration: type, names: Sequence[str]) -> type[Keys]:
         """The map of the configuration whose keys are the fields `names` of `declaration`."""
-        types, descriptions = get_type_hints(declaration, include_extras=True), _docstrings(declaration)
+        types = get_type_hints(declaration, include_extras=True)
         keys: dict[str, Any] = {}
         for field in fields(declaration):
             if field.name not in names:
                 continue
-            about: dict[str, Any] = {"description": descriptions.get(field.name)}
+            about: dict[str, Any] = {}
             if field.default is not MISSING:
                 about["default"] = field.default
             elif field.default_factory is not MISSING:
                 about["default_factory"] = field.default_factory
             keys[field.name] = (self._checked(types[field.name]), Field(**about))
         name = declaration.__name__ if len(keys) == len(fields(declaration)) else f"Some{declaration.__name__}"
-        return create_model(name, __base__=Keys, __doc__=declaration.__doc__, **keys)
+        made = create_model(name, __base__=Keys, __doc__=declaration.__doc__, **keys)
+        made.documented_by = declaration
+        return made
 
     def _checked(self, declared: Any) -> Any:
         form, check = self._form(declared), self._checks.get(declared)
@@ -78,21 +76,3 @@ class _Forms:
 
 def _builder(declaration: type, names: Sequence[str]) -> Callable[[Any], Any]:
     return lambda keys: declaration(**{name: getattr(keys, name) for name in names})
-
-
-def _docstrings(declaration: type) -> dict[str, str]:
-    """The string below each attribute, of the class and of those that it extends; none without the source code."""
-    found: dict[str, str] = {}
-    for each in reversed(declaration.__mro__[:-1]):
-        try:
-            source = textwrap.dedent(inspect.getsource(each))
-        except OSError:
-            continue
-        (definition,) = ast.parse(source).body
-        assert isinstance(definition, ast.ClassDef)
-        for attribute, text in pairwise(definition.body):
-            if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
-                match text:
-                    case ast.Expr(ast.Constant(str(words))):
-                        found[attribute.target.id] = inspect.cleandoc(words)
-    return found

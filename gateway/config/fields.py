@@ -7,7 +7,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -18,6 +17,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from gateway.core.documented import Documented
+
 T = TypeVar("T")
 
 NESTED = "nested"
@@ -26,10 +27,10 @@ VALUE = "{value}"
 """Stands in a message for the value at its place, or for the reference that the value came from."""
 
 
-class Keys(BaseModel):
+class Keys(Documented):
     """A map of the configuration. The attributes are its keys, their docstrings the keys' descriptions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def refusal(message: str, *location: str | int, kind: str = "refused") -> PydanticCustomError:

@@ -18,8 +18,9 @@ from contextvars import copy_context
 from time import monotonic
 from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr
 
+from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.offload import in_thread
@@ -64,10 +65,10 @@ _CACHED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 _CACHE_CONTROL = b"cache-control"
 
 
-class RedisSettings(BaseModel):
+class RedisSettings(Documented):
     """The second tier: answers that several gateways share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     url: Annotated[SecretStr, AfterValidator(redis_url)]
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
@@ -79,11 +80,11 @@ class RedisSettings(BaseModel):
     """The bytes of the tensors in the largest answer that is stored there."""
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Keeps answers of calls that run a model, and gives them to equal calls. Equal calls in flight are one call. Needs
     `safe: true` on the backend."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     needs_safe: ClassVar[str] = "answers equal calls with one call"
 

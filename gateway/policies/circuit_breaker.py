@@ -7,8 +7,9 @@ from contextlib import aclosing
 from time import monotonic
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS
@@ -29,11 +30,11 @@ FaultStatus = Literal["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN",
 FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS")
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Refuses calls to a model that keeps failing, and tries it with one call from time to time. Each model and version
     is judged by itself."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     failures: Annotated[int, Field(ge=1)] = 20
     """The failures in a row after which a model gets no calls."""

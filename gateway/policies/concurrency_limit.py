@@ -7,9 +7,10 @@ from contextlib import aclosing
 from time import monotonic
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CALLS
@@ -24,10 +25,10 @@ _SMOOTHING = 0.1
 """The share of a call's duration in the average."""
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Refuses calls beyond a number in flight at once. Streams count while they run."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     calls: Annotated[int, Field(ge=1)] | None = None
     """The most calls in flight."""

@@ -22,9 +22,10 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Se
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from gateway.core.deadlines import wait_until
+from gateway.core.documented import Documented
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
@@ -105,10 +106,10 @@ _NOT_NOW = frozenset(
 """What servers answer that may tell a model's configuration later. Other errors are those of servers without one."""
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Gathers requests that come while others are computed into one batch, for models that take batches."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     sees_fitted_requests: ClassVar[bool] = True
     sees_one_try: ClassVar[bool] = True

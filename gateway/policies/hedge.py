@@ -11,8 +11,9 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
@@ -34,10 +35,10 @@ MOST_MODELS = 1000
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Gives slow calls a second try at another endpoint. Needs `safe: true` on the backend."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     repeats: ClassVar[str] = "sent"
 

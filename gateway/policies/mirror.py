@@ -20,8 +20,9 @@ from random import random
 from time import monotonic
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gateway.core.documented import Documented
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, refusal
 from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import field, replace
@@ -55,11 +56,11 @@ _threads = ThreadPoolExecutor(1, thread_name_prefix="mirror")
 _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class ToleranceSettings(BaseModel):
+class ToleranceSettings(Documented):
     """How far floats may be apart and still count as equal: one of the limits is enough. Without any, values must be
     equal. Integers, BOOL and BYTES must be equal in any case."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rtol: _Limit = 0
     """The largest distance in relation to the value of the route's own backend. It is added to `atol`."""
@@ -71,10 +72,10 @@ class ToleranceSettings(BaseModel):
     """Whether NaN is `equal` to NaN, or `different` from everything."""
 
 
-class RenamingSettings(BaseModel):
+class RenamingSettings(Documented):
     """The two names of one tensor."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     client: Annotated[str, Field(min_length=1)]
     """The clients' name."""
@@ -82,10 +83,10 @@ class RenamingSettings(BaseModel):
     """The name in the mirror's backend."""
 
 
-class RenameSettings(BaseModel):
+class RenameSettings(Documented):
     """Tensors that have other names in the mirror's backend."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     inputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
     """Renamed inputs, in place of those of the route."""
@@ -93,11 +94,11 @@ class RenameSettings(BaseModel):
     """Renamed outputs, in place of those of the route."""
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Makes a share of a route's calls to a second backend as well, and compares the answers. Clients get the answers
     of the route's own backend, as without this policy."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     not_shared: ClassVar[bool] = True
     other_backends: ClassVar[tuple[str, ...]] = ("backend",)

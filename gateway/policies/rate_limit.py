@@ -9,9 +9,10 @@ from ipaddress import ip_address
 from time import monotonic
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from gateway.core.documented import Documented
 from gateway.core.errors import Reason, refusal
 from gateway.core.operations import CALLS
 from gateway.core.transport import Handler, StreamHandler
@@ -31,10 +32,10 @@ def _header_name(text: str) -> str:
     return name
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Bounds how many requests that run a model each client may send in a time. Requests beyond it are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     requests: Annotated[int, Field(ge=1)]
     """The number of requests in `seconds`."""

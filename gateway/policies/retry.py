@@ -16,8 +16,9 @@ from contextlib import aclosing
 from random import random
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
@@ -42,10 +43,10 @@ StatusName = Literal[
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Tries failed calls again."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     repeats: ClassVar[str] = "unsent"
 

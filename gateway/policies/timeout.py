@@ -7,22 +7,23 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from gateway.core.deadlines import TimeLimit
+from gateway.core.documented import Documented
 from gateway.core.errors import Reason, refusal
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Bounds how long a call may take."""
 
     bounds_time: ClassVar[bool] = True
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     """The longest that a call may take, waiting in queues included; for a stream, the longest wait for each

@@ -3,7 +3,7 @@
 
 import asyncio
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
 from gateway.admin.console import traffic
-from gateway.admin.console.configuration import Configuration, Marked
+from gateway.admin.console.configuration import Configuration, FindWarnings, Marked
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
 from gateway.admin.console.topology import Topology, topology
@@ -24,7 +24,6 @@ from gateway.admin.status import LoadError
 from gateway.assembly.guard import Guard
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
-from gateway.config.problems import Finding
 from gateway.core.errors import GatewayError, Status
 from gateway.core.transport import Listener
 from gateway.observing.counters import Counters, RequestError
@@ -34,9 +33,6 @@ from gateway.transports.shedding import Shedding
 LONGEST_NAME = 1024
 SIGNATURE_SECONDS = 10.0
 """How long a server has for the answer about a signature."""
-
-FindWarnings = Callable[[Config], Sequence[Finding]]
-"""The warnings of `gateway check` about a valid configuration."""
 
 
 class ExplainedReason(BaseModel):

@@ -5,7 +5,7 @@ The lines are those of the effective configuration, every default included and s
 file: that may have secrets in it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import yaml
@@ -17,6 +17,9 @@ from gateway.config.effective import effective
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, without_credentials
+
+FindWarnings = Callable[[Config], Sequence[Finding]]
+"""The warnings of `gateway check` about a valid configuration."""
 
 
 class LineMark(BaseModel):

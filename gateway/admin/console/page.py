@@ -2,9 +2,10 @@
 
 from hashlib import blake2b
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 FOLDER = "/console/"
 
@@ -47,8 +48,11 @@ def is_page(method: str, path: str) -> bool:
     return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
 
 
-def add_page(app: FastAPI) -> None:
+def add_page(app: "FastAPI") -> None:
     """Serve the files at `/console/`, and lead there from `/`."""
+    from fastapi import Request, Response  # only a gateway with an admin port imports it
+    from fastapi.responses import RedirectResponse
+
     folder = files(__package__) / "files"
     contents = {each.name: each.read_bytes() for each in folder.iterdir()}
     tags = {name: f'"{blake2b(content, digest_size=9).hexdigest()}"' for name, content in contents.items()}

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
+from gateway.core.documented import Documented
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
@@ -35,10 +36,10 @@ class RecordingError(Exception):
     """The file holds no request; the text says what is wrong and what is expected."""
 
 
-class Document(BaseModel):
+class Document(Documented):
     """A request as a JSON document."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     protocol: str = ""
     """The wire form. HTTP requests need none: the listener finds it by the path."""
@@ -48,7 +49,7 @@ class Document(BaseModel):
     """The HTTP method."""
     path: str = ""
     """The path with its query; over gRPC `/package.Service/Method`."""
-    headers: dict[str, str] = {}
+    headers: Mapping[str, str] = {}
     """Headers, or gRPC metadata."""
     body: Any = None
     """The body: a text as it is, anything else as JSON."""

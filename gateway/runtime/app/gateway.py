@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from gateway.admin import status
-from gateway.admin.console.api import FindWarnings
+from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.metrics import Metrics
 from gateway.assembly import registry
 from gateway.assembly.assembly import Assembly

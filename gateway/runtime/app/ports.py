@@ -1,27 +1,22 @@
 """The ports beside the listeners: health, status API and scaler."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from gateway.admin import register, status
+from gateway.admin import status
 from gateway.admin.access import AccessCheck
-from gateway.admin.caches import add_clearing
-from gateway.admin.console.api import FindWarnings, add_api
-from gateway.admin.console.page import add_page
+from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.health import HealthServer
-from gateway.admin.openapi.admin import describe_errors
-from gateway.admin.openapi.api import add_api as add_documents
-from gateway.admin.openapi.page import add_page as add_documents_page
 from gateway.admin.scaler.server import ScalerServer
-from gateway.admin.server import AdminServer, gathering
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.certificates import Certificates, port_alpn
 from gateway.assembly.listening import binding
 from gateway.assembly.part import GatewayPart
-from gateway.config.effective import effective
 from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerTlsConfig, ScalerConfig
 from gateway.core.address import Address
 from gateway.core.transport import Ready
@@ -29,6 +24,7 @@ from gateway.runtime.app.replacing import PortServer
 from gateway.servers.discovery.register import Registrations
 
 if TYPE_CHECKING:
+    from gateway.admin.server import AdminServer
     from gateway.runtime.app.gateway import Gateway
 
 log = logging.getLogger("gateway.app")
@@ -77,6 +73,8 @@ class Ports:
             BindError: its address cannot be bound.
         """
         self._tls[name] = _tls(config, name)
+        if name == "admin":
+            await asyncio.to_thread(import_module, "gateway.runtime.app.admin")
         server, bind = self._made(name, config, assembly), binds(config)[name]
         with binding(name, bind):
             await server.start(bind)
@@ -93,19 +91,13 @@ class Ports:
             return ScalerServer(assembly.backends, assembly.activities, tls)
         return self._admin(assembly, tls)
 
-    def _admin(self, assembly: Assembly, tls: Callable[[], ssl.SSLContext | None]) -> AdminServer:
-        gateway, gather = self._gateway, self._part.gather
-        application = status.application(gateway.status, self._reload_file, lambda: effective(gateway.config))
-        register.add_routes(application, self._registrations)
-        add_clearing(application, gateway.clear_caches)
-        add_page(application)
-        add_api(application, gateway, self._find_warnings, self._clock)
-        add_documents(application, gateway, self._clock)
-        add_documents_page(application)
-        describe_errors(application, gateway)
-        check = AccessCheck(
-            application if gather is None else gathering(application, gather), assembly.authentication.of_admin
-        )
+    def _admin(self, assembly: Assembly, tls: Callable[[], ssl.SSLContext | None]) -> "AdminServer":
+        from gateway.admin.server import AdminServer, gathering
+        from gateway.runtime.app.admin import application
+
+        made = application(self._gateway, self._registrations, self._reload_file, self._find_warnings, self._clock)
+        gather = self._part.gather
+        check = AccessCheck(made if gather is None else gathering(made, gather), assembly.authentication.of_admin)
         return AdminServer(check, check, tls)
 
     def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:
@@ -128,8 +120,11 @@ class Ports:
             health.backends_ready, health.metrics = self._backends_ready(config), self._gateway.metrics.page(config)
             health.asked = assembly.authentication.of_metrics
         admin = self.all.get("admin")
-        if isinstance(admin, AdminServer) and admin.access is not None:
-            admin.access.asked = assembly.authentication.of_admin
+        if admin is not None:
+            from gateway.admin.server import AdminServer
+
+            if isinstance(admin, AdminServer) and admin.access is not None:
+                admin.access.asked = assembly.authentication.of_admin
         scaler = self.all.get("scaler")
         if isinstance(scaler, ScalerServer):
             scaler.renew(assembly.backends, assembly.activities)

@@ -3,11 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from gateway.admin.health import HealthServer
-from gateway.admin.scaler.server import ScalerServer
-from gateway.admin.server import AdminServer
 from gateway.assembly.assembly import Assembly
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.frozen import frozen
@@ -17,9 +14,15 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.runtime.app.serving import Serving
 
+if TYPE_CHECKING:
+    from gateway.admin.health import HealthServer
+    from gateway.admin.scaler.server import ScalerServer
+    from gateway.admin.server import AdminServer
+
 log = logging.getLogger("gateway.app")
 
-PortServer: TypeAlias = AdminServer | HealthServer | ScalerServer
+
+PortServer: TypeAlias = "AdminServer | HealthServer | ScalerServer"
 """The server of a port beside the listeners."""
 
 

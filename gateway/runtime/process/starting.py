@@ -1,8 +1,8 @@
 """The first steps of a process: it handles signals, and makes sure that it has standard streams.
 
-The imports of a command that serves take a second or more. Until something handles SIGTERM, the kernel drops it if the
-process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this is
-the first thing that a process does, and the module imports nothing that takes time.
+The imports of a command that serves take half a second or more. Until something handles SIGTERM, the kernel drops it if
+the process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this
+is the first thing that a process does, and the module imports nothing that takes time.
 """
 
 import os

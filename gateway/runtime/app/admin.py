@@ -1,0 +1,41 @@
+"""The application of the admin port. It is imported by a gateway that has the port: FastAPI and all that stands on it
+take a third of the time that a gateway needs to start."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from gateway.admin import register, status
+from gateway.admin.caches import add_clearing
+from gateway.admin.console.api import add_api
+from gateway.admin.console.configuration import FindWarnings
+from gateway.admin.console.page import add_page
+from gateway.admin.openapi.admin import describe_errors
+from gateway.admin.openapi.api import add_api as add_documents
+from gateway.admin.openapi.page import add_page as add_documents_page
+from gateway.config.effective import effective
+from gateway.servers.discovery.register import Registrations
+
+if TYPE_CHECKING:
+    from gateway.runtime.app.gateway import Gateway
+
+
+def application(
+    gateway: "Gateway",
+    registrations: Mapping[str, Registrations],
+    reload_file: status.Reload | None,
+    find_warnings: FindWarnings,
+    clock: Callable[[], float],
+) -> FastAPI:
+    """The status API, the console and the OpenAPI documents of `gateway`. Servers register at `registrations`, by the
+    name of the backend; the other arguments are those of Ports."""
+    made = status.application(gateway.status, reload_file, lambda: effective(gateway.config))
+    register.add_routes(made, registrations)
+    add_clearing(made, gateway.clear_caches)
+    add_page(made)
+    add_api(made, gateway, find_warnings, clock)
+    add_documents(made, gateway, clock)
+    add_documents_page(made)
+    describe_errors(made, gateway)
+    return made
