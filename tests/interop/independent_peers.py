@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.interop.client_scripts import run_client
 from tests.interop.kserve_v1 import asked
-from tests.interop.processes import run_client
 from tests.interop.real_clients import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
 from tests.peers.brpc_client import Client
 from tests.peers.grps_client import Grpc, Rest

@@ -6,7 +6,6 @@ parent that is killed. Output goes to files and not to pipes: nobody has to read
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -284,24 +283,3 @@ def start_gateway(config: str, folder: Path, python: Path = Path(sys.executable)
     process = Process(command, folder, clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1"))
     process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=GENEROUS)
     return Gateway(process, file)
-
-
-def run_client(peer: str, script: str, *args: object, timeout: float = GENEROUS, **environment: str) -> object:
-    """Run `clients/{script}.py` in a peer's environment: `args` as one JSON list on stdin, one JSON document back.
-
-    Both in Python's dialect, with NaN and Infinity as literals: that is how the clients see those values.
-    """
-    command = [str(require(peer) / "bin" / "python"), str(HERE / "clients" / f"{script}.py")]
-    done = subprocess.run(
-        command,
-        input=json.dumps(args),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout,
-        env=clean_environment(**environment),
-    )
-    if done.returncode:
-        raise ProcessError(f"{script} failed with status {done.returncode}:\n{done.stderr[-TAIL:]}")
-    document: object = json.loads(done.stdout)
-    return document

@@ -6,7 +6,7 @@ import base64
 import struct
 from typing import Any
 
-from tests.interop.processes import run_client
+from tests.interop.client_scripts import run_client
 from tests.interop.servers.functions import DOUBLE, POSTERIOR, TWO, Function
 
 Step = dict[str, Any]

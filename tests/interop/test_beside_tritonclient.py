@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.interop import processes
-from tests.interop.processes import free_port, run_client
+from tests.interop.client_scripts import run_client
+from tests.interop.processes import free_port
 from tests.interop.real_clients import doubles, infer, packed, raw_of, tritonclient_grpc
 from tests.peers.build import ROOT, python_of, require
 

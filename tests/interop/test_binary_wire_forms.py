@@ -14,7 +14,8 @@ import numpy as np
 from gateway.cli.options import catalog
 from gateway.config import loads
 from gateway.runtime.app import Gateway
-from tests.interop.processes import Triton, free_port, run_client
+from tests.interop.client_scripts import run_client
+from tests.interop.processes import Triton, free_port
 from tests.interop.real_clients import Step, infer, packed, raw_of, tensor, tritonclient_grpc
 from tests.protocols.graphpipe.wire import asked, recorded
 

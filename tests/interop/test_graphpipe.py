@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.interop.client_scripts import run_client
 from tests.interop.exchanges import gateway as running_gateway
 from tests.interop.exchanges import get
-from tests.interop.processes import Triton, free_port, run_client
+from tests.interop.processes import Triton, free_port
 from tests.interop.real_clients import Step, doubles, infer, packed, raw_of, tensor, tritonclient, umbridge
 from tests.limits import GENEROUS
 from tests.peers.graphpipe_go import Array, Server, serve

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.assembly.server_info import INFO
-from tests.interop.processes import Gateway, free_port, run_client
+from tests.interop.client_scripts import run_client
+from tests.interop.processes import Gateway, free_port
 
 CONFIG = """
 listeners:

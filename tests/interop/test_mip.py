@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from tests.interop.client_scripts import run_client
 from tests.interop.exchanges import gateway, get, post
 from tests.interop.kubemo_server import KubemoServer, connected, exchanged, start_kubemo
-from tests.interop.processes import Triton, free_port, run_client
+from tests.interop.processes import Triton, free_port
 from tests.interop.real_clients import Step, doubles, infer, raw_of, tensor, tritonclient, tritonclient_grpc, umbridge
 
 GIF = base64.b64encode(bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")).decode()

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.interop.client_scripts import run_client
 from tests.interop.exchanges import gateway
-from tests.interop.processes import free_port, run_client
+from tests.interop.processes import free_port
 from tests.interop.real_clients import doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
 from tests.peers.brpc_client import Call, Client
 from tests.peers.grps_messages import tensor

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import processes
-from tests.interop.processes import Gateway, Process, ProcessError, UmbridgeServer, free_port, run_client
-from tests.peers import build
+from tests.interop.processes import Gateway, Process, ProcessError, UmbridgeServer, free_port
 
 
 def python(code: str, folder: Path) -> Process:
@@ -79,18 +78,6 @@ def test_a_gateway_that_refuses_its_configuration_is_told(
 
     with pytest.raises(ProcessError, match=r"(?s)ended with status 1 .*gateway\.yaml:1:1: no"):
         start_gateway("listeners: []")
-
-
-def test_a_client_that_fails_is_told_with_its_output() -> None:
-    with pytest.raises(ProcessError, match="ValueError: not enough values to unpack"):
-        run_client("umbridge", "umbridge_client")
-
-
-def test_an_absent_peer_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "PEERS", tmp_path)
-
-    with pytest.raises(build.BuildError, match="run `make peers`"):
-        run_client("umbridge", "umbridge_client")
 
 
 def test_ports_are_never_given_twice() -> None:

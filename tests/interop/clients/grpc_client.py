@@ -39,7 +39,7 @@ def ask(channel, method):
     return channel.unary_unary(path, question.SerializeToString, answer.FromString)(question())
 
 
-def main(address):
+def find_out(address):
     with grpc.insecure_channel(address) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         pool = DescriptorPool(database)
@@ -61,5 +61,9 @@ def main(address):
         }
 
 
+def main():
+    print(json.dumps(find_out(*json.load(sys.stdin))))
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(*json.load(sys.stdin))))
+    main()

@@ -28,7 +28,7 @@ async def run(client, url, step):
             return await client.is_server_live(url)
 
 
-async def main(url, steps):
+async def run_all(url, steps):
     client = InferenceRESTClient(RESTConfig(protocol="v1"))
     results = []
     for step in steps:
@@ -40,5 +40,9 @@ async def main(url, steps):
     return results
 
 
+def main():
+    print(json.dumps(asyncio.run(run_all(*json.load(sys.stdin)))))
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(main(*json.load(sys.stdin)))))
+    main()

@@ -90,6 +90,11 @@ def run(url, step):
 
 OPERATIONS = {"ping": ping, "infer": infer, "parallel": parallel}
 
-if __name__ == "__main__":
+
+def main():
     url, steps = json.load(sys.stdin)
     json.dump([run(url, step) for step in steps], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,8 +8,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+from tests.interop.client_scripts import run_client
 from tests.interop.kubemo_server import connected, exchanged, start_kubemo
-from tests.interop.processes import run_client
 
 HERE = Path(__file__).parent
 GIF = base64.b64encode(bytes.fromhex("47494638396101000100800000000000ffffff2c00000000010001000002024401003b")).decode()
