@@ -7,8 +7,10 @@ a fifth of the time that the gateway takes to start, and few processes print a s
 
 import ast
 import inspect
-import textwrap
+import sys
+from functools import cache
 from itertools import pairwise
+from types import ModuleType
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
@@ -38,18 +40,32 @@ class Documented(BaseModel):
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
     """The string below each annotated attribute, by the attribute's name, of `cls` and of the classes that it extends.
-    Those whose source code cannot be found have none."""
+    Those that do not stand at the top of a module whose source code is there have none."""
     found: dict[str, str] = {}
-    for each in reversed(cls.__mro__[:-1]):
-        try:
-            source = textwrap.dedent(inspect.getsource(each))
-        except OSError:
-            continue
-        (definition,) = ast.parse(source).body
-        assert isinstance(definition, ast.ClassDef)
-        for attribute, text in pairwise(definition.body):
-            if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
-                match text:
-                    case ast.Expr(ast.Constant(str(words))):
-                        found[attribute.target.id] = inspect.cleandoc(words)
+    for each in reversed(cls.__mro__):
+        if each not in _WITHOUT_KEYS:
+            found |= _docstrings(sys.modules.get(each.__module__)).get(each.__qualname__, {})
+    return found
+
+
+_WITHOUT_KEYS = (object, BaseModel, Documented)
+
+
+@cache  # many of the configuration's models stand in one module
+def _docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
+    """By the name of the class."""
+    try:
+        source = "" if module is None else inspect.getsource(module)
+    except OSError:
+        source = ""
+    return {each.name: _strings(each) for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}
+
+
+def _strings(definition: ast.ClassDef) -> dict[str, str]:
+    found = {}
+    for attribute, text in pairwise(definition.body):
+        if isinstance(attribute, ast.AnnAssign) and isinstance(attribute.target, ast.Name):
+            match text:
+                case ast.Expr(ast.Constant(str(words))):
+                    found[attribute.target.id] = inspect.cleandoc(words)
     return found
