@@ -82,7 +82,7 @@ def _list_in(text: Text) -> Buffer:
 def _converted(numbers: bytes, code: str, datatype: Datatype) -> Buffer | None:
     """8-byte `numbers` of the `code` of `struct` as `datatype`; None if one is out of range."""
     try:
-        return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").view(np.uint8).data
+        return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").tobytes()
     except DecodeError:
         return None
 
