@@ -79,11 +79,8 @@ def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None
     """The tensor of an entry with numbers of its datatype, flat, and without parameters, as most are. None for every
     other, and if it has a fault: `_read_tensor` reads it or says what is wrong."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
-    if type(data) is Raw:
-        data = bytes(data)
-    elif type(data) is not Text:
-        return None
-    if entry.parameters is not UNSET or type(shape) is not list or len(shape) > MAX_RANK:
+    text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
+    if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:
         return None
     count = 1
     for dimension in shape:
@@ -92,7 +89,7 @@ def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None
         count *= dimension
     if count * datatype.size > limits.message:
         return None
-    raw = json.packed(data, datatype, count)
+    raw = json.packed(text, datatype, count)
     return None if raw is None else Tensor(entry.name, datatype, tuple(shape), raw)
 
 
