@@ -87,6 +87,8 @@ class Fitting:
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
     """The backend's names for them."""
+    output_orders: tuple[list[str], ...] = ()
+    """The lists of names whose outputs are all of them, in order: the backend's names, or only empty ones."""
     is_unknown: bool = True
     """Whether nobody knows the signature."""
     lacks_bytes: bool = False
@@ -107,6 +109,7 @@ class Fitting:
         inputs = names.inputs_of(signature, self.settings)
         expected = [Expected.of("input", *each) for each in inputs if each[1].name not in INDEX_TENSORS]
         outputs = names.all_outputs(signature, self.settings)
+        output_names = [spec.name for _, spec in outputs]
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
         return replace(
             self,
@@ -116,7 +119,8 @@ class Fitting:
             expected=tuple(expected),
             orders=self._orders([name for name, _ in inputs], [each.name for each in expected]),
             outputs={spec.name: Expected.of("output", name, spec) for name, spec in outputs},
-            output_names=[spec.name for _, spec in outputs],
+            output_names=output_names,
+            output_orders=(output_names, [""] * len(outputs)) if len(set(output_names)) == len(outputs) else (),
             is_unknown=is_unknown(signature),
             lacks_bytes=has_bytes and Datatype.BYTES not in self.client.traits.wire.datatypes,
             row_by_row=single,

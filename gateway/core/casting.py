@@ -4,7 +4,6 @@ Tensors that have a datatype already are converted in `bridge/datatypes.py`, as 
 hold which others exactly is `datatypes.WIDENINGS`.
 """
 
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,11 @@ def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.n
 def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
     if datatype is not Datatype.BF16:
         # numpy reports overflow from the processor's flag; searching for infinities takes three times as long
-        with suppress(FloatingPointError), np.errstate(over="raise"):
-            return values.astype(datatype.dtype)
+        try:
+            with np.errstate(over="raise"):
+                return values.astype(datatype.dtype)
+        except FloatingPointError:
+            pass  # found below
     with np.errstate(over="ignore"):
         cast_values = (_single_for_bf16(values) if datatype is Datatype.BF16 else values).astype(datatype.dtype)
     beyond = np.isinf(cast_values.astype(np.float64)) & np.isfinite(values)

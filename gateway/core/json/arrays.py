@@ -4,8 +4,9 @@ import re
 from enum import Enum
 from math import prod
 
+from msgspec import Struct
+
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import frozen
 from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Numbers, Text, read_numbers
 from gateway.core.json.bulk_strings import Strings, read_string
 from gateway.core.types import Shape
@@ -27,8 +28,7 @@ class ArrayForm(Enum):
     __hash__ = object.__hash__
 
 
-@frozen
-class Array:
+class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
     `shape` is () for a scalar. `values` are flat and row-major: a numpy array of int64, of uint64 (if a literal is

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import simdjson
+from msgspec import Struct
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
@@ -34,8 +35,7 @@ _SLOW_LIMIT = 2**24  # bytes of one array; Python's json takes half a second for
 Numbers: TypeAlias = np.ndarray[Any, Any]
 
 
-@frozen
-class Text:
+class Text(Struct, frozen=True, gc=False):
     """The text of one JSON value, `body[start:end]`; blanks may follow the value."""
 
     body: bytes

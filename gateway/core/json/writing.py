@@ -74,6 +74,10 @@ def write_parts(document: Json) -> tuple[bytes, ...]:
 def write_message(message: Any) -> tuple[bytes, ...]:
     """Compact JSON text of a message (msgspec Structs, or plain Python values) in which the values of `placed` stand;
     in parts as those of `write_parts`."""
+    try:
+        return (_encode(message),)
+    except TypeError:
+        pass  # it has Pieces, or what has no form
     found: list[Pieces] = []
 
     def place(each: Any) -> Raw:
@@ -82,8 +86,10 @@ def write_message(message: Any) -> tuple[bytes, ...]:
         found.append(each)
         return _RAW_PLACE
 
-    text = msgspec.json.encode(message, enc_hook=place)
-    return _with_pieces(text, found) if found else (text,)
+    return _with_pieces(msgspec.json.encode(message, enc_hook=place), found)
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 def placed(texts: Iterable[bytes]) -> "Raw | Pieces":

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from orjson import Fragment
+from msgspec import Raw
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, invalid_input, unsupported
-from gateway.core.json import ArrayForm, Json, read, write_parts
+from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.original import Original
 from gateway.core.protocol import Target
@@ -45,7 +45,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation in PATHS:
         return _call(request, target)
     if request.operation is Operation.METADATA and request.part in PARTS:
-        parts = write_parts(_metadata_body(request, target))
+        parts = write_message(_metadata_body(request, target))
         return post(f"/{request.part}", JSON_HEADERS, parts, request.deadline)
     if request.operation in INFO_OPERATIONS:
         return Message("GET", "/Info", deadline=request.deadline)
@@ -55,7 +55,7 @@ def encode_request(request: Request, target: Target) -> Message:
 def _call(request: Request, target: Target) -> Message:
     parts = for_server(request)
     if parts is None:
-        parts = write_parts(_call_body(request, target))
+        parts = write_message(_call_body(request, target))
     else:
         encode_config(request, target)  # for its checks
     return post(PATHS[request.operation], JSON_HEADERS, parts, request.deadline)
@@ -64,7 +64,7 @@ def _call(request: Request, target: Target) -> Message:
 def _metadata_body(request: Request, target: Target) -> Json:
     if request.part == MODEL_INFO:
         return {"name": request.model}
-    return {"name": request.model, "config": Fragment(encode_config(request, target))}
+    return {"name": request.model, "config": Raw(encode_config(request, target))}
 
 
 def _call_body(request: Request, target: Target) -> Json:
@@ -79,7 +79,7 @@ def _call_body(request: Request, target: Target) -> Json:
     body["input"] = encode_vectors(inputs, NAN, "input")
     for name, tensor in vectors:
         body[KEYS[name]] = encode_vector(tensor, NAN, name)
-    body["config"] = Fragment(encode_config(request, target))
+    body["config"] = Raw(encode_config(request, target))
     return body
 
 

@@ -5,7 +5,7 @@ from struct import pack
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_parts
+from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.original import Original
 from gateway.core.protocol import ListenerSettings
@@ -182,7 +182,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:
     assert isinstance(answer, Response)
-    return write_parts({"output": encode_vectors(answer.outputs, nan, "output")})
+    return write_message({"output": encode_vectors(answer.outputs, nan, "output")})
 
 
 def _encode_derivative(answer: Answer, nan: str) -> tuple[bytes, ...]:
@@ -190,7 +190,7 @@ def _encode_derivative(answer: Answer, nan: str) -> tuple[bytes, ...]:
     if len(answer.outputs) != 1:
         names = ", ".join(repr(output.name) for output in answer.outputs) or "none"
         raise invalid_output(f"the derivative has {len(answer.outputs)} outputs ({names}), expected one")
-    return write_parts({"output": encode_vector(answer.outputs[0], nan, "output")})
+    return write_message({"output": encode_vector(answer.outputs[0], nan, "output")})
 
 
 def _encode_no_shared_memory(answer: Answer, nan: str) -> tuple[bytes, ...]:

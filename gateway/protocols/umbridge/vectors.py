@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, unsupported
-from gateway.core.json import Array, in_document, written
+from gateway.core.json import Array, placed, written
 from gateway.core.json.untyped import untyped_numbers
 from gateway.core.types import Tensor
 
@@ -50,7 +50,7 @@ def decode_vector(name: str, vector: Array, what: str) -> Tensor:
 
 
 def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
-    """The JSON array of all elements in row-major order, to be placed in a document for `write_parts`. BOOL is written
+    """The JSON array of all elements in row-major order, to be placed in a message for `write_message`. BOOL is written
     as 1 and 0, since a vector has numbers only.
 
     Raises:
@@ -59,7 +59,7 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
     datatype = tensor.datatype
     if datatype is BYTES:
         raise no_numbers(what)
-    return in_document(tuple(written(tensor.data, Datatype.UINT8 if datatype is BOOL else datatype, nan, what)))
+    return placed(written(tensor.data, Datatype.UINT8 if datatype is BOOL else datatype, nan, what))
 
 
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:

@@ -13,11 +13,12 @@ it needs a place in InferenceHead and `_write_fields`.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
@@ -80,7 +81,8 @@ _CONTENTS_NUMBER = 5
 
 
 _COPIED = 2**14
-"""Bytes of a message up to which copies of its tensors' data cost less than views of them."""
+"""Bytes of a message up to which copies of its tensors' data cost less than views of them, and bytes of data up to
+which writing them into one buffer with the rest costs less than buffers of their own."""
 
 
 # --- Reading ---
@@ -169,7 +171,7 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
     for position, entry in enumerate(entries):
         is_head = raw and len(entry) <= _SHORT
         found = _read_head(bytes(entry), kind.role, position) if is_head else _read_entry(entry, kind.role, position)
-        what, name, datatype, shape, contents, rest = found
+        what, name, datatype, shape, size, contents, rest = found
         if name in tensors:
             raise DecodeError(f"{what} is given twice")
         parameters = _read_parameters(rest, kind, what) if rest else {}
@@ -181,15 +183,17 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
             raise DecodeError(f"{what} has no raw contents: {len(raw)} {kind.raw} for {len(entries)} tensors")
         else:
             data = raw[position]
-            check_raw(data, datatype, shape, what)
+            if len(data) != size:
+                check_raw(data, datatype, shape, what)
         tensors[name] = Tensor(name, datatype, shape, data, "", parameters)
     if len(raw) > len(tensors):
         raise DecodeError(f"{len(raw)} {kind.raw} for {len(tensors)} {kind.role}s")
     return tuple(tensors.values())
 
 
-_Entry: TypeAlias = tuple[str, str, Datatype, Shape, Buffer, bytes]
-"""What errors call a tensor; its name, datatype, shape and typed contents; and the rest of its fields."""
+_Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
+"""What errors call a tensor; its name, datatype and shape; the bytes of raw data that need no other check than their
+number, -1 if there is more to check; its typed contents; and the rest of its fields."""
 
 
 def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
@@ -222,7 +226,9 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
     checked = read_datatype(datatype, what)
     # protobuf: a message field that occurs several times is the concatenation of its occurrences
     typed = contents[0] if len(contents) == 1 else b"".join(contents)
-    return what, name, checked, read_shape(dimensions, checked, what), typed, b"".join(rest)
+    shape = read_shape(dimensions, checked, what)
+    size = -1 if checked is BOOL or checked is BYTES else prod(shape) * checked.size
+    return what, name, checked, shape, size, typed, b"".join(rest)
 
 
 _read_head = lru_cache(256)(_read_entry)
@@ -261,7 +267,7 @@ class InferenceHead(Struct, frozen=True):
 
 
 def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
-    """The message of `head` and `tensors`, whose data are raw: parts of their own that are not copied.
+    """The message of `head` and `tensors`, whose data are raw: large ones are parts of their own that are not copied.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or the
@@ -273,17 +279,20 @@ def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Te
         raise not_utf8(error, kind.what) from error
     parts: list[Buffer] = []
     for tensor in tensors:
-        size = len(tensor.data)
-        written += (kind.raw_key, varint(size))
-        if size:
-            parts += (b"".join(written), tensor.data)
+        data = tensor.data
+        size = len(data)
+        written += (kind.raw_key, varint(size), data)
+        if size > _COPIED:
+            parts += (b"".join(written[:-1]), data)
             written = []
     return (*parts, b"".join(written)) if written else tuple(parts)
 
 
-def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[bytes]:
+def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[Buffer]:
     """All fields but the raw contents."""
-    written = [_write_text(_MODEL_KEY, head.model), _write_text(_VERSION_KEY, head.version)]
+    written: list[Buffer] = [_write_text(_MODEL_KEY, head.model)]
+    if head.version:
+        written.append(_write_text(_VERSION_KEY, head.version))
     if head.id:
         written.append(_write_text(_ID_KEY, head.id))
     if head.parameters:

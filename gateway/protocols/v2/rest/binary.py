@@ -56,8 +56,7 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
     if length is None:
         return bytes(body), b""
     end = _header_length(length, len(body))
-    view = memoryview(body)
-    return bytes(view[:end]), view[end:]
+    return bytes(body[:end]), memoryview(body)[end:]
 
 
 _LONGEST_SEARCHED = 2**20

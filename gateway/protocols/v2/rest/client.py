@@ -17,7 +17,7 @@ from gateway.protocols.v2.extensions import check_operation, check_outputs, chec
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
 from gateway.protocols.v2.rest import extensions, generate, metadata, originals
-from gateway.protocols.v2.rest.binary import BinaryTensors, binary_headers, split_body
+from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_string
 from gateway.protocols.v2.rest.messages import (
@@ -177,17 +177,17 @@ def _decode_infer(reply: Message, limits: Limits) -> Response:
     infer = read_as_type(InferenceResponse, header, limits.json_values)
     if infer is not None:
         try:
-            return _response(infer, header, BinaryTensors(behind), reply, limits)
+            return _response(infer, header, behind, reply, limits)
         except (DecodeError, GatewayError):
             pass  # the general reader says what is wrong, and where
-    return _response(general_response(header, limits.json_values), None, BinaryTensors(behind), reply, limits)
+    return _response(general_response(header, limits.json_values), None, behind, reply, limits)
 
 
 def _response(
-    infer: InferenceResponse, whole: bytes | None, binary: BinaryTensors, reply: Message, limits: Limits
+    infer: InferenceResponse, whole: bytes | None, behind: Buffer, reply: Message, limits: Limits
 ) -> Response:
     """The response that `infer` says. `whole` is its text, if every member of that is in `infer`."""
-    outputs, form = read_tensors(infer.outputs, "output", binary, limits)
+    outputs, form = read_tensors(infer.outputs, "output", behind, limits)
     parameters: dict[str, ParameterValue] = {}
     if infer.parameters is not UNSET:
         parameters = read_parameters(infer.parameters, "the response", reply=True)

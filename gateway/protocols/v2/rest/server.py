@@ -27,7 +27,7 @@ from gateway.core.types import (
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import events, extensions, generate, metadata, originals
-from gateway.protocols.v2.rest.binary import HEADER_LENGTH, BinaryTensors, binary_headers, split_body
+from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
 from gateway.protocols.v2.rest.messages import (
     BodyForm,
@@ -71,17 +71,17 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     infer = read_as_type(InferenceRequest, header, limits.json_values)
     if infer is not None:
         try:
-            return _request(infer, header, BinaryTensors(behind), message, limits)
+            return _request(infer, header, behind, message, limits)
         except (DecodeError, GatewayError):
             pass  # the general reader says what is wrong, and where
-    return _request(general_request(header, limits.json_values), None, BinaryTensors(behind), message, limits)
+    return _request(general_request(header, limits.json_values), None, behind, message, limits)
 
 
 def _request(
-    infer: InferenceRequest, whole: bytes | None, binary: BinaryTensors, message: Message, limits: Limits
+    infer: InferenceRequest, whole: bytes | None, behind: Buffer, message: Message, limits: Limits
 ) -> Request:
     """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
-    inputs, form = read_tensors(infer.inputs, "input", binary, limits)
+    inputs, form = read_tensors(infer.inputs, "input", behind, limits)
     parameters: Parameters = {}
     outputs: tuple[RequestedOutput, ...] = ()
     origin, deadline, binary_data_output, binary_data = message, None, False, _NO_FLAGS

@@ -18,7 +18,7 @@ from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, Numbers, Pieces
+from gateway.core.json import Array, Numbers, Pieces, Text
 from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Buffer, ParameterValue, Shape, Tensor, Translate
 from gateway.protocols.v2.parameters import refuse_shared_memory
@@ -43,41 +43,44 @@ _JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
 # --- reading ---
 
+_NONE_BEHIND = BinaryTensors(b"")
+
 
 def read_tensors(
-    entries: Sequence[InferenceTensor], role: str, binary: BinaryTensors, limits: Limits
+    entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits
 ) -> tuple[tuple[Tensor, ...], BodyForm | None]:
     """The tensors in a message's `inputs` or `outputs`, whose names must differ, and the form of all of them; None if
     they differ in it, or one is not as the gateway would write it.
 
-    `role` is the singular, "input" or "output". Outputs are read as servers write them: with null members, and FP16 in
+    `role` is the singular, "input" or "output"; `behind` are the bytes behind the JSON. Outputs are read as servers write them: with null members, and FP16 in
     JSON.
 
     Raises:
         DecodeError: anything that the specification does not allow.
         GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
     """
-    tensors: list[Tensor] = []
-    names: set[str] = set()
+    binary = BinaryTensors(behind) if len(behind) else _NONE_BEHIND
+    tensors: dict[str, Tensor] = {}
     common: BodyForm | None = None
     for entry in entries:
         name = entry.name
-        if name in names:
+        if name in tensors:
             raise DecodeError(f"{role} {name!r} is given twice")
         numbers = _read_numbers_alone(entry, limits)
         tensor, form = _read_tensor(entry, role, binary, limits) if numbers is None else (numbers, _JSON)
-        tensors.append(tensor)
-        common = form if form is common or not names else None
-        names.add(name)
-    binary.finish()
-    return tuple(tensors), common
+        common = form if form is common or not tensors else None
+        tensors[name] = tensor
+    if binary is not _NONE_BEHIND:
+        binary.finish()
+    return tuple(tensors.values()), common
 
 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
     """The tensor of an entry with numbers of its datatype, flat, and without parameters, as most are. None for every
     other, and if it has a fault: `_read_tensor` reads it or says what is wrong."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
-    if entry.parameters is not UNSET or type(data) is not Raw or type(shape) is not list or len(shape) > MAX_RANK:
+    text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
+    if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:
         return None
     count = 1
     for dimension in shape:
@@ -86,7 +89,7 @@ def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None
         count *= dimension
     if count * datatype.size > limits.message:
         return None
-    raw = json.packed(bytes(data), datatype, count)
+    raw = json.packed(text, datatype, count)
     return None if raw is None else Tensor(entry.name, datatype, tuple(shape), raw)
 
 

@@ -69,10 +69,10 @@ _read_short = lru_cache(_MAX_BLOCKS)(_read)
 def plain_end(head: bytes, trailers: bytes, limit: int) -> Head | None:
     """The Head of `trailers`, if they say that a call succeeded and `head` is that of a gRPC server's reply; None if
     they are anything else, which has to be read one by one."""
-    if max(len(head), len(trailers)) > limit:
+    if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
         return None
     try:
-        begin, end = read(head, limit), read(trailers, limit)
+        begin, end = _read_short(head, limit), _read_short(trailers, limit)
     except (DecodeError, HeadersTooLargeError):
         return None
     is_grpc = begin.http_status == 200 and begin.content_type.startswith(b"application/grpc")

@@ -1,7 +1,8 @@
 """Heads of earlier replies: an endpoint sends the same head again and again, with another Date once a second and one of
 a few Content-Lengths."""
 
-from gateway.core.frozen import frozen
+from msgspec import Struct
+
 from gateway.core.types import Headers
 
 _END_OF_HEAD = b"\r\n\r\n"
@@ -11,8 +12,7 @@ MOST_HEADS = 64
 LARGEST_HEAD = 1024
 
 
-@frozen
-class ReplyHead:
+class ReplyHead(Struct, frozen=True):
     """The head of a reply with a Content-Length. `size` is that of the head in bytes, `whole` that of the
     reply; `coding` is the Content-Encoding."""
 

@@ -10,10 +10,10 @@ fragments, and targets other than a path or an http URL.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import Any, TypeAlias
 
 import httptools
 
@@ -47,7 +47,7 @@ many as this."""
 _VERSIONS = ("1.1", "1.0")
 _KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
 
-Fields = dict[bytes, bytes]
+Fields: TypeAlias = Mapping[bytes, bytes]
 
 
 class UnknownExpectationError(GatewayError):
@@ -153,9 +153,7 @@ class HeadReader:
 
     def _end(self, data: bytes, at: int) -> int:
         """The position after the head's end in `data`; 0 if the head goes on."""
-        seam = self._tail + data[at : at + 3] if self._tail else b""
-        found = seam.find(END_OF_HEAD)
-        if found >= 0:
+        if self._tail and (found := (self._tail + data[at : at + 3]).find(END_OF_HEAD)) >= 0:
             return at + found + len(END_OF_HEAD) - len(self._tail)
         found = data.find(END_OF_HEAD, at)
         if found >= 0:
@@ -211,7 +209,7 @@ class RequestHead:
         self.path, self.query = read_target(self._target)
         if version not in _VERSIONS:
             raise version_refused()
-        self.fields = fields = _fields(self.headers.raw)
+        self.fields = fields = _fields(self.headers)
         _check_host(fields, version)
         self.length = _body_length(fields, version)
         self.expects_continue = b"expect" in fields and _expects_continue(fields, version)
@@ -296,13 +294,13 @@ def _after_authority(text: str) -> str:
     return path if path.startswith("/") else "/" + path
 
 
-def _fields(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
-    fields = dict(headers)
-    return fields if len(fields) == len(headers) else _joined(headers)
+def _fields(headers: Headers) -> Fields:
+    fields = headers.first
+    return fields if len(fields) == len(headers.raw) else _joined(headers.raw)
 
 
 def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
-    fields: Fields = {}
+    fields: dict[bytes, bytes] = {}
     for name, text in headers:
         if name in _SINGLE and name in fields:
             raise invalid_input(f"the request has more than one {name.decode().title()} header")

@@ -31,9 +31,18 @@ from tests.protocols.v2.grpc.wire import (
 X = Tensor("x", Datatype.INT16, (1, 2), b"\x01\x00\xff\xff", parameters={"k": 7})
 PLAIN = replace(TARGET, flavor="plain")
 EMPTY = Tensor("e", Datatype.FP64, (0,), b"")
+LARGE = Tensor("l", Datatype.FP64, (4096,), bytes(2**15))
 
 
-def test_writes_inputs_raw_without_joining_them() -> None:
+def test_writes_large_inputs_raw_without_joining_them() -> None:
+    written = V2_GRPC.encode_request(Request(Operation.INFER, "m", inputs=(X, LARGE, EMPTY, LARGE, X)), TARGET)
+    small = b"\x3a\x04" + X.data
+    assert written.parts[0].endswith(small + b"\x3a\x80\x80\x02")
+    assert written.parts[1:] == (LARGE.data, b"\x3a\x00\x3a\x80\x80\x02", LARGE.data, small)
+    assert written.parts[1] is written.parts[3] is LARGE.data
+
+
+def test_writes_inputs_raw() -> None:
     request = Request(Operation.INFER, "m", "2", "42", (EMPTY, X, EMPTY), (RequestedOutput("z"),))
     written = V2_GRPC.encode_request(request, TARGET)
     head = (
@@ -45,8 +54,7 @@ def test_writes_inputs_raw_without_joining_them() -> None:
         + tensor("e", "FP64", 0)
         + field(6, field(1, "z"))
     )
-    assert written.parts == (head + b"\x3a\x00\x3a\x04", X.data, b"\x3a\x00")
-    assert written.parts[1] is X.data
+    assert written.parts == (head + b"\x3a\x00\x3a\x04" + X.data + b"\x3a\x00",)
     assert (written.path, written.pattern, written.method, list(written.headers)) == (INFER, INFER, "", [])
 
 

@@ -173,7 +173,14 @@ def encode(response: Response, request: Request = CLIENT) -> Message:
     return V2_GRPC.encode_response(response, request, AS_IS)
 
 
-def test_writes_outputs_raw_without_joining_them() -> None:
+def test_writes_large_outputs_raw_without_joining_them() -> None:
+    large = Tensor("l", Datatype.FP64, (4096,), bytes(2**15))
+    message = encode(Response((large, Y), "backend's", "3", "backend's id"))
+    assert message.parts[1:] == (large.data, b"\x32\x10" + bytes(Y.data))
+    assert message.parts[1] is large.data
+
+
+def test_writes_outputs_raw() -> None:
     message = encode(Response((EMPTY, Y), "backend's", "3", "backend's id", {"p": 5}))
     head = (
         field(1, "m")
@@ -183,8 +190,7 @@ def test_writes_outputs_raw_without_joining_them() -> None:
         + tensor("e", "BYTES", 0, more=parameter(4, "k", field(1, 1)))
         + tensor("y", "FP64", 1, 2)
     )
-    assert message.parts == (head + b"\x32\x00\x32\x10", Y.data)
-    assert message.parts[1] is Y.data
+    assert message.parts == (head + b"\x32\x00\x32\x10" + bytes(Y.data),)
     assert (message.status, list(message.headers)) == (0, [])
 
 
