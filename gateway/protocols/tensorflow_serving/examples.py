@@ -20,6 +20,7 @@ from gateway.core.protobuf.integers import count_integers, read_integers, write_
 from gateway.core.protobuf.wire import I32, LENGTH, VARINT
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
+from gateway.protocols.tensorflow_serving.tensor_proto import check_piece
 
 _LIST, _LIST_WITH_CONTEXT = 1, 2
 _EXAMPLES, _CONTEXT = 1, 2
@@ -30,6 +31,8 @@ _DATATYPES = {_BYTES_LIST: BYTES, _FLOAT_LIST: Datatype.FP32, _INT64_LIST: Datat
 _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
 _SINGLE = {_BYTES_LIST: LENGTH, _FLOAT_LIST: I32, _INT64_LIST: VARINT}
 """The wire type of one value that is not packed."""
+_SIZES = {_FLOAT_LIST: Datatype.FP32.size, _INT64_LIST: 0}
+"""Bytes of a packed value; 0 for varints."""
 _LENGTH = Struct("<I")
 
 
@@ -115,12 +118,12 @@ def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Fe
         if kind == _BYTES_LIST:
             pieces.append(_LENGTH.pack(end - start))
             found += 1
+        else:
+            check_piece(message[start:end], _SIZES[kind], what)
         pieces.append(message[start:end])
     values = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if kind == _FLOAT_LIST:
-        found, rest = divmod(len(values), Datatype.FP32.size)
-        if rest:
-            raise DecodeError(f"{what}: float_list has {len(values)} bytes, no multiple of {Datatype.FP32.size}")
+        found = len(values) // _SIZES[kind]
     elif kind == _INT64_LIST:
         found = count_integers(values)
     return Feature(kind, found, values)

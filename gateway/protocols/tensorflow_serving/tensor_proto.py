@@ -263,19 +263,26 @@ _read_short_dimensions = lru_cache(256)(_read_dimensions)
 
 def _read_list(pieces: "list[Buffer] | tuple[()]", datatype: Datatype, what: str, most: int) -> tuple[Buffer, int]:
     """The elements of a list in raw form, and their number, which is at most `most`."""
-    packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     number = LISTS[datatype]
-    if number in _SINGLE:
-        found, rest = divmod(len(packed), datatype.size)
-        if rest:
-            raise DecodeError(f"{what}: {_LIST_NAMES[number]} has {len(packed)} bytes, no multiple of {datatype.size}")
-    else:
-        found = count_integers(packed)
+    size = datatype.size if number in _SINGLE else 0
+    for piece in pieces:
+        check_piece(piece, size, f"{what}: {_LIST_NAMES[number]}")
+    packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    found = len(packed) // size if size else count_integers(packed)
     if found > most:
         raise _too_many(found, number, most, what)
-    if number in _SINGLE or not found:
+    if size or not found:
         return packed, found
     return read_integers(packed, _AS_BITS.get(datatype, datatype), found, f"{what}: {_LIST_NAMES[number]}"), found
+
+
+def check_piece(packed: Buffer, size: int, what: str) -> None:
+    """Raises DecodeError where a packed list, of elements of `size` bytes or of varints if that is 0, ends within an
+    element: the next piece would go on with it."""
+    if size and len(packed) % size:
+        raise DecodeError(f"{what} has {len(packed)} bytes, no multiple of {size}")
+    if not size and len(packed) and packed[-1] > 0x7F:
+        raise DecodeError(f"{what}: the last number is cut short")
 
 
 def _too_many(found: int, number: int, elements: int, what: str) -> DecodeError:
