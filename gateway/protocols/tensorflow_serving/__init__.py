@@ -18,6 +18,7 @@ from gateway.protocols.tensorflow_serving.client import decode_response, encode_
 from gateway.protocols.tensorflow_serving.errors import encode_error, is_unknown_servable
 from gateway.protocols.tensorflow_serving.inference import TASKS
 from gateway.protocols.tensorflow_serving.model_spec import is_version
+from gateway.protocols.tensorflow_serving.predict import parsed_size
 from gateway.protocols.tensorflow_serving.schema import MODEL_SERVICE, NAME, PAYLOADS, STATUS
 from gateway.protocols.tensorflow_serving.server import PATTERNS, decode_request, encode_response
 
@@ -52,6 +53,7 @@ TENSORFLOW_SERVING_GRPC = Protocol(
         ),
     ),
     payloads=PAYLOADS,
+    parsed_size=parsed_size,
     example=_example,
 )
 

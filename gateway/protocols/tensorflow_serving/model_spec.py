@@ -54,7 +54,7 @@ def read_spec(message: Buffer | None) -> Servable:
     """
     if message is None:
         raise DecodeError(MISSING)
-    found = _read_short(bytes(message)) if len(message) <= _SHORT else read_any_spec(message)
+    found = read_any_spec(message)
     if not found.model:
         raise DecodeError("ModelSpec has no name specified.")
     return found
@@ -66,6 +66,10 @@ def read_any_spec(message: Buffer) -> Servable:
     Raises:
         DecodeError: not a ModelSpec, or its label is a number.
     """
+    return _read_short(bytes(message)) if len(message) <= _SHORT else _read(message)
+
+
+def _read(message: Buffer) -> Servable:
     spec = parse(schema.ModelSpec, message)
     choice = spec.WhichOneof("version_choice")
     if choice is None:
@@ -78,7 +82,7 @@ def read_any_spec(message: Buffer) -> Servable:
     return Servable(spec.name, label, spec.signature_name)
 
 
-_read_short = lru_cache(256)(read_any_spec)
+_read_short = lru_cache(256)(_read)
 
 
 def write_spec(servable: Servable) -> bytes:

@@ -12,12 +12,22 @@ from typing import TypeAlias
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import frozen
-from gateway.core.protobuf.fields import MessageAllowance, read_text, write_field
+from gateway.core.offload import LARGE
+from gateway.core.protobuf.fields import read_text, write_field
 from gateway.core.protobuf.schema import not_utf8
-from gateway.core.protobuf.wire import LENGTH, cut_short, read_tag
-from gateway.core.types import Buffer, RequestedOutput, Tensor
+from gateway.core.protobuf.wire import LENGTH, cut_short, fields, read_tag
+from gateway.core.types import Buffer, Message, RequestedOutput, Tensor
+from gateway.protocols.tensorflow_serving import tensor_proto
 from gateway.protocols.tensorflow_serving.model_spec import Servable, write_spec
-from gateway.protocols.tensorflow_serving.tensor_proto import DataField, in_content, in_list, read_tensor, write_entry
+from gateway.protocols.tensorflow_serving.schema import CLASSIFY, MULTI_INFERENCE, REGRESS
+from gateway.protocols.tensorflow_serving.tensor_proto import (
+    DataField,
+    TensorAllowance,
+    in_content,
+    in_list,
+    read_tensor,
+    write_entry,
+)
 
 Parts: TypeAlias = tuple[Buffer, ...]
 """A message in pieces, so that tensor data need not be copied into one buffer."""
@@ -66,7 +76,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit; UNIMPLEMENTED, options of the request.
     """
     body = bytes(body) if len(body) <= _COPIED else memoryview(body)
-    allowance = MessageAllowance(limit)
+    allowance = TensorAllowance(limit, len(body))
     specs: list[Buffer] = []
     tensors: dict[str, Tensor] = {}
     outputs: dict[str, RequestedOutput] = {}
@@ -109,7 +119,7 @@ def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]
         outputs[name] = RequestedOutput(name)
 
 
-def _read_entry(entry: Buffer, kind: PredictKind, allowance: MessageAllowance) -> Tensor:
+def _read_entry(entry: Buffer, kind: PredictKind, allowance: TensorAllowance) -> Tensor:
     """The tensor in an entry of the map: its name, and a TensorProto."""
     name: Buffer = b""
     values: list[Buffer] = []
@@ -135,6 +145,38 @@ def _read_entry(entry: Buffer, kind: PredictKind, allowance: MessageAllowance) -
         raise DecodeError(f"an {kind.role} has no name")
     value = values[0] if len(values) == 1 else b"".join(values)
     return read_tensor(value, text, f"{kind.malformed}{text if kind is REQUEST else repr(text)}", allowance)
+
+
+_WITH_EXAMPLES = frozenset({CLASSIFY, REGRESS, MULTI_INFERENCE})
+_FIELD_COST = 128
+"""Finding a field takes as long as parsing so many bytes."""
+
+
+def parsed_size(message: Message) -> int:
+    """The bytes of a message that are parsed; of examples and their results all. Stops counting above LARGE."""
+    if message.pattern in _WITH_EXAMPLES:
+        return len(message.body)
+    kind, body, size = REQUEST if message.pattern else RESPONSE, memoryview(message.body), 0
+    try:
+        for outer in fields(body):
+            size += _FIELD_COST + outer.value - outer.start
+            if outer[:2] == (kind.tensors, LENGTH):
+                size += _entry_size(body[outer.value : outer.end])
+            else:
+                size += outer.end - outer.value
+            if size > LARGE:
+                break
+    except DecodeError:
+        pass  # the decoder raises it again, as soon
+    return size
+
+
+def _entry_size(entry: memoryview) -> int:
+    size = 0
+    for number, wire_type, start, value, end in fields(entry):
+        is_tensor = (number, wire_type) == (2, LENGTH)
+        size += tensor_proto.parsed_size(entry[value:end]) if is_tensor else end - start
+    return size
 
 
 # --- Writing ---

@@ -25,7 +25,8 @@ import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BOOL, BYTES, Datatype
-from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
+from gateway.core.offload import COPIED
 from gateway.core.protobuf.fields import MessageAllowance
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.schema import not_utf8
@@ -105,7 +106,29 @@ _SHORT = 256
 # --- Reading ---
 
 
-def read_tensor(message: Buffer, name: str, what: str, allowance: MessageAllowance) -> Tensor:
+class TensorAllowance(MessageAllowance):
+    """The allowance of a message with TensorProtos, of `size` bytes: also how many bytes may be made of short lists,
+    MOST_FILLED or FILL_RATIO times the message. A few bytes could else claim `limit` bytes of memory."""
+
+    MOST_FILLED = 2**20
+    FILL_RATIO = 16
+
+    __slots__ = ("_most",)
+
+    def __init__(self, limit: int, size: int) -> None:
+        super().__init__(limit)
+        self._most = max(self.MOST_FILLED, self.FILL_RATIO * size)
+
+    def spend_filled(self, size: int, what: str) -> None:
+        """Account for `size` bytes that are not on the wire. Raises GatewayError, RESOURCE_EXHAUSTED, beyond the
+        limit."""
+        if size > self._most:
+            text = f"{what}: its list is {size} bytes shorter than its shape takes; of short lists at most {self._most}"
+            raise refusal(Reason.TOO_LARGE, f"{text} bytes are made, so send all elements")
+        self._most -= size
+
+
+def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowance) -> Tensor:
     """The tensor in a TensorProto. FP32, FP64 and `tensor_content` are slices of it.
 
     `what` is what errors call it. The elements are in one list, which may be shorter than the shape, or in
@@ -135,6 +158,7 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: MessageAllowan
         return Tensor(name, datatype, shape, _fill_strings(strings, count, shape, what, allowance))
     data, found = _read_list(pieces, datatype, what, elements)
     if found != elements:
+        allowance.spend_filled((elements - found) * datatype.size, what)
         data = _fill(data, found, elements, datatype)
     return Tensor(name, datatype, shape, data)
 
@@ -150,7 +174,7 @@ _Fields: TypeAlias = tuple[int, Shape, Buffer, dict[int, list[Buffer]], bytearra
 `string_val` in the raw form of BYTES, with their number."""
 
 
-def _read_fields(message: Buffer, what: str, allowance: MessageAllowance) -> _Fields:
+def _read_fields(message: Buffer, what: str, allowance: TensorAllowance) -> _Fields:
     dtype, count = 0, 0
     shapes: list[Buffer] = []
     content: Buffer = b""
@@ -298,7 +322,7 @@ def _fill(data: Buffer, found: int, elements: int, datatype: Datatype) -> Buffer
     return b"".join((data, last * (elements - found)))
 
 
-def _fill_strings(strings: bytearray, count: int, shape: Shape, what: str, allowance: MessageAllowance) -> Buffer:
+def _fill_strings(strings: bytearray, count: int, shape: Shape, what: str, allowance: TensorAllowance) -> Buffer:
     elements = prod(shape)
     if count > elements:
         raise _too_many(count, _STRING, elements, what)
@@ -306,6 +330,7 @@ def _fill_strings(strings: bytearray, count: int, shape: Shape, what: str, allow
         return strings
     last = _last_element(strings) if count else bytes(_LENGTH.size)
     missing = elements - count
+    allowance.spend_filled(missing * len(last), what)
     allowance.spend_tensor(missing * (len(last) - _LENGTH.size), what)
     return b"".join((strings, last * missing))
 
@@ -357,8 +382,21 @@ def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
     return raw
 
 
+def parsed_size(message: Buffer) -> int:
+    """The bytes of a TensorProto that are parsed: all but packed FP32 and FP64 and `tensor_content` of numbers. Raises
+    DecodeError where it is malformed."""
+    size = 0
+    for number, wire_type, start, value, end in fields(message):
+        if number == DTYPE and message[value:end] == _STRING_DTYPE:
+            return len(message)  # each element is looked at
+        is_copied = wire_type == LENGTH and (number == CONTENT or number in _SINGLE)
+        size += (value if is_copied else end) - start + (end - value) // COPIED * is_copied
+    return size
+
+
 # --- Writing ---
 
+_STRING_DTYPE = bytes((DATA_TYPES[BYTES],))
 _DTYPE_FIELDS = {datatype: bytes((_DTYPE_TAG, number)) for datatype, number in DATA_TYPES.items()}
 _LIST_KEYS = {datatype: key(number) for datatype, number in LISTS.items()}
 _CONTENT_KEY, _SHAPE_KEY, _NAME_KEY, _TENSOR_KEY, _DIM_KEY = map(key, (CONTENT, SHAPE, 1, 2, _DIM))

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.protobuf.fields import MessageAllowance
 from gateway.core.types import Tensor
-from gateway.protocols.tensorflow_serving.tensor_proto import in_content, in_list, read_tensor, write_entry
+from gateway.protocols.tensorflow_serving.tensor_proto import (
+    TensorAllowance,
+    in_content,
+    in_list,
+    read_tensor,
+    write_entry,
+)
 from tests.contract.strategies import tensors
 from tests.protocols.tensorflow_serving.wire import TFS, google
 
@@ -20,7 +25,7 @@ LIMIT = 2**20
 
 
 def read(body: bytes, limit: int = LIMIT) -> Tensor:
-    return read_tensor(body, "x", "input 'x'", MessageAllowance(limit))
+    return read_tensor(body, "x", "input 'x'", TensorAllowance(limit, len(body)))
 
 
 def proto(dtype: str, shape: list[int] | None = None, **fields: Any) -> bytes:
@@ -146,11 +151,19 @@ def test_a_short_list_is_not_made_longer_than_the_limit(body: bytes) -> None:
     with pytest.raises(GatewayError) as caught:
         read(body)
     assert caught.value.reason is Reason.TOO_LARGE
-    assert "limits.message" in caught.value.message
+    assert "limits.message" in caught.value.message or "send all elements" in caught.value.message
+
+
+@pytest.mark.parametrize("body", [proto("DT_INT8", [2**20 + 2], int_val=[1]), proto("DT_STRING", [2**18 + 1])])
+def test_a_few_bytes_do_not_claim_much_memory(body: bytes) -> None:
+    with pytest.raises(GatewayError, match="of short lists at most 1048576 bytes are made") as caught:
+        read(body, 2**30)
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert read(proto("DT_INT8", [2**20 + 1], int_val=[1]), 2**30).shape == (2**20 + 1,)
 
 
 def test_the_limit_holds_for_all_tensors_of_a_message() -> None:
-    allowance = MessageAllowance(100)
+    allowance = TensorAllowance(100, 0)
     body = proto("DT_DOUBLE", [10])
     read_tensor(body, "x", "input 'x'", allowance)
     with pytest.raises(GatewayError):
