@@ -8,15 +8,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gateway.assembly.registry import protocols
 from gateway.client import Client
+from gateway.core.datatypes import Datatype
+from gateway.core.protocol import ListenerSettings
+from gateway.core.types import Message, Response, Tensor, Translate
 from tests.interop.exchanges import exchange, gateway
 from tests.interop.processes import free_port
 from tests.interop.tensorflow_serving import TensorFlowServing, array, asked
+
+TFS = protocols()["tfs-grpc"]
 
 CONFIG = """
 listeners:
@@ -210,6 +219,55 @@ def test_a_client_of_v2_reaches_every_method(site: Site) -> None:
     status, reply = infer("double", inputs=[x], parameters={"other": 7})
     assert status == 400
     assert "'other'" in reply["error"]
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> dict[str, Any]:
+    """An array of any data type; floats are those that FP32 and FP16 hold."""
+    dtype = draw(st.sampled_from([*TYPES]))
+    shape = draw(st.lists(st.integers(0, 3), max_size=3))
+    count = prod(shape)
+    if dtype == "DT_STRING":
+        element: st.SearchStrategy[Any] = st.text(st.characters(max_codepoint=255), max_size=4)
+    elif TYPES[dtype].kind in "iu":
+        bounds = np.iinfo(TYPES[dtype])
+        element = st.integers(int(bounds.min), int(bounds.max))
+    elif TYPES[dtype].kind == "b":
+        element = st.booleans()
+    else:
+        element = st.floats(width=16, allow_nan=False)
+    return array(dtype, shape, *draw(st.lists(element, min_size=count, max_size=count)))
+
+
+TYPES: dict[str, np.dtype[Any]] = {
+    "DT_FLOAT": np.dtype("f4"), "DT_DOUBLE": np.dtype("f8"), "DT_HALF": np.dtype("f2"), "DT_BOOL": np.dtype("?"),
+    **{f"DT_{name.upper()}": np.dtype(name) for name in ("int8", "int16", "int32", "int64")},
+    **{f"DT_{name.upper()}": np.dtype(name) for name in ("uint8", "uint16", "uint32", "uint64")},
+    "DT_STRING": np.dtype(object),
+}  # fmt: skip
+
+
+@settings(max_examples=2)
+@given(st.lists(st.dictionaries(st.text(min_size=1, max_size=4), arrays(), max_size=3), min_size=60, max_size=60))
+def test_what_the_stubs_write_is_read_and_what_is_written_they_read(given_inputs: list[dict[str, Any]]) -> None:
+    written = asked("127.0.0.1:1", *({"op": "write", "spec": {"name": "m"}, "inputs": each} for each in given_inputs))
+    replies = []
+    for sent, message in zip(given_inputs, written, strict=True):
+        path = "/tensorflow.serving.PredictionService/Predict"
+        request = TFS.decode_request(Message(pattern=path, parts=(bytes.fromhex(message),)), ListenerSettings())
+        found = {each.name: (list(each.shape), _values(each)) for each in request.inputs}
+        assert found == {name: (each["shape"], each["values"]) for name, each in sent.items()}
+        reply = TFS.encode_response(Response(request.inputs, "m"), request, Translate())
+        replies.append({"op": "read", "message": b"".join(map(bytes, reply.parts)).hex()})
+    for sent, told in zip(given_inputs, asked("127.0.0.1:1", *replies), strict=True):
+        assert {name: (each["dtype"], each["shape"], each["values"]) for name, each in told.items()} == {
+            name: (each["dtype"], each["shape"], each["values"]) for name, each in sent.items()
+        }
+
+
+def _values(tensor: Tensor) -> list[Any]:
+    elements = tensor.array.reshape(-1).tolist()
+    return [each.decode("latin-1") for each in elements] if tensor.datatype is Datatype.BYTES else elements
 
 
 def test_the_client_for_python(site: Site) -> None:

@@ -42,13 +42,23 @@ class FieldCount:
         for each in fields(message):
             self._left -= 1
             if self._left < 0:
-                raise DecodeError(f"the message has more than {self.MOST} fields")
+                raise self._spent()
             yield each
 
     def values(self, message: Buffer, number: int, wire_type: int = LENGTH) -> list[Buffer]:
         """The values of the fields with this `number` and `wire_type`. Raises as `fields`."""
-        wanted = (number, wire_type)
-        return [message[each.value : each.end] for each in self.fields(message) if each[:2] == wanted]
+        found, left = [], self._left
+        for each, kind, _, value, end in fields(message):
+            left -= 1
+            if left < 0:
+                raise self._spent()
+            if each == number and kind == wire_type:
+                found.append(message[value:end])
+        self._left = left
+        return found
+
+    def _spent(self) -> DecodeError:
+        return DecodeError(f"the message has more than {self.MOST} fields")
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:

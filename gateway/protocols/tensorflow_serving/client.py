@@ -105,6 +105,8 @@ def encode_request(request: Request, target: Target) -> Message:
         GatewayError: UNIMPLEMENTED, TensorFlow Serving has no such operation; INVALID_ARGUMENT naming a tensor, a
             parameter or a name that the message cannot carry; NOT_FOUND, a version beyond 64 bits.
     """
+    if request.operation is Operation.MODELS:
+        raise unsupported("TensorFlow Serving has no list of its models")
     ask = _ENCODERS.get(request.operation)
     if ask is None:
         raise unsupported(f"TensorFlow Serving has no operation {request.operation.value}")

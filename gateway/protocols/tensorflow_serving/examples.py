@@ -5,6 +5,7 @@ examples are a tensor `[examples, values]` of BYTES, FP32 or INT64. Every exampl
 many values; features of the `context` count for the examples that do not have them.
 """
 
+from collections.abc import Sequence
 from math import prod
 from struct import Struct
 from typing import TypeAlias
@@ -15,24 +16,33 @@ from msgspec import Struct as Fields
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import replace
 from gateway.core.protobuf.fields import FieldCount, MessageAllowance, read_text, write_field, write_text
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.wire import I32, LENGTH, VARINT
 from gateway.core.types import Buffer, Tensor
 from gateway.core.types import tensor as make_tensor
+from gateway.protocols.tensorflow_serving.alike_examples import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    LEAST,
+    read_alike,
+    write_alike,
+)
 from gateway.protocols.tensorflow_serving.tensor_proto import check_piece
 
 _LIST, _LIST_WITH_CONTEXT = 1, 2
 _EXAMPLES, _CONTEXT = 1, 2
-_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-"""The numbers of fields: of an Input, of an ExampleList with or without context, and of a Feature."""
+"""The numbers of fields: of an Input, and of an ExampleList with or without context."""
 
-_DATATYPES = {_BYTES_LIST: BYTES, _FLOAT_LIST: Datatype.FP32, _INT64_LIST: Datatype.INT64}
+_DATATYPES = {BYTES_LIST: BYTES, FLOAT_LIST: Datatype.FP32, INT64_LIST: Datatype.INT64}
 _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
-_SINGLE = {_BYTES_LIST: LENGTH, _FLOAT_LIST: I32, _INT64_LIST: VARINT}
+_SINGLE = {BYTES_LIST: LENGTH, FLOAT_LIST: I32, INT64_LIST: VARINT}
 """The wire type of one value that is not packed."""
-_SIZES = {_FLOAT_LIST: Datatype.FP32.size, _INT64_LIST: 0}
+_SIZES = {FLOAT_LIST: Datatype.FP32.size, INT64_LIST: 0}
 """Bytes of a packed value; 0 for varints."""
+FP32 = Datatype.FP32
 _LENGTH = Struct("<I")
 
 
@@ -59,7 +69,12 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
         GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
     """
     count, allowance = FieldCount(), MessageAllowance(limit)
-    examples, context = _read_lists(message, count)
+    lists, context = _read_lists(message, count)
+    if len(lists) == 1 and not context:
+        alike = read_alike(lists[0], allowance)
+        if alike is not None:
+            return alike
+    examples = [each for given in lists for each in count.values(given, _EXAMPLES)]
     if not examples:
         raise DecodeError("Input is empty.")
     shared = _read_example(context, "the context", count) if context else {}
@@ -68,13 +83,12 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
 
 
 def _read_lists(message: Buffer, count: FieldCount) -> tuple[list[Buffer], Buffer]:
-    """The examples, and the context, empty if there is none."""
+    """The lists of examples, and the context, empty if there is none."""
     plain, with_context = (count.values(message, number) for number in (_LIST, _LIST_WITH_CONTEXT))
     if plain and with_context:
         raise DecodeError("Input has both example_list and example_list_with_context; expected one of them")
-    examples = [each for given in (*plain, *with_context) for each in count.values(given, _EXAMPLES)]
     contexts = [each for given in with_context for each in count.values(given, _CONTEXT)]
-    return examples, b"".join(contexts)
+    return [*plain, *with_context], b"".join(contexts)
 
 
 def _read_example(message: Buffer, what: str, count: FieldCount) -> _Features:
@@ -115,16 +129,16 @@ def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Fe
             continue
         if wire_type not in (LENGTH, _SINGLE[kind]):
             raise DecodeError(f"{what}: a value has wire type {wire_type}")
-        if kind == _BYTES_LIST:
+        if kind == BYTES_LIST:
             pieces.append(_LENGTH.pack(end - start))
             found += 1
         else:
             check_piece(message[start:end], _SIZES[kind], what)
         pieces.append(message[start:end])
     values = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    if kind == _FLOAT_LIST:
+    if kind == FLOAT_LIST:
         found = len(values) // _SIZES[kind]
-    elif kind == _INT64_LIST:
+    elif kind == INT64_LIST:
         found = count_integers(values)
     return Feature(kind, found, values)
 
@@ -179,39 +193,57 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
     if any(not tensor.shape or tensor.shape[0] != rows for tensor in tensors):
         shapes = ", ".join(f"{each.name!r} {list(each.shape)}" for each in tensors)
         raise invalid_input(f"inputs cannot be examples, one for each row: {shapes}; all must have as many rows")
+    kept = [_as_feature(tensor, f"input {tensor.name!r}") for tensor in tensors]
+    if rows >= LEAST and all(each.datatype is not BYTES for each in kept):
+        first = [replace(each, shape=(1, *each.shape[1:]), data=_first_row(each)) for each in kept]
+        alike = write_alike(_write_examples(first, 1), kept)
+        if alike is not None:
+            return write_field(_LIST, alike)
+    return write_field(_LIST, _write_examples(kept, rows))
+
+
+def _first_row(tensor: Tensor) -> Buffer:
+    """The raw form of a tensor's first row of numbers."""
+    return memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]
+
+
+def _write_examples(tensors: Sequence[Tensor], rows: int) -> bytes:
+    """The fields of an ExampleList."""
     columns = [_write_column(tensor) for tensor in tensors]
-    examples = [
-        write_field(_EXAMPLES, write_field(1, b"".join([column[at] for column in columns]))) for at in range(rows)
-    ]
-    return write_field(_LIST, b"".join(examples))
+    return b"".join(
+        [write_field(_EXAMPLES, write_field(1, b"".join([column[at] for column in columns]))) for at in range(rows)]
+    )
 
 
 def _write_column(tensor: Tensor) -> list[bytes]:
     """For each row the entry of the feature in the map `Features.feature`."""
-    what = f"input {tensor.name!r}"
-    if not tensor.name:
-        raise invalid_input("an input has no name; a feature of an example has one")
-    named = write_text(1, tensor.name, f"the name of {what}")
-    kept = _as_feature(tensor, what)
-    number, rows, size = _NUMBERS[kept.datatype], kept.shape[0], prod(kept.shape[1:])
-    if kept.datatype is BYTES:
-        elements = bytes_elements.unpack(kept.data)
+    named = write_text(1, tensor.name, f"the name of input {tensor.name!r}")
+    number, rows, size = _NUMBERS[tensor.datatype], tensor.shape[0], prod(tensor.shape[1:])
+    if tensor.datatype is BYTES:
+        elements = bytes_elements.unpack(tensor.data)
         lists = [
             b"".join([write_field(1, each) for each in elements[at * size : (at + 1) * size]]) for at in range(rows)
         ]
     else:
-        view, step = memoryview(kept.data), size * kept.datatype.size
-        lists = [_write_numbers(view[at * step : (at + 1) * step], kept.datatype) for at in range(rows)]
+        lists = [write_field(1, each) if len(each) else b"" for each in _packed_rows(tensor, rows, size)]
     return [write_field(1, named + write_field(2, write_field(number, each))) for each in lists]
 
 
-def _write_numbers(raw: Buffer, datatype: Datatype) -> bytes:
-    packed = raw if datatype is Datatype.FP32 else write_integers(raw, datatype)
-    return write_field(1, packed) if len(packed) else b""
+def _packed_rows(tensor: Tensor, rows: int, size: int) -> list[Buffer]:
+    """The packed list of each row of `size` numbers."""
+    if tensor.datatype is Datatype.FP32:
+        packed, ends = memoryview(tensor.data), [FP32.size * size * (at + 1) for at in range(rows)]
+    else:
+        packed = memoryview(write_integers(tensor.data, tensor.datatype))
+        last = np.flatnonzero(np.frombuffer(packed, np.uint8) < 0x80) + 1  # where each varint ends
+        ends = last[size - 1 :: size].tolist() if size else [0] * rows
+    return [packed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _as_feature(tensor: Tensor, what: str) -> Tensor:
     """The tensor in the datatype that a feature has: BYTES, FP32 or INT64."""
+    if not tensor.name:
+        raise invalid_input("an input has no name; a feature of an example has one")
     if tensor.datatype in _NUMBERS:
         return tensor
     holding = [each for each in (Datatype.INT64, Datatype.FP32) if each in WIDENINGS[tensor.datatype]]

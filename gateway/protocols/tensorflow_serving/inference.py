@@ -108,10 +108,11 @@ def read_tasks(body: Buffer) -> tuple[Servable, tuple[Task, ...], Buffer]:
 
 
 def _check_signatures(tasks: Sequence[Task]) -> None:
-    prefixes = [each.prefix for each in tasks]
+    seen = set()
     for each in tasks:
-        if prefixes.count(each.prefix) > 1:
+        if each.prefix in seen:
             raise DecodeError(f"Duplicate evaluation of signature: {each.prefix[:-1]}")
+        seen.add(each.prefix)
 
 
 def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:

@@ -9,6 +9,8 @@
 from collections.abc import Mapping
 from struct import Struct
 
+import numpy as np
+
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, WIDENINGS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_output, refusal
@@ -22,6 +24,8 @@ _LABEL, _SCORE = 1, 2
 _SCORE_KEY, _VALUE_KEY = bytes((_SCORE << 3 | I32,)), bytes((1 << 3 | I32,))
 _LENGTH = Struct("<I")
 _ZERO = bytes(4)
+_FEW = 1000
+"""Numbers up to which they are written one by one."""
 
 
 # --- Writing ---
@@ -47,8 +51,12 @@ def _write_classes(outputs: Mapping[str, Tensor], examples: int) -> bytes:
     if len(shape) != 2 or shape[0] != examples or any(each.shape != shape for each in given):
         raise invalid_output(f"{_shapes(given)}; Classify has a row of classes for each of {examples} examples")
     count = shape[1]
-    labels = _labels(classes) if classes is not None else [b""] * (examples * count)
     raw = _floats(scores) if scores is not None else bytes(examples * count * FP32.size)
+    if classes is None and len(raw) > _FEW * FP32.size:
+        numbers = _write_numbers(raw, _SCORE_KEY)
+        size = len(numbers) // examples
+        return b"".join([write_field(1, numbers[at * size : (at + 1) * size]) for at in range(examples)])
+    labels = _labels(classes) if classes is not None else [b""] * (examples * count)
     written = [_write_class(labels[at], raw[at * 4 : at * 4 + 4]) for at in range(examples * count)]
     return b"".join([write_field(1, b"".join(written[at * count : (at + 1) * count])) for at in range(examples)])
 
@@ -76,9 +84,21 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
         raise _lacks(outputs, repr(OUTPUTS), "Regress")
     if tensor.shape not in ((examples,), (examples, 1)):
         raise invalid_output(f"{_shapes([tensor])}; Regress has a number for each of {examples} examples")
-    raw = _floats(tensor)
-    values = (raw[at : at + 4] for at in range(0, len(raw), 4))
-    return b"".join([write_field(1, _VALUE_KEY + each if each != _ZERO else b"") for each in values])
+    return _write_numbers(_floats(tensor), _VALUE_KEY)
+
+
+def _write_numbers(raw: bytes, key: bytes) -> bytes:
+    """A field 1 for each FP32 number, a message whose field of the tag `key` has it. Of many numbers zeros are written
+    too, so that all fields have one length."""
+    count = len(raw) // FP32.size
+    if count <= _FEW:
+        values = (raw[at : at + FP32.size] for at in range(0, len(raw), FP32.size))
+        return b"".join([write_field(1, key + each if each != _ZERO else b"") for each in values])
+    head = np.frombuffer(write_field(1, key + _ZERO)[: -FP32.size], np.uint8)
+    fields = np.empty((count, len(head) + FP32.size), np.uint8)
+    fields[:, : len(head)] = head
+    fields[:, len(head) :] = np.frombuffer(raw, np.uint8).reshape(count, FP32.size)
+    return fields.tobytes()
 
 
 def _floats(tensor: Tensor) -> bytes:
@@ -142,6 +162,11 @@ def _read_class(message: Buffer, count: FieldCount) -> tuple[bytes, bytes]:
 
 
 def _read_values(message: Buffer, prefix: str, count: FieldCount) -> tuple[Tensor, ...]:
+    size, head = 3 + FP32.size, write_field(1, _VALUE_KEY + _ZERO)[:3]
+    if len(message) > _FEW * size and not len(message) % size:
+        rows = np.frombuffer(message, np.uint8).reshape(-1, size)
+        if (rows[:, :3] == np.frombuffer(head, np.uint8)).all():
+            return (Tensor(prefix + OUTPUTS, FP32, (len(rows),), rows[:, 3:].tobytes()),)
     found = [count.values(each, 1, I32) for each in count.values(message, 1)]
     values = b"".join([bytes(each[-1]) if each else _ZERO for each in found])
     return (Tensor(prefix + OUTPUTS, FP32, (len(found),), values),)

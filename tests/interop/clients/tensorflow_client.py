@@ -11,6 +11,8 @@ where the call failed. A step is `{"op": METHOD, "spec": {...}, ...}`, its spec 
     {"op": "GetModelStatus"}                                         [[version, state], ..]
     {"op": "HandleReloadConfigRequest"}
     {"op": "health", "service": name}                                a status of grpc.health.v1
+    {"op": "write", "spec": {..}, "inputs": {name: ARRAY}}           a PredictRequest in hexadecimal, not sent
+    {"op": "read", "message": hexadecimal}                           {name: ARRAY}, of a PredictResponse
 
 An ARRAY is `{"dtype", "shape", "values"}`, of strings in Latin-1; `"as": "list"` sends a short list as it is, with
 `tensor_shape` beside it. An EXAMPLE is `{name: [numbers or texts]}`. Tensors are made and read as TensorFlow's own
@@ -135,7 +137,16 @@ METHODS = {
     "GetModelStatus": "get_model_status",
     "HandleReloadConfigRequest": "handle_reload_config_request",
     "health": "health",
+    "write": "write",
+    "read": "read",
 }
+
+
+def predict_of(step):
+    request = predict_pb2.PredictRequest(model_spec=spec_of(step), output_filter=step.get("filter", ()))
+    for name, array in step["inputs"].items():
+        request.inputs[name].CopyFrom(proto_of(array))
+    return request
 
 
 class Calls:
@@ -150,11 +161,15 @@ class Calls:
         except grpc.RpcError as error:
             return {"error": {"code": error.code().name, "text": error.details()}}
 
+    def write(self, step):
+        return predict_of(step).SerializeToString().hex()
+
+    def read(self, step):
+        message = predict_pb2.PredictResponse.FromString(bytes.fromhex(step["message"]))
+        return {name: array_of(each) for name, each in message.outputs.items()}
+
     def predict(self, step):
-        request = predict_pb2.PredictRequest(model_spec=spec_of(step), output_filter=step.get("filter", ()))
-        for name, array in step["inputs"].items():
-            request.inputs[name].CopyFrom(proto_of(array))
-        reply = self._prediction.Predict(request)
+        reply = self._prediction.Predict(predict_of(step))
         outputs = {name: array_of(each) for name, each in reply.outputs.items()}
         return {"outputs": outputs, "spec": as_json(reply.model_spec)}
 

@@ -123,7 +123,7 @@ def test_a_context_is_not_repeated_beyond_the_limit() -> None:
 
 def test_the_number_of_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FieldCount, "MOST", 100)
-    assert "more than 100 fields" in refused(examples(*[example(x=[1])] * 50))
+    assert "more than 100 fields" in refused(examples(*[example(x=[1]), example(x=[1000])] * 25))
 
 
 KINDS = {
@@ -176,3 +176,34 @@ def test_tensors_that_are_no_examples_are_refused(inputs: tuple[Tensor, ...], te
         write_input(inputs)
     assert text in caught.value.message
     assert caught.value.reason is Reason.INVALID_INPUT
+
+
+BATCHES = {
+    "floats": [example(x=[float(at), 0.5], y=[-1.0]) for at in range(40)],
+    "texts of one length": [example(x=[f"{at:02}", ""], y=[1.0]) for at in range(40)],
+    "texts of several lengths": [example(x=["a" * at]) for at in range(40)],
+    "integers of one byte": [example(x=[at, 1]) for at in range(40)],
+    "integers of several bytes": [example(x=[at * 10]) for at in range(40)],
+    "integers of as many bytes in all": [example(x=[1, 300]) if at % 2 else example(x=[300, 1]) for at in range(40)],
+    "one without the feature": [*[example(x=[1.0])] * 39, example(y=[1.0])],
+    "one with another kind": [*[example(x=[1.0])] * 39, example(x=["abcd"])],
+    "one with more": [*[example(x=[1.0])] * 39, example(x=[1.0, 2.0])],
+    "no values": [example(y=[1.0])] * 40,
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_is_read_as_its_examples_are_one_by_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = examples(*BATCHES[name])
+
+    def outcome() -> object:
+        try:
+            return read_input(body, LIMIT)
+        except DecodeError as error:
+            return str(error)
+
+    found = outcome()
+    monkeypatch.setattr("gateway.protocols.tensorflow_serving.alike_examples.LEAST", 1000)
+    assert found == outcome()
+    if not isinstance(found, str):
+        assert INPUT.FromString(write_input(found[0])) == INPUT.FromString(body)  # type: ignore[index]

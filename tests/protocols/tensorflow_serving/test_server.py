@@ -11,7 +11,18 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
 from gateway.core.types import NotReady, Request, Response, Translate, tensor
 from tests.protocols.tensorflow_serving.test_examples import example, examples
-from tests.protocols.tensorflow_serving.wire import MODELS, PREDICTION, TFS, asked, google, infer, refused, sent, told
+from tests.protocols.tensorflow_serving.wire import (
+    MODELS,
+    PREDICTION,
+    TFS,
+    asked,
+    google,
+    infer,
+    outputs,
+    refused,
+    sent,
+    told,
+)
 
 X = tensor("x", np.array([1, 2], np.float32))
 SERVING = "tensorflow.serving."
@@ -134,7 +145,7 @@ def test_a_single_task_is_an_ordinary_inference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outputs", "text"),
+    ("given", "text"),
     [
         ((), "the outputs are none, and Classify takes its result from 'classes' or 'scores'"),
         ((tensor("y", np.zeros((2, 3), np.float32)),), "`translate.rename` on the route can rename outputs"),
@@ -145,10 +156,10 @@ def test_a_single_task_is_an_ordinary_inference() -> None:
         ((tensor("classes", np.array([[b"\xff"], [b"a"]], object)),), "element 0 is not UTF-8"),
     ],
 )
-def test_outputs_that_are_no_result_of_classify(outputs: tuple[Any, ...], text: str) -> None:
+def test_outputs_that_are_no_result_of_classify(given: tuple[Any, ...], text: str) -> None:
     request = asked(classify(), f"{PREDICTION}Classify")
     with pytest.raises(GatewayError) as caught:
-        TFS.encode_response(Response(outputs), request, Translate())
+        TFS.encode_response(Response(given), request, Translate())
     assert text in caught.value.message
     assert caught.value.reason is Reason.INVALID_OUTPUT
 
@@ -195,3 +206,20 @@ def test_the_status_of_a_model_that_is_not_ready_is_loading() -> None:
     request = Request(Operation.MODEL_READY, "m")
     [found] = google(f"{SERVING}GetModelStatusResponse").FromString(told(False, request)).model_version_status
     assert (found.version, found.state) == (1, 20)
+
+
+def test_results_of_many_examples_are_those_of_few() -> None:
+    """They are written in another way."""
+    many = 1200
+    made = google(f"{SERVING}ClassificationRequest")(model_spec={"name": "m"})
+    made.input.MergeFromString(examples(*[example(x=[1.0])] * many))
+    numbers = np.arange(many, dtype=np.float32)
+    regressed = asked(made.SerializeToString(), f"{PREDICTION}Regress")
+    body = told(Response((tensor("outputs", numbers),)), regressed)
+    reply = google(f"{SERVING}RegressionResponse").FromString(body)
+    assert [each.value for each in reply.result.regressions] == numbers.tolist()
+    assert outputs(body, regressed) == (tensor("outputs", numbers),)
+    classified = asked(made.SerializeToString(), f"{PREDICTION}Classify")
+    scores = tensor("scores", numbers.reshape(many, 1))
+    reply = google(f"{SERVING}ClassificationResponse").FromString(told(Response((scores,)), classified))
+    assert [row.classes[0].score for row in reply.result.classifications] == numbers.tolist()
