@@ -12,6 +12,7 @@ wire form has, and the outputs of each task have the name of its signature befor
 """
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -56,6 +57,7 @@ class ExampleMessage(Message, frozen=True):
     called: str = ""
     examples: int = 0
     tasks: tuple[Task, ...] = ()
+    joinable: ClassVar[bool] = False
 
 
 # --- Requests ---

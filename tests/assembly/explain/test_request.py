@@ -71,7 +71,18 @@ def recorded(protocol: str, model: str = "point") -> tuple[bytes, str]:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, ""
 
 
-CLIENTS = ["v2-rest", "v1-rest", "umbridge", "graphpipe", "grps-rest", "v2-grpc", "grps-grpc", "mip", "grps-brpc"]
+CLIENTS = [
+    "v2-rest",
+    "v1-rest",
+    "umbridge",
+    "graphpipe",
+    "grps-rest",
+    "v2-grpc",
+    "grps-grpc",
+    "mip",
+    "grps-brpc",
+    "tfs-grpc",
+]
 
 
 @pytest.mark.parametrize("client", CLIENTS)
