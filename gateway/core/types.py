@@ -363,8 +363,9 @@ class Translate:
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
     """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
-    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`. Without it the form that
-    a client of the same protocol sent, else the first of these."""
+    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`; for tfs-grpc the method
+    `predict`, `classify` or `regress`. Without it the form that a client of the same protocol sent, else the first of
+    these."""
 
 
 DEFAULT_TRANSLATE = Translate()

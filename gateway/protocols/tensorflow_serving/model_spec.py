@@ -30,11 +30,15 @@ class Servable:
 
 def as_number(version: str) -> int | None:
     """The number of a version; None for a label. Raises ValueError for a number beyond 64 bits."""
-    if not version.removeprefix("-").isdecimal() or not version.isascii():
+    if not _is_number(version):
         return None
     if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:
         raise ValueError(f"version {version[:40]!r} is beyond 64 bits, the versions of TensorFlow Serving")
     return int(version)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdecimal()
 
 
 def is_version(version: str) -> bool:
@@ -77,7 +81,7 @@ def _read(message: Buffer) -> Servable:
     if choice == "version":
         return Servable(spec.name, str(spec.version.value), spec.signature_name)
     label = spec.version_label
-    if not label or label.removeprefix("-").isdecimal():
+    if not label or _is_number(label):
         raise DecodeError(f"version_label is {label[:40]!r}; expected a text that is no number, or `version` instead")
     return Servable(spec.name, label, spec.signature_name)
 
