@@ -8,9 +8,12 @@ one.
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import grpc_tools
 from grpc_tools import protoc
 
 SCHEMAS = Path(__file__).parent
+WELL_KNOWN = Path(grpc_tools.__file__).parent / "_proto"
+"""Protobuf's own schemas, `google/protobuf/any.proto` and others."""
 GATEWAY = SCHEMAS.parent / "gateway"
 ELSEWHERE = {
     "grpc": GATEWAY / "transports" / "grpc",
@@ -26,7 +29,8 @@ def descriptors(name: str) -> bytes:
     files = sorted(path.relative_to(SCHEMAS).as_posix() for path in (SCHEMAS / name).rglob("*.proto"))
     with TemporaryDirectory() as folder:
         target = Path(folder) / "descriptors.binpb"
-        options = ["protoc", f"--proto_path={SCHEMAS}", "--include_imports", f"--descriptor_set_out={target}"]
+        places = [f"--proto_path={each}" for each in (SCHEMAS, WELL_KNOWN)]
+        options = ["protoc", *places, "--include_imports", f"--descriptor_set_out={target}"]
         if protoc.main([*options, *files]):
             raise ValueError(f"protoc refuses {', '.join(files)}")
         return target.read_bytes()

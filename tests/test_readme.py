@@ -71,7 +71,7 @@ def shell(command: str) -> str:
 @with_curl
 def test_what_it_says_to_try_succeeds(running: tuple[Running, list[str]]) -> None:
     tried = [running[0].here(line).strip() for line in running[1] if line.startswith(("  curl ", "  grpcurl "))]
-    assert len(tried) == 7
+    assert len(tried) == 8
     for line in tried:
         program, *arguments = shlex.split(line)
         if program == "curl":

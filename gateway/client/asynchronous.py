@@ -49,7 +49,7 @@ class AsyncClient:
 
     `address` is PROTOCOL://HOST:PORT, over TLS PROTOCOL+tls://HOST:PORT, at a unix socket PROTOCOL:///PATH; or any
     address that a backend of the gateway may have, such as https://HOST/PREFIX, with `protocol` beside it. PROTOCOL is
-    a wire form: umbridge, v2-rest, v2-grpc, v1-rest, grps-rest, grps-grpc, grps-brpc, graphpipe or mip.
+    a wire form: umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc, graphpipe or mip.
 
     - `timeout`: seconds that a call may take, waiting for a connection included; of a stream, the wait for each
       response. None: any time.

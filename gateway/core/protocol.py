@@ -180,6 +180,9 @@ class Models:
     """A backend's metadata can be relied on."""
     fixed_sizes: bool = False
     """The inputs and outputs of a model are known to be the same for every `config`."""
+    ordered: bool = True
+    """Its metadata has the inputs and outputs in an order of their own; False: in a map, and they are put in the order
+    of their names."""
     tells_names: bool = True
     """Its metadata names the inputs and outputs, also if the tensors of calls are `unnamed`."""
     platform: str = ""
@@ -319,6 +322,8 @@ class GrpcForm:
     """The patterns of streaming methods, which take and return any number of messages."""
     descriptors: bytes = b""
     """The serialized FileDescriptorSet of its services, for reflection."""
+    health_names: frozenset[str] = frozenset()
+    """Further names of its services for gRPC's health service, where clients ask for others than `package.Service`."""
 
 
 @frozen

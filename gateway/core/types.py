@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -89,6 +89,8 @@ class Message(Struct, frozen=True):
     - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
     - `record`: where it is noted what becomes of a request; UNRECORDED if nobody observes.
     - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
+    - `joinable`: whether a request that was read from such a message can be one of several in a batch. False where the
+      message says how the model is called, which the batch would not say.
     - `further`: headers of a request to a backend, beside `headers`, that differ from request to request: its id and
       its place in a trace. Connectors keep the bytes of `headers`, which many requests share.
     """
@@ -108,6 +110,7 @@ class Message(Struct, frozen=True):
     record: Record = UNRECORDED
     principal: Principal | None = None
     further: Sequence[tuple[bytes, bytes]] = ()
+    joinable: ClassVar[bool] = True
 
     def __eq__(self, other: object) -> bool:
         return equal_without(_OBSERVING, self, other)
@@ -360,8 +363,9 @@ class Translate:
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
     """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
-    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`. Without it the form that
-    a client of the same protocol sent, else the first of these."""
+    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`; for tfs-grpc the method
+    `predict`, `classify` or `regress`. Without it the form that a client of the same protocol sent, else the first of
+    these."""
 
 
 DEFAULT_TRANSLATE = Translate()

@@ -28,10 +28,12 @@ class NotSplittableError(Exception):
 
 def rows_of(request: Request) -> int | None:
     """The number of rows of a request that could be joined with others; None for one that could not: it is no
-    inference, belongs to a sequence, has an attachment, repeats an earlier try, or has tensors whose first dimensions
-    are no rows."""
+    inference, belongs to a sequence, has an attachment, repeats an earlier try, came in a message that is not joinable,
+    or has tensors whose first dimensions are no rows."""
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
+        return None
+    if request.origin is not None and not request.origin.joinable:
         return None
     if request.parameters and not _NOT_JOINED.isdisjoint(request.parameters):
         return None

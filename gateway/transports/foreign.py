@@ -4,7 +4,7 @@ A wrong `protocol` or port shows only in these bytes, so this is the one file of
 """
 
 _HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
-_GRPC = "it seems to be an HTTP/2 (gRPC) server, for the protocols v2-grpc and grps-grpc"
+_GRPC = "it seems to be an HTTP/2 (gRPC) server, for the protocols v2-grpc, grps-grpc and tfs-grpc"
 _BRPC = "it seems to be a server of Apache brpc's baidu_std, for the protocol grps-brpc"
 _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
 _TLS = "it seems to be a server with TLS, which needs `tls` or an address such as https://"

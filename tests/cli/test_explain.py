@@ -40,7 +40,9 @@ def test_a_shared_port_explains_each_of_its_transports(tmp_path: Path) -> None:
     demo = (ROOT / "config/gateway.yaml").read_text()
     file = tmp_path / "gateway.yaml"
     file.write_text(
-        demo.replace("[v2-grpc, grps-grpc]", "[mip, v2-grpc, umbridge]").replace("[v2-rest, v1-rest, umbridge,", "[")
+        demo.replace("[v2-grpc, grps-grpc, tfs-grpc]", "[mip, v2-grpc, umbridge]").replace(
+            "[v2-rest, v1-rest, umbridge,", "["
+        )
     )
     result = gateway("explain", "--config", str(file), "-", given=RECORDED)
     assert result.stdout.startswith("umbridge over http at listener 'grpc'\n  pattern POST /Evaluate\n")

@@ -74,6 +74,9 @@ def test_the_models_are_listed(client: Client) -> None:
     if client.protocol == "graphpipe":
         with pytest.raises(Unsupported, match="'models' is not supported by GraphPipe"):
             client.models()
+    elif client.protocol == "tfs-grpc":
+        with pytest.raises(Unsupported, match="TensorFlow Serving has no list of its models"):
+            client.models()
     else:
         assert {"double", "posterior"} <= {each.name for each in client.models()}
 

@@ -37,12 +37,12 @@ def packet(message: Message, protocol: str) -> Message:
     return replace(message, parts=(body[:size], body[size:])) if size else message
 
 
-@pytest.mark.parametrize("protocol", ["v2-grpc", "v2-rest"])
+@pytest.mark.parametrize("protocol", ["v2-grpc", "v2-rest", "tfs-grpc"])
 def test_raw_tensors_are_decoded_on_the_loop(protocol: str) -> None:
     assert not is_large(asked(NUMBERS, protocol), protocols()[protocol])
 
 
-@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc"])
+@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "tfs-grpc"])
 def test_floats_are_decoded_on_the_loop(protocol: str) -> None:
     floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
     assert not is_large(packet(asked(floats, protocol), protocol), protocols()[protocol])
@@ -53,7 +53,7 @@ def test_a_npy_file_is_read_on_the_loop_and_json_in_a_thread() -> None:
     assert is_large(packet(asked(replace(NUMBERS, content_type="json"), "mip"), "mip"), protocols()["mip"])
 
 
-@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "mip"])
+@pytest.mark.parametrize("protocol", ["graphpipe", "grps-grpc", "grps-brpc", "mip", "tfs-grpc"])
 def test_strings_are_read_in_a_thread(protocol: str) -> None:
     strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
     if protocol == "mip":
@@ -66,7 +66,7 @@ def test_replies_with_floats_are_decoded_on_the_loop_and_with_strings_in_a_threa
     floats = Tensor("x", Datatype.FP32, (1, LARGE), RAW)
     strings = Tensor("x", Datatype.BYTES, (LARGE,), struct.pack("<Ic", 1, b"x") * LARGE)
     for tensor, large in ((floats, False), (strings, True)):
-        for protocol in (protocols()[name] for name in ("graphpipe", "grps-grpc")):
+        for protocol in (protocols()[name] for name in ("graphpipe", "grps-grpc", "tfs-grpc")):
             reply = protocol.encode_response(Response((tensor,), "m"), request, DEFAULT_TRANSLATE)
             assert is_large(replace(received(reply), status=reply.status), protocol) is large
 
@@ -131,3 +131,9 @@ def test_json_is_read_in_a_thread(length: str) -> None:
 def test_strings_are_written_in_a_thread_sooner_than_numbers(datatype: Datatype, size: int, large: bool) -> None:
     tensor = Tensor("x", datatype, (size,), bytes(size))
     assert are_large((tensor,)) is large
+
+
+@pytest.mark.parametrize("method", ["Classify", "Regress", "MultiInference"])
+def test_examples_are_read_in_a_thread(method: str) -> None:
+    message = Message(pattern=f"/tensorflow.serving.PredictionService/{method}", parts=(RAW,))
+    assert is_large(message, protocols()["tfs-grpc"])

@@ -18,7 +18,7 @@ RUN = ["demo-values", "existing-values", "v2-facade", "umbridge-to-triton", "eve
 """The values files whose backends are all here: the demo's, and the stand-ins of docs/deploy.md."""
 
 DOUBLED = [[2.0, 4.0, 6.0]]
-WIRE_FORMS = 9
+WIRE_FORMS = 10
 
 
 def outputs(text: str) -> dict[str, Any]:

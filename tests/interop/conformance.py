@@ -18,6 +18,7 @@ from gateway.cli.conformance.inputs import parse_input
 from tests.interop import processes, v2_servers
 from tests.interop.kserve_v1 import start_kserve_v1
 from tests.interop.kubemo_server import start_kubemo
+from tests.interop.tensorflow_serving import start_tensorflow_serving
 from tests.peers import graphpipe_go, grps_cpp, grps_python, umbridge_cpp
 from tests.peers import tensorflow_serving as tensorflow
 from tests.peers.build import ROOT
@@ -134,6 +135,16 @@ def _tensorflow() -> Iterator[Mapping[str, str]]:
 
 
 @contextmanager
+def _tensorflow_grpc() -> Iterator[Mapping[str, str]]:
+    with _folder() as folder:
+        server = start_tensorflow_serving(folder)
+        try:
+            yield {"tfs-grpc": server.address}
+        finally:
+            server.stop()
+
+
+@contextmanager
 def _grps_python() -> Iterator[Mapping[str, str]]:
     with grps_python.serve() as server:
         assert server.grpc is not None
@@ -158,6 +169,7 @@ SERVERS: Mapping[str, Callable[[], AbstractContextManager[Mapping[str, str]]]] =
     "test server like umbridge.h (C++)": _umbridge_cpp,
     "test server like graphpipe-go": _graphpipe_go,
     "test server like TensorFlow Serving": _tensorflow,
+    "test server with the stubs of TensorFlow Serving": _tensorflow_grpc,
     "test server like grps' Python server": _grps_python,
     "test server like grps' C++ server": _grps_cpp,
 }
@@ -176,6 +188,7 @@ TESTED = (
     Tested("test server like umbridge.h (C++)", "umbridge"),
     Tested("test server like graphpipe-go", "graphpipe", inputs=("input0=FP64[1,3]",)),
     Tested("test server like TensorFlow Serving", "v1-rest", "double"),
+    Tested("test server with the stubs of TensorFlow Serving", "tfs-grpc", "double"),
     Tested("test server like grps' Python server", "grps-rest", *TWICE),
     Tested("test server like grps' Python server", "grps-grpc", *TWICE),
     Tested("test server like grps' C++ server", "grps-rest", *TWICE),

@@ -10,6 +10,7 @@ import pytest
 
 from tests.interop import processes, v2_servers
 from tests.interop.processes import Gateway, Triton, UmbridgeServer
+from tests.interop.tensorflow_serving import TensorFlowServing, start_tensorflow_serving
 from tests.interop.v2_servers import V2Server
 
 HERE = Path(__file__).resolve().parent
@@ -39,6 +40,13 @@ def mlserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V2Server]:
 @pytest.fixture(scope="session")
 def kserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[V2Server]:
     server = v2_servers.start_kserve(tmp_path_factory.mktemp("kserve"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def tensorflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorFlowServing]:
+    server = start_tensorflow_serving(tmp_path_factory.mktemp("tensorflow"))
     yield server
     server.stop()
 

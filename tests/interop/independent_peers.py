@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tests.interop import tensorflow_serving
 from tests.interop.client_scripts import run_client
 from tests.interop.kserve_v1 import asked
 from tests.interop.real_clients import Step, doubles, infer, raw_of, tritonclient, tritonclient_grpc, umbridge
@@ -76,6 +77,14 @@ def _v2_grpc(places: Sequence[Place]) -> Iterator[Vector]:
     return (_unpacked(raw_of(each)) for each in tritonclient_grpc(places[0].address, "sync", *steps))
 
 
+def _tfs_grpc(places: Sequence[Place]) -> Iterator[Vector]:
+    sent = tensorflow_serving.array("DT_DOUBLE", [1, 3], *SENT)
+    steps = [{"op": "Predict", "spec": {"name": each.model}, "inputs": {"x": sent}} for each in places]
+    for found in tensorflow_serving.asked(places[0].address, *steps):
+        [output] = found["outputs"].values()
+        yield output["values"]
+
+
 def _grps_rest(places: Sequence[Place]) -> Iterator[Vector]:
     return (_first(Rest(each.address).predict(_message(), model=each.model).document) for each in places)
 
@@ -121,6 +130,7 @@ FRONTS: Mapping[str, Front] = {
     "v1-rest": Front("`InferenceRESTClient` of `kserve`", _v1_rest),
     "v2-rest": Front("`tritonclient.http`", _v2_rest),
     "v2-grpc": Front("`tritonclient.grpc`", _v2_grpc),
+    "tfs-grpc": Front("the stubs of `tensorflow-serving-api`", _tfs_grpc),
     "grps-rest": Front("plain HTTP, like grps' samples", _grps_rest),
     "grps-grpc": Front("`grpcio` with grps' service definition", _grps_grpc),
     "grps-brpc": Front("a test client, written from observed baidu_std frames", _grps_brpc),
@@ -158,6 +168,9 @@ BACKS: Mapping[str, Back] = {
     "mlserver_http": Back("v2-rest", "MLServer"),
     "triton_grpc": Back("v2-grpc", "Triton", "single", datatype="FP32"),
     "mlserver_grpc": Back("v2-grpc", "MLServer"),
+    "tensorflow_serving_grpc": Back(
+        "tfs-grpc", "a test server that behaves like TensorFlow Serving, with its real stubs", datatype="FP32"
+    ),
     "grps_python_http": _twice("grps-rest", PYTHON),
     "grps_cpp_http": _twice("grps-rest", CPP),
     "grps_python_grpc": _twice("grps-grpc", PYTHON),

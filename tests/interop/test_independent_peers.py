@@ -21,6 +21,7 @@ from tests.interop.independent_peers import BACKS, DOUBLED, FRONTS, SENT, Back, 
 from tests.interop.kserve_v1 import start_kserve_v1
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton, free_port
+from tests.interop.tensorflow_serving import TensorFlowServing
 from tests.interop.v2_servers import V2Server
 from tests.peers import grps_cpp, grps_python
 from tests.peers import tensorflow_serving as tensorflow
@@ -67,6 +68,11 @@ def kserve_v1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def tensorflow_serving() -> Iterator[str]:
     with tensorflow.serve() as server:
         yield server.address
+
+
+@pytest.fixture(scope="module")
+def tensorflow_serving_grpc(tensorflow_server: TensorFlowServing) -> str:
+    return tensorflow_server.address
 
 
 @pytest.fixture(scope="module")

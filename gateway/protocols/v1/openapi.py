@@ -40,7 +40,7 @@ def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOpe
     error = _error(flavor)
     path = pattern.partition(" ")[2]
     if path.endswith((":classify", ":regress")):
-        return HttpOperation("Refused, since its examples are not tensors", {}, error)
+        return HttpOperation("Refused: examples are read over gRPC only", {}, error)
     if path.endswith(":predict"):
         reply = answered(_reply(flavor, REPLY, model))
         return HttpOperation("Run the model", reply, error, _BODIES, _request(model))

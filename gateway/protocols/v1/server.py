@@ -83,7 +83,7 @@ def _inference(operation: Operation, body: Body, message: Message, event: str) -
 
 
 def _refuse(verb: str, message: Message, listener: ListenerSettings) -> Request:
-    raise unsupported(f"{verb} is not supported because its examples are not tensors; use predict")
+    raise unsupported(f"{verb} is not supported over REST; use predict, or {verb} over gRPC")
 
 
 _SHARED: Mapping[str, DecodeRequest] = {

@@ -26,7 +26,7 @@ listeners:
     protocols: [v2-rest, v1-rest, umbridge, graphpipe, grps-rest]
     allow_explain: true
     reply_headers: true
-  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc, tfs-grpc]}
   - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
   - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: double}
   - {name: secure, bind: "127.0.0.1:0", protocols: [v2-rest], tls: TLS, auth: {}}

@@ -15,7 +15,7 @@ from tests.policies.states import mirrors
 
 WAYS = [
     ("http", "v2-rest"), ("http", "v1-rest"), ("http", "umbridge"), ("http", "graphpipe"), ("http", "grps-rest"),
-    ("grpc", "v2-grpc"), ("grpc", "grps-grpc"), ("brpc", "grps-brpc"), ("mip", "mip"),
+    ("grpc", "v2-grpc"), ("grpc", "grps-grpc"), ("grpc", "tfs-grpc"), ("brpc", "grps-brpc"), ("mip", "mip"),
 ]  # fmt: skip
 
 

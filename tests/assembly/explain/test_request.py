@@ -21,7 +21,7 @@ from tests.wires import Wires, replying
 TEXT = """
 listeners:
   - {name: http, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, graphpipe, grps-rest]}
-  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc, tfs-grpc]}
   - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: point}
   - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
 backends:
@@ -71,7 +71,18 @@ def recorded(protocol: str, model: str = "point") -> tuple[bytes, str]:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, ""
 
 
-CLIENTS = ["v2-rest", "v1-rest", "umbridge", "graphpipe", "grps-rest", "v2-grpc", "grps-grpc", "mip", "grps-brpc"]
+CLIENTS = [
+    "v2-rest",
+    "v1-rest",
+    "umbridge",
+    "graphpipe",
+    "grps-rest",
+    "v2-grpc",
+    "grps-grpc",
+    "mip",
+    "grps-brpc",
+    "tfs-grpc",
+]
 
 
 @pytest.mark.parametrize("client", CLIENTS)

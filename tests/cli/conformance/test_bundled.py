@@ -56,12 +56,15 @@ GIVEN = {
     "classify": ["scores=FP32[3]"],
 }
 """The inputs of one example, for MIP, which tells no signature."""
+UNLISTED = ("tfs-grpc",)
+"""The protocols whose servers do not list their models."""
 VECTORS = ("posterior", "double")
 """The models that UM-Bridge can have: their inputs and outputs are vectors of FP64."""
 
 
 def options(protocol: str, model: str) -> Options:
-    return Options(inputs=tuple(map(parse_input, GIVEN[model] if protocol == "mip" else ())))
+    named = model if protocol in UNLISTED else ""
+    return Options(named, tuple(map(parse_input, GIVEN[model] if protocol == "mip" else ())))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,8 @@ async def test_each_datatype_is_sent(protocol: str) -> None:
     without = NONE.get(protocol, NONE.get(protocol.partition("-")[0], set()))
     datatypes = [each for each in DATATYPES if each not in without]
     inputs = tuple(parse_input(f"{each.lower()}={each}[2]") for each in datatypes)
-    outcomes, _ = await of_reference(protocol, "identity", Options(inputs=inputs))
+    named = "identity" if protocol in UNLISTED else ""
+    outcomes, _ = await of_reference(protocol, "identity", Options(named, inputs=inputs))
     passed = {each.id.rpartition(".")[2] for each in outcomes if each.verdict == Verdict.PASS}
     names = {**dict(zip(DATATYPES, DATATYPES, strict=True)), **(DTYPES if protocol.startswith("grps") else {})}
     assert {names[each] for each in datatypes} <= passed
@@ -97,13 +101,15 @@ GATEWAY = """
 listeners:
   - {name: http, bind: "127.0.0.1:0", protocols: [umbridge, v1-rest, v2-rest, grps-rest], model: posterior}
   - {name: graphpipe, bind: "127.0.0.1:0", protocols: [graphpipe], model: posterior}
-  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc, tfs-grpc]}
   - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
   - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: posterior}
 backends: {lab: {protocol: BACK, endpoints: [ADDRESS]}}
 routes: [{match: {model: posterior}, backend: lab}]
 """
-LISTENERS = {"graphpipe": "graphpipe", "mip": "mip", "v2-grpc": "grpc", "grps-grpc": "grpc", "grps-brpc": "brpc"}
+LISTENERS = {"graphpipe": "graphpipe", "mip": "mip", "v2-grpc": "grpc", "grps-grpc": "grpc", "grps-brpc": "brpc"} | {
+    "tfs-grpc": "grpc"
+}
 
 
 async def of_two_models(path: str, model: str) -> tuple[list[Outcome], int]:

@@ -22,7 +22,7 @@ from tests.tls.certificates import Authority
 from tests.tls.running import reference
 
 WIRE_FORMS = tuple(protocols())
-TELLING = tuple(name for name in WIRE_FORMS if name not in ("mip", "graphpipe"))
+TELLING = tuple(name for name in WIRE_FORMS if name not in ("mip", "graphpipe", "tfs-grpc"))
 """Wire forms whose servers list their models."""
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

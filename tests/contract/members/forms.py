@@ -19,7 +19,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message_factory import GetMessageClass
 
 from gateway.core.types import Headers, Message
-from tests.contract.members.schemas import CODE, PROTOS, types
+from tests.contract.members.schemas import CODE, FOLDERS, PROTOS, types
 
 Values: TypeAlias = Mapping[str, Any]
 
@@ -37,7 +37,7 @@ PATHS = {
 
 def written(form: str, values: Values, kind: str) -> Message:
     """The message of a wire form. `kind` is `request` or `reply`."""
-    if form in ("v2-grpc", "grps-grpc"):
+    if form in _CALLS:
         return _grpc(form, values, kind)
     if form == "grps-brpc":
         return _frame(values, kind)
@@ -73,7 +73,7 @@ def merged(value: Any, patch: Any) -> Any:
 
 def _pool() -> DescriptorPool:
     pool = DescriptorPool()
-    for folder in ("v2/grpc", "grps"):
+    for folder in FOLDERS.values():
         for file in FileDescriptorSet.FromString((CODE / folder / "descriptors.binpb").read_bytes()).file:
             pool.Add(file)
     return pool
@@ -89,13 +89,18 @@ def protobuf(name: str, values: Values) -> bytes:
     return data
 
 
+_CALLS = {
+    "v2-grpc": ("/inference.GRPCInferenceService/ModelInfer", "inference.ModelInfer{}"),
+    "grps-grpc": ("/grps.protos.v1.GrpsService/Predict", "grps.protos.v1.GrpsMessage"),
+    "tfs-grpc": ("/tensorflow.serving.PredictionService/Predict", "tensorflow.serving.Predict{}"),
+}
+"""The method of an inference, and the name of its messages, with `Request` or `Response` in place of `{}`."""
+
+
 def _grpc(form: str, values: Values, kind: str) -> Message:
-    if form == "v2-grpc":
-        path, name = "/inference.GRPCInferenceService/ModelInfer", "inference.ModelInfer"
-        name += "Request" if kind == "request" else "Response"
-    else:
-        path, name = "/grps.protos.v1.GrpsService/Predict", "grps.protos.v1.GrpsMessage"
-    return Message(path=path if kind == "request" else "", parts=(protobuf(name, values["body"]),))
+    path, name = _CALLS[form]
+    body = protobuf(name.format("Request" if kind == "request" else "Response"), values["body"])
+    return Message(path=path if kind == "request" else "", parts=(body,))
 
 
 _CALLED = {"request": {"service_name": "grps.protos.v1.GrpsBrpcService", "method_name": "Predict"}}

@@ -15,6 +15,9 @@ from gateway.config import loads, paths
 PROTOS = Path(__file__).parents[3] / "protos"
 CODE = Path(__file__).parents[3] / "gateway" / "protocols"
 
+FOLDERS = {"v2": "v2/grpc", "grps": "grps", "tensorflow_serving": "tensorflow_serving"}
+"""Where the descriptors of each folder of `protos` are."""
+
 Members: TypeAlias = Mapping[str, frozenset[str]]
 """The names of members by that of their message: `ModelInferRequest`, `request of POST /v2/models/{model}/infer`."""
 
@@ -32,8 +35,9 @@ def of_schema(source: str) -> Members:
 def messages(source: str) -> Members:
     """Those of a `.proto`, from the descriptors that `make generate` compiles and a test holds to the file. The methods
     of a service are its members. Messages without fields are left out: they say nothing."""
-    folder = CODE / ("v2/grpc" if source.startswith("v2/") else "grps")
-    files = FileDescriptorSet.FromString((folder / "descriptors.binpb").read_bytes()).file
+    files = FileDescriptorSet.FromString(
+        (CODE / FOLDERS[source.partition("/")[0]] / "descriptors.binpb").read_bytes()
+    ).file
     [file] = [each for each in files if source.endswith(each.name.rpartition("/")[2])]
     return dict(_of_file(file))
 

@@ -142,7 +142,7 @@ http, grpc or tcp: what the protocols of a listener travel on. For several trans
 http,grpc. Takes {listener, protocols}.
 */}}
 {{- define "modelglot.transport" -}}
-{{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
+{{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "tfs-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
 {{- $spoken := list -}}
 {{- range .protocols -}}
 {{- $protocol := toString . -}}

@@ -5,17 +5,17 @@ from struct import Struct
 from types import MappingProxyType
 
 from gateway.core.datatypes import Datatype, Kind
-from gateway.core.protobuf.integers import read_integers, write_integers
-from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, fields
-from gateway.core.types import Buffer, Tensor
-from gateway.protocols.grps.gmap import MAPS, TEXT
-from gateway.protocols.grps.protobuf.fields import (
+from gateway.core.protobuf.fields import (
     MessageAllowance,
     check_wire_type,
     read_text,
     write_field,
     write_text,
 )
+from gateway.core.protobuf.integers import read_integers, write_integers
+from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, fields
+from gateway.core.types import Buffer, Tensor
+from gateway.protocols.grps.gmap import MAPS, TEXT
 
 _KEY, _VALUE = 1, 2
 _S_S = 1

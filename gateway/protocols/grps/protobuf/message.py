@@ -8,17 +8,17 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
 from gateway.core.offload import COPIED, LARGE
-from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
-from gateway.core.types import Buffer, Tensor
-from gateway.protocols.grps.errors import OK
-from gateway.protocols.grps.gmap import TEXT
-from gateway.protocols.grps.protobuf.fields import (
+from gateway.core.protobuf.fields import (
     MessageAllowance,
     check_wire_type,
     read_text,
     write_field,
     write_text,
 )
+from gateway.core.protobuf.wire import LENGTH, VARINT, Field, fields, key, read_varint, varint
+from gateway.core.types import Buffer, Tensor
+from gateway.protocols.grps.errors import OK
+from gateway.protocols.grps.gmap import TEXT
 from gateway.protocols.grps.protobuf.generic_tensor import ELEMENTS, RAW, Parts, read_tensor, write_tensors
 from gateway.protocols.grps.protobuf.gmap import read_gmap, write_gmap
 from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payload

@@ -110,7 +110,8 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
     descriptors = Descriptors(
         [schema.DESCRIPTORS, *(each.carrier.descriptors for each in protocols if isinstance(each.carrier, GrpcForm))]
     )
-    for method in HealthService(services, exchanges.ready, ending).methods():
+    known = frozenset().union(*(each.carrier.health_names for each in protocols if isinstance(each.carrier, GrpcForm)))
+    for method in HealthService([*services, *known], exchanges.ready, ending).methods():
         yield replace(method, record=_recorder_of_own("health", protocols, exchanges))
     for method in Reflection(services, descriptors).methods():
         yield replace(method, record=_recorder_of_own("reflection", protocols, exchanges))

@@ -1,0 +1,60 @@
+"""TensorFlow Serving over gRPC: `tensorflow.serving.PredictionService` and `tensorflow.serving.ModelService`.
+
+`server.py` faces clients and `client.py` faces backends. The messages with tensors are in `predict.py`, those with
+examples in `inference.py`; `tensor_proto.py` and `examples.py` have their tensors. TensorFlow Serving's REST API is a
+flavor of V1.
+
+A Message's `path` and `pattern` are the whole method, `/tensorflow.serving.PredictionService/Predict`. `status` is the
+status code of a reply; if it is not 0, the body is the status message.
+
+The services are described in `tensorflow_serving/apis` of https://github.com/tensorflow/serving, tensors and examples
+in `tensorflow/core` of https://github.com/tensorflow/tensorflow.
+"""
+
+from gateway.core.examples import grpcurl
+from gateway.core.protocol import GrpcForm, Models, Protocol, Servers, Traits, Wire
+from gateway.protocols.tensorflow_serving import schema
+from gateway.protocols.tensorflow_serving.client import decode_response, encode_request
+from gateway.protocols.tensorflow_serving.errors import encode_error, is_unknown_servable
+from gateway.protocols.tensorflow_serving.inference import TASKS
+from gateway.protocols.tensorflow_serving.model_spec import is_version
+from gateway.protocols.tensorflow_serving.predict import parsed_size
+from gateway.protocols.tensorflow_serving.schema import MODEL_SERVICE, NAME, PAYLOADS, STATUS
+from gateway.protocols.tensorflow_serving.server import PATTERNS, decode_request, encode_response
+
+
+def _example(address: str, model: str, version: str) -> str:
+    choice = {"version" if version.isdecimal() else "version_label": version} if version else {}
+    return grpcurl(address, f"{MODEL_SERVICE}/GetModelStatus", {"model_spec": {"name": model, **choice}})
+
+
+TENSORFLOW_SERVING_GRPC = Protocol(
+    NAME,
+    carrier=GrpcForm(descriptors=schema.DESCRIPTORS, health_names=schema.HEALTH_NAMES),
+    patterns=PATTERNS,
+    decode_request=decode_request,
+    encode_response=encode_response,
+    encode_error=encode_error,
+    encode_request=encode_request,
+    decode_response=decode_response,
+    traits=Traits(
+        wire=Wire(parameters=False, own_parameters=frozenset({TASKS})),
+        models=Models(
+            # digits are a version, other text is a label
+            versions=is_version,
+            unknown_are_not_found=True,
+            metadata_parts=("", STATUS),
+            ordered=False,
+            platform="tensorflow",
+        ),
+        servers=Servers(
+            # TensorFlow Serving neither lists its models nor names itself
+            lacks_model=is_unknown_servable,
+        ),
+    ),
+    payloads=PAYLOADS,
+    parsed_size=parsed_size,
+    example=_example,
+)
+
+PROTOCOLS = (TENSORFLOW_SERVING_GRPC,)

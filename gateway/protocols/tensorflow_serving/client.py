@@ -1,0 +1,152 @@
+"""Facing backends: writes TensorFlow Serving's requests and reads its responses."""
+
+from collections.abc import Callable, Mapping
+
+from gateway.core.datatypes import GATEWAY_DATATYPE
+from gateway.core.errors import Status, invalid_input, unsupported
+from gateway.core.operations import INFER, Operation
+from gateway.core.protocol import Target
+from gateway.core.types import Answer, Message, Request, Response, call
+from gateway.protocols.tensorflow_serving import inference, metadata, schema
+from gateway.protocols.tensorflow_serving.errors import decode_error
+from gateway.protocols.tensorflow_serving.examples import write_input
+from gateway.protocols.tensorflow_serving.inference import TASKS, ExampleMessage
+from gateway.protocols.tensorflow_serving.model_spec import Servable, read_any_spec, write_spec
+from gateway.protocols.tensorflow_serving.predict import REQUEST, RESPONSE, read_predict, write_predict
+from gateway.protocols.tensorflow_serving.schema import SIGNATURE_DEF, SIGNATURE_NAME, STATUS, Payload
+
+# --- requests ---
+
+_PATHS = {
+    Payload.PREDICT: schema.PREDICT,
+    Payload.CLASSIFY: schema.CLASSIFY,
+    Payload.REGRESS: schema.REGRESS,
+}
+
+
+def _method(request: Request) -> str:
+    """The method that runs the model: the route's `payload`, else that of a client of this wire form, else Predict."""
+    if request.translate.payload:
+        return request.translate.payload
+    return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT
+
+
+def _encode_infer(request: Request) -> Message:
+    _refuse_parameters_of_tensors(request)
+    servable = Servable(request.model, request.version, _signature(request))
+    if TASKS in request.parameters:
+        tasks = inference.tasks_of(request.parameters[TASKS])
+        return call(schema.MULTI_INFERENCE, inference.write_tasks(servable, tasks, write_input(request.inputs)))
+    method = _method(request)
+    if method != Payload.PREDICT:
+        return call(_PATHS[method], inference.write_request(servable, write_input(request.inputs)))
+    outputs = [each.name for each in request.outputs]
+    return call(schema.PREDICT, write_predict(REQUEST, servable, request.inputs, outputs))
+
+
+def _signature(request: Request) -> str:
+    """The signature that the request asks for. Raises GatewayError: INVALID_ARGUMENT, another parameter."""
+    for name, value in request.parameters.items():
+        if name not in (SIGNATURE_NAME, TASKS):
+            raise invalid_input(f"TensorFlow Serving has no parameters but {SIGNATURE_NAME!r}; got {name!r}")
+        if not isinstance(value, str):
+            raise invalid_input(f"parameter {name!r} is {value!r}; expected the name of a signature")
+    for output in request.outputs:
+        for name in output.parameters:
+            raise invalid_input(f"parameter {name!r} of output {output.name!r} is not supported by TensorFlow Serving")
+    return str(request.parameters.get(SIGNATURE_NAME, ""))
+
+
+def _refuse_parameters_of_tensors(request: Request) -> None:
+    for tensor in request.inputs:
+        for name in tensor.parameters:
+            if name != GATEWAY_DATATYPE:
+                raise invalid_input(
+                    f"parameter {name!r} of input {tensor.name!r} is not supported by TensorFlow Serving"
+                )
+
+
+def _encode_status(request: Request) -> Message:
+    spec = write_spec(Servable(request.model, request.version))
+    return call(schema.GET_MODEL_STATUS, (_with_spec(spec),))
+
+
+def _encode_metadata(request: Request) -> Message:
+    if request.part == STATUS:
+        return _encode_status(request)
+    asked = schema.GetModelMetadataRequest(metadata_field=[SIGNATURE_DEF])
+    spec = write_spec(Servable(request.model, request.version))
+    return call(schema.GET_MODEL_METADATA, (_with_spec(spec) + asked.SerializeToString(),))
+
+
+def _with_spec(spec: bytes) -> bytes:
+    written: bytes = schema.GetModelStatusRequest(model_spec=schema.ModelSpec.FromString(spec)).SerializeToString()
+    return written
+
+
+def _encode_nothing(request: Request) -> Message:
+    """A GetModelStatusRequest without a model: a server that is there refuses it."""
+    return call(schema.GET_MODEL_STATUS, (b"",))
+
+
+_ENCODERS: Mapping[Operation, Callable[[Request], Message]] = {
+    Operation.INFER: _encode_infer,
+    Operation.METADATA: _encode_metadata,
+    Operation.MODEL_READY: _encode_status,
+    Operation.LIVE: _encode_nothing,
+    Operation.READY: _encode_nothing,
+}
+
+
+def encode_request(request: Request, target: Target) -> Message:
+    """The request as a message to `target`.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, TensorFlow Serving has no such operation; INVALID_ARGUMENT naming a tensor, a
+            parameter or a name that the message cannot carry; NOT_FOUND, a version beyond 64 bits.
+    """
+    if request.operation is Operation.MODELS:
+        raise unsupported("TensorFlow Serving has no list of its models")
+    ask = _ENCODERS.get(request.operation)
+    if ask is None:
+        raise unsupported(f"TensorFlow Serving has no operation {request.operation.value}")
+    return ask(request)
+
+
+# --- responses ---
+
+
+def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+    """The backend's answer to `request`.
+
+    Raises:
+        DecodeError: a reply that is not the method's.
+        GatewayError: the error that the reply reports.
+    """
+    operation = request.operation
+    if operation in (Operation.LIVE, Operation.READY):
+        return metadata.decode_server_ready(reply)
+    if reply.status:
+        if operation is Operation.MODEL_READY and reply.status == Status.NOT_FOUND:
+            return False
+        raise decode_error(reply, request)
+    if operation is INFER:
+        return _decode_infer(reply, request, target)
+    if operation is Operation.MODEL_READY:
+        return metadata.decode_ready(reply)
+    return (
+        metadata.decode_status(reply, request) if request.part == STATUS else metadata.decode_metadata(reply, request)
+    )
+
+
+def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
+    """The outputs in the response of the method that was called. Those of a large message are views on it."""
+    if TASKS in request.parameters:
+        tasks = inference.tasks_of(request.parameters[TASKS])
+        servable, outputs = inference.read_results(tasks, reply.body)
+    elif (method := _method(request)) != Payload.PREDICT:
+        servable, outputs = inference.read_response(method, reply.body)
+    else:
+        spec, outputs, _ = read_predict(reply.body, RESPONSE, target.limits.message)
+        servable = read_any_spec(spec or b"")
+    return Response(outputs, servable.model, servable.version)

@@ -1,0 +1,57 @@
+"""TensorFlow Serving's errors: gRPC's status codes, with texts that clients know.
+
+The error's Reason is beside them in the trailing metadata, so that it survives several gateways in a row.
+"""
+
+from gateway.core.errors import GatewayError, Reason, error_fields, refusal
+from gateway.core.grpc_status import error_of
+from gateway.core.operations import Operation
+from gateway.core.types import Headers, Message, Request
+
+_MAX_TEXT = 1024
+_TRUNCATED = "...TRUNCATED"
+"""What ends a longer text."""
+
+_NO_VERSIONS = "Could not find any versions of model "
+_NO_SERVABLE = "Servable not found for request: "
+
+
+def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
+    """The reply that reports `error`. A model that does not exist is reported in the words of a real server, with the
+    gateway's own behind them."""
+    text = error.message
+    if error.reason is Reason.MODEL_NOT_FOUND and request is not None:
+        text = _unknown_model(request, text)
+    if len(text) > _MAX_TEXT:
+        text = text[:_MAX_TEXT] + _TRUNCATED
+    body = text.encode("utf-8", "replace")
+    return Message(headers=Headers(error_fields(error)), parts=(body,), status=error.status)
+
+
+def _unknown_model(request: Request, text: str) -> str:
+    known = _words(request)
+    return known if text == known else f"{known} ({text})"
+
+
+def _words(request: Request) -> str:
+    """The text of a real server for a model that it does not have."""
+    model, version = request.model, request.version
+    if request.operation is Operation.MODEL_READY:
+        return f"Could not find version {version} of model {model}" if version else f"{_NO_VERSIONS}{model}"
+    return f"{_NO_SERVABLE}Specific({model}, {version})" if version else f"{_NO_SERVABLE}Latest({model})"
+
+
+def decode_error(reply: Message, request: Request) -> GatewayError:
+    """The error in a reply to `request`; from another gateway without the words of a real server before its own."""
+    error = error_of(reply)
+    known = f"{_words(request)} ("
+    if error.reason is Reason.MODEL_NOT_FOUND and error.message.startswith(known) and error.message.endswith(")"):
+        return refusal(error.reason, error.message[len(known) : -1])
+    return error
+
+
+def is_unknown_servable(reply: Message, model: str) -> bool:
+    """Whether a server says in TensorFlow Serving's words that it does not have the model."""
+    text = bytes(reply.body[:_MAX_TEXT]).decode("utf-8", "replace")
+    known = (f"{_NO_VERSIONS}{model}", f"{_NO_SERVABLE}Latest({model})")
+    return reply.status == Reason.MODEL_NOT_FOUND.status and text.startswith(known)

@@ -1,0 +1,254 @@
+"""Input: the examples of Classify, Regress and MultiInference, as tensors with one row for each example.
+
+An `Example` has features by name, each a list of texts, of floats or of integers. The values of one feature in all
+examples are a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with as
+many values; features of the `context` count for the examples that do not have them.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from struct import Struct
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct as Fields
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import BYTES, WIDENINGS, Datatype
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import replace
+from gateway.core.protobuf.fields import FieldCount, MessageAllowance, read_text, write_field, write_text
+from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
+from gateway.core.protobuf.wire import I32, LENGTH, VARINT
+from gateway.core.types import Buffer, Tensor
+from gateway.core.types import tensor as make_tensor
+from gateway.protocols.tensorflow_serving.alike_examples import (
+    BYTES_LIST,
+    FLOAT_LIST,
+    INT64_LIST,
+    LEAST,
+    read_alike,
+    write_alike,
+)
+from gateway.protocols.tensorflow_serving.tensor_proto import check_piece
+
+_LIST, _LIST_WITH_CONTEXT = 1, 2
+_EXAMPLES, _CONTEXT = 1, 2
+"""The numbers of fields: of an Input, and of an ExampleList with or without context."""
+
+_DATATYPES = {BYTES_LIST: BYTES, FLOAT_LIST: Datatype.FP32, INT64_LIST: Datatype.INT64}
+_NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
+_SINGLE = {BYTES_LIST: LENGTH, FLOAT_LIST: I32, INT64_LIST: VARINT}
+"""The wire type of one value that is not packed."""
+_SIZES = {FLOAT_LIST: Datatype.FP32.size, INT64_LIST: 0}
+"""Bytes of a packed value; 0 for varints."""
+FP32 = Datatype.FP32
+_LENGTH = Struct("<I")
+
+
+class Feature(Fields, frozen=True):
+    """The values of a feature in one example: the number of the list that has them, how many, and their bytes, of
+    numbers as they are on the wire, of texts in the raw form of BYTES."""
+
+    kind: int
+    count: int
+    values: Buffer
+
+
+_Features: TypeAlias = dict[str, Feature]
+
+
+# --- Reading ---
+
+
+def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
+    """The tensors of an Input, in the order of their names, and the number of examples. `limit`: bytes of all tensors.
+
+    Raises:
+        DecodeError: there are no examples, one is malformed, or they differ in their features.
+        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+    """
+    count, allowance = FieldCount(), MessageAllowance(limit)
+    lists, context = _read_lists(message, count)
+    if len(lists) == 1 and not context:
+        alike = read_alike(lists[0], allowance)
+        if alike is not None:
+            return alike
+    examples = [each for given in lists for each in count.values(given, _EXAMPLES)]
+    if not examples:
+        raise DecodeError("Input is empty.")
+    shared = _read_example(context, "the context", count) if context else {}
+    rows = [shared | _read_example(each, f"example {at}", count) for at, each in enumerate(examples)]
+    return tuple(_column(name, rows, allowance) for name in _common_names(rows)), len(rows)
+
+
+def _read_lists(message: Buffer, count: FieldCount) -> tuple[list[Buffer], Buffer]:
+    """The lists of examples, and the context, empty if there is none."""
+    plain, with_context = (count.values(message, number) for number in (_LIST, _LIST_WITH_CONTEXT))
+    if plain and with_context:
+        raise DecodeError("Input has both example_list and example_list_with_context; expected one of them")
+    contexts = [each for given in with_context for each in count.values(given, _CONTEXT)]
+    return [*plain, *with_context], b"".join(contexts)
+
+
+def _read_example(message: Buffer, what: str, count: FieldCount) -> _Features:
+    found: _Features = {}
+    for features in count.values(message, 1):
+        for entry in count.values(features, 1):
+            name = read_text(b"".join(count.values(entry, 1)[-1:]), f"the name of a feature of {what}")
+            if name in found:
+                raise DecodeError(f"feature {name!r} of {what} is given twice")
+            if not name:
+                raise DecodeError(f"a feature of {what} has no name")
+            found[name] = _read_feature(count.values(entry, 2), f"feature {name!r} of {what}", count)
+    return found
+
+
+def _read_feature(given: list[Buffer], what: str, count: FieldCount) -> Feature:
+    kind = 0
+    lists: list[Buffer] = []
+    for value in given:
+        for number, wire_type, _, start, end in count.fields(value):
+            if number not in _DATATYPES or wire_type != LENGTH:
+                continue
+            if kind and number != kind:
+                raise DecodeError(f"{what} has lists of two types; expected one")
+            kind = number
+            lists.append(value[start:end])
+    if not kind:
+        raise DecodeError(f"{what} has no values; expected bytes_list, float_list or int64_list")
+    return _read_values(kind, lists[0] if len(lists) == 1 else b"".join(lists), what, count)
+
+
+def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Feature:
+    """The values of a BytesList, FloatList or Int64List."""
+    pieces: list[Buffer] = []
+    found = 0
+    for number, wire_type, _, start, end in count.fields(message):
+        if number != 1:
+            continue
+        if wire_type not in (LENGTH, _SINGLE[kind]):
+            raise DecodeError(f"{what}: a value has wire type {wire_type}")
+        if kind == BYTES_LIST:
+            pieces.append(_LENGTH.pack(end - start))
+            found += 1
+        else:
+            check_piece(message[start:end], _SIZES[kind], what)
+        pieces.append(message[start:end])
+    values = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if kind == FLOAT_LIST:
+        found = len(values) // _SIZES[kind]
+    elif kind == INT64_LIST:
+        found = count_integers(values)
+    return Feature(kind, found, values)
+
+
+def _common_names(rows: list[_Features]) -> list[str]:
+    """The names of the features. Raises DecodeError if the examples have different ones."""
+    first = rows[0]
+    if not first:
+        raise DecodeError("example 0 has no features")
+    for at, row in enumerate(rows):
+        if row.keys() != first.keys():
+            name = min(row.keys() ^ first.keys())
+            has, lacks = (at, 0) if name in row else (0, at)
+            raise DecodeError(
+                f"example {has} has the feature {name!r} and example {lacks} has not; all examples must have the same"
+            )
+    return sorted(first)
+
+
+def _column(name: str, rows: list[_Features], allowance: MessageAllowance) -> Tensor:
+    """The tensor of a feature's values in all examples."""
+    first = rows[0][name]
+    datatype, what = _DATATYPES[first.kind], f"feature {name!r}"
+    for at, row in enumerate(rows):
+        each = row[name]
+        if each.kind != first.kind:
+            raise DecodeError(f"{what} of example {at} is {_DATATYPES[each.kind]} and that of example 0 {datatype}")
+        if each.count != first.count:
+            text = f"{what} of example {at} has {each.count} values and that of example 0 {first.count}"
+            raise DecodeError(f"{text}; all examples must have as many")
+        allowance.spend_tensor(max(each.count * datatype.size, len(each.values)), what)
+    shape = (len(rows), first.count)
+    values = first.values if len(rows) == 1 else b"".join([row[name].values for row in rows])
+    if datatype is Datatype.INT64 and first.count:
+        values = read_integers(values, datatype, prod(shape), what)
+    return Tensor(name, datatype, shape, values)
+
+
+# --- Writing ---
+
+
+def write_input(tensors: tuple[Tensor, ...]) -> bytes:
+    """The Input with an example for each row of `tensors`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, there is no tensor, the tensors differ in their rows or have none, or one has a
+            datatype or a name that a feature cannot have.
+    """
+    if not tensors:
+        raise invalid_input("there are no inputs; an example has at least one feature")
+    rows = tensors[0].shape[0] if tensors[0].shape else 0
+    if any(not tensor.shape or tensor.shape[0] != rows for tensor in tensors):
+        shapes = ", ".join(f"{each.name!r} {list(each.shape)}" for each in tensors)
+        raise invalid_input(f"inputs cannot be examples, one for each row: {shapes}; all must have as many rows")
+    kept = [_as_feature(tensor, f"input {tensor.name!r}") for tensor in tensors]
+    if rows >= LEAST and all(each.datatype is not BYTES for each in kept):
+        first = [replace(each, shape=(1, *each.shape[1:]), data=_first_row(each)) for each in kept]
+        alike = write_alike(_write_examples(first, 1), kept)
+        if alike is not None:
+            return write_field(_LIST, alike)
+    return write_field(_LIST, _write_examples(kept, rows))
+
+
+def _first_row(tensor: Tensor) -> Buffer:
+    """The raw form of a tensor's first row of numbers."""
+    return memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]
+
+
+def _write_examples(tensors: Sequence[Tensor], rows: int) -> bytes:
+    """The fields of an ExampleList."""
+    columns = [_write_column(tensor) for tensor in tensors]
+    return b"".join(
+        [write_field(_EXAMPLES, write_field(1, b"".join([column[at] for column in columns]))) for at in range(rows)]
+    )
+
+
+def _write_column(tensor: Tensor) -> list[bytes]:
+    """For each row the entry of the feature in the map `Features.feature`."""
+    named = write_text(1, tensor.name, f"the name of input {tensor.name!r}")
+    number, rows, size = _NUMBERS[tensor.datatype], tensor.shape[0], prod(tensor.shape[1:])
+    if tensor.datatype is BYTES:
+        elements = bytes_elements.unpack(tensor.data)
+        lists = [
+            b"".join([write_field(1, each) for each in elements[at * size : (at + 1) * size]]) for at in range(rows)
+        ]
+    else:
+        lists = [write_field(1, each) if len(each) else b"" for each in _packed_rows(tensor, rows, size)]
+    return [write_field(1, named + write_field(2, write_field(number, each))) for each in lists]
+
+
+def _packed_rows(tensor: Tensor, rows: int, size: int) -> list[Buffer]:
+    """The packed list of each row of `size` numbers."""
+    if tensor.datatype is Datatype.FP32:
+        packed, ends = memoryview(tensor.data), [FP32.size * size * (at + 1) for at in range(rows)]
+    else:
+        packed = memoryview(write_integers(tensor.data, tensor.datatype))
+        last = np.flatnonzero(np.frombuffer(packed, np.uint8) < 0x80) + 1  # where each varint ends
+        ends = last[size - 1 :: size].tolist() if size else [0] * rows
+    return [packed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def _as_feature(tensor: Tensor, what: str) -> Tensor:
+    """The tensor in the datatype that a feature has: BYTES, FP32 or INT64."""
+    if not tensor.name:
+        raise invalid_input("an input has no name; a feature of an example has one")
+    if tensor.datatype in _NUMBERS:
+        return tensor
+    holding = [each for each in (Datatype.INT64, Datatype.FP32) if each in WIDENINGS[tensor.datatype]]
+    if not holding and tensor.datatype is not Datatype.BOOL:
+        text = f"{what} is {tensor.datatype}, and a feature of an example is BYTES, FP32 or INT64"
+        raise invalid_input(f"{text}; `signature` on the route can say which one is meant")
+    wanted = holding[0] if holding else Datatype.INT64
+    return make_tensor(tensor.name, tensor.array.astype(np.dtype(wanted.dtype)), wanted)

@@ -1,0 +1,194 @@
+"""The messages of Classify, Regress and MultiInference, whose inputs are examples.
+
+    | field of   | requests of Classify, Regress | responses | MultiInferenceRequest | InferenceResult |
+    |------------|-------------------------------|-----------|-----------------------|-----------------|
+    | model_spec | 1                             | 2         | in each task          | 1               |
+    | input      | 2                             |           | 2                     |                 |
+    | result     |                               | 1         |                       | 2 or 3          |
+    | tasks      |                               |           | 1                     |                 |
+
+A MultiInference with one task is that task. Several tasks are one request with the parameter TASKS, which only this
+wire form has, and the outputs of each task have the name of its signature before theirs: `SIGNATURE/scores`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import frozen
+from gateway.core.protobuf.fields import FieldCount, MessageAllowance, write_field
+from gateway.core.protobuf.schema import parse
+from gateway.core.protobuf.wire import LENGTH, fields
+from gateway.core.types import Buffer, Message, ParameterValue, Tensor
+from gateway.protocols.tensorflow_serving import schema
+from gateway.protocols.tensorflow_serving.model_spec import Servable, read_any_spec, read_spec, write_spec
+from gateway.protocols.tensorflow_serving.results import read_result, write_result
+from gateway.protocols.tensorflow_serving.schema import METHOD_NAMES, SERVING_DEFAULT, Payload
+
+TASKS = "MultiInference tasks"
+"""The parameter with the tasks of a MultiInference: JSON, a list of pairs of a method and a signature. It is no name
+that clients would choose."""
+
+_SPEC, _INPUT = 1, 2
+_RESULT, _RESPONSE_SPEC = 1, 2
+_RESULTS = {Payload.CLASSIFY: 2, Payload.REGRESS: 3}
+_METHODS = {name: method for method, name in METHOD_NAMES.items()}
+
+
+@frozen
+class Task:
+    """One task of a MultiInference: `classify` or `regress`, and the signature, empty for the default."""
+
+    method: str
+    signature: str
+
+    @property
+    def prefix(self) -> str:
+        """The text before the names of its outputs."""
+        return f"{self.signature or SERVING_DEFAULT}/"
+
+
+class ExampleMessage(Message, frozen=True):
+    """A request with examples, and what its reply or the request to a backend of this wire form needs of it: the
+    method, the number of examples, and for MultiInference the tasks."""
+
+    called: str = ""
+    examples: int = 0
+    tasks: tuple[Task, ...] = ()
+    joinable: ClassVar[bool] = False
+
+
+# --- Requests ---
+
+
+def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
+    """The ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raises DecodeError: malformed."""
+    return _joined(body, _SPEC), _joined(body, _INPUT) or b""
+
+
+def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
+    """A ClassificationRequest or RegressionRequest in parts. Raises GatewayError as `write_spec`."""
+    return (write_field(_SPEC, write_spec(servable)) + write_field(_INPUT, examples),)
+
+
+def _joined(body: Buffer, number: int) -> Buffer | None:
+    """The value of a message field, of which protobuf joins all occurrences; None if there is none."""
+    allowance = MessageAllowance(0)
+    found = []
+    for each in fields(body):
+        allowance.spend(0)
+        if each[:2] == (number, LENGTH):
+            found.append(body[each.value : each.end])
+    return (found[0] if len(found) == 1 else b"".join(found)) if found else None
+
+
+def read_tasks(body: Buffer) -> tuple[Servable, tuple[Task, ...], Buffer]:
+    """The model of a MultiInferenceRequest with its version, the tasks, and the Input.
+
+    Raises:
+        DecodeError: malformed, no tasks, an unknown method, different models, or one signature twice.
+    """
+    count = FieldCount()
+    given = count.values(body, 1)
+    if not given:
+        raise DecodeError("tasks is empty; MultiInference has at least one task")
+    models, tasks = set(), []
+    for each in given:
+        method = parse(schema.InferenceTask, each).method_name
+        if method not in _METHODS:
+            raise DecodeError(f"method_name is {method[:80]!r}; expected one of {', '.join(_METHODS)}")
+        spec = read_spec(_joined(each, 1))
+        models.add((spec.model, spec.version))
+        tasks.append(Task(_METHODS[method], spec.signature))
+    if len(models) > 1:
+        raise DecodeError("the tasks of a MultiInference have different models or versions; expected the same in all")
+    _check_signatures(tasks)
+    [(model, version)] = models
+    return Servable(model, version), tuple(tasks), _joined(body, _INPUT) or b""
+
+
+def _check_signatures(tasks: Sequence[Task]) -> None:
+    seen = set()
+    for each in tasks:
+        if each.prefix in seen:
+            raise DecodeError(f"Duplicate evaluation of signature: {each.prefix[:-1]}")
+        seen.add(each.prefix)
+
+
+def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:
+    """A MultiInferenceRequest in parts. Raises GatewayError as `write_spec`."""
+    written = []
+    for task in tasks:
+        spec = write_spec(Servable(servable.model, servable.version, task.signature))
+        written.append(write_field(1, write_field(1, spec) + write_field(2, METHOD_NAMES[task.method].encode())))
+    return (b"".join(written) + write_field(_INPUT, examples),)
+
+
+def tasks_text(tasks: Sequence[Task]) -> str:
+    """The value of the parameter TASKS."""
+    return msgspec.json.encode([(each.method, each.signature) for each in tasks]).decode()
+
+
+def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
+    """The tasks in the value of the parameter TASKS. Raises GatewayError, INVALID_ARGUMENT, for another value."""
+    try:
+        pairs = msgspec.json.decode(str(text), type=list[tuple[str, str]])
+        tasks = tuple(Task(method, signature) for method, signature in pairs if METHOD_NAMES[method])
+        _check_signatures(tasks)
+    except (msgspec.DecodeError, KeyError, DecodeError) as error:
+        raise invalid_input(f"parameter {TASKS!r} is no list of pairs of a method and a signature: {error}") from error
+    return tasks
+
+
+# --- Responses ---
+
+
+def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor], examples: int) -> bytes:
+    """A ClassificationResponse or RegressionResponse. Raises GatewayError as `write_result` and `write_spec`."""
+    result = write_result(method, outputs, examples)
+    return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))
+
+
+def read_response(method: str, body: Buffer) -> tuple[Servable, tuple[Tensor, ...]]:
+    """The ModelSpec and the outputs of such a response. Raises DecodeError: malformed."""
+    result, spec = _joined(body, _RESULT), _joined(body, _RESPONSE_SPEC)
+    if result is None:
+        raise DecodeError("the response has no result")
+    return read_any_spec(spec or b""), read_result(method, result)
+
+
+def write_results(
+    tasks: Sequence[Task], servable: Servable, outputs: Mapping[str, Tensor], examples: int
+) -> tuple[bytes, ...]:
+    """A MultiInferenceResponse in parts; `outputs` have their tasks' prefixes if there are several tasks.
+
+    Raises:
+        GatewayError: as `write_result` and `write_spec`.
+    """
+    written = []
+    for task in tasks:
+        prefix = task.prefix if len(tasks) > 1 else ""
+        own = {name.removeprefix(prefix): each for name, each in outputs.items() if name.startswith(prefix)}
+        spec = write_spec(Servable(servable.model, servable.version, task.signature or SERVING_DEFAULT))
+        result = write_field(_RESULTS[task.method], write_result(task.method, own, examples))
+        written.append(write_field(1, write_field(1, spec) + result))
+    return (b"".join(written),)
+
+
+def read_results(tasks: Sequence[Task], body: Buffer) -> tuple[Servable, tuple[Tensor, ...]]:
+    """The ModelSpec and the outputs of the tasks, with their prefixes. Raises DecodeError: malformed, or not one result
+    for each task in their order."""
+    results = FieldCount().values(body, 1)
+    if len(results) != len(tasks):
+        raise DecodeError(f"{len(results)} results for {len(tasks)} tasks")
+    found: list[Tensor] = []
+    servable = Servable()
+    for task, message in zip(tasks, results, strict=True):
+        result = _joined(message, _RESULTS[task.method])
+        if result is None:
+            raise DecodeError(f"the result for signature {task.prefix[:-1]!r} is not that of {task.method}")
+        servable = read_any_spec(_joined(message, 1) or b"")
+        found += read_result(task.method, result, task.prefix)
+    return servable, tuple(found)

@@ -1,0 +1,123 @@
+"""ModelSpec: the model, the version or its label, and the signature that a message is about."""
+
+from functools import lru_cache
+
+from gateway.core.errors import DecodeError, not_found
+from gateway.core.frozen import frozen
+from gateway.core.protobuf.schema import not_utf8, parse
+from gateway.core.types import Buffer
+from gateway.protocols.tensorflow_serving import schema
+
+MISSING = "Missing ModelSpec"
+"""The error of a request that has none."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_MOST_DIGITS = 20
+"""Characters of a 64-bit number, with its sign."""
+_SHORT = 256
+"""Bytes of a ModelSpec up to which it is remembered: clients send few."""
+
+
+@frozen
+class Servable:
+    """The fields of a ModelSpec. `version`: the digits of a version, or a label, or empty; `signature` as the message
+    has it, empty where it leaves the choice to the server."""
+
+    model: str = ""
+    version: str = ""
+    signature: str = ""
+
+
+def as_number(version: str) -> int | None:
+    """The number of a version; None for a label. Raises ValueError for a number beyond 64 bits."""
+    if not _is_number(version):
+        return None
+    if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:
+        raise ValueError(f"version {version[:40]!r} is beyond 64 bits, the versions of TensorFlow Serving")
+    return int(version)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.removeprefix("-").isdecimal()
+
+
+def is_version(version: str) -> bool:
+    """Whether there can be such a version or label."""
+    try:
+        as_number(version)
+    except ValueError:
+        return False
+    return bool(version)
+
+
+def read_spec(message: Buffer | None) -> Servable:
+    """The fields of a request's ModelSpec; None where the request has none.
+
+    Raises:
+        DecodeError: there is none, it has no name, or its label is a number.
+    """
+    if message is None:
+        raise DecodeError(MISSING)
+    found = read_any_spec(message)
+    if not found.model:
+        raise DecodeError("ModelSpec has no name specified.")
+    return found
+
+
+def read_any_spec(message: Buffer) -> Servable:
+    """The fields of a ModelSpec, also without a name.
+
+    Raises:
+        DecodeError: not a ModelSpec, or its label is a number.
+    """
+    return _read_short(bytes(message)) if len(message) <= _SHORT else _read(message)
+
+
+def _read(message: Buffer) -> Servable:
+    spec = parse(schema.ModelSpec, message)
+    choice = spec.WhichOneof("version_choice")
+    if choice is None:
+        return Servable(spec.name, "", spec.signature_name)
+    if choice == "version":
+        return Servable(spec.name, str(spec.version.value), spec.signature_name)
+    label = spec.version_label
+    if not label or _is_number(label):
+        raise DecodeError(f"version_label is {label[:40]!r}; expected a text that is no number, or `version` instead")
+    return Servable(spec.name, label, spec.signature_name)
+
+
+_read_short = lru_cache(256)(_read)
+
+
+def write_spec(servable: Servable) -> bytes:
+    """The bytes of a ModelSpec.
+
+    Raises:
+        GatewayError: NOT_FOUND, a version beyond 64 bits; INVALID_ARGUMENT, a text that is not valid Unicode.
+    """
+    write = _write_short if len(servable.model) + len(servable.version) + len(servable.signature) <= _SHORT else _write
+    return write(servable)
+
+
+def _write(servable: Servable) -> bytes:
+    try:
+        spec = schema.ModelSpec(name=servable.model, signature_name=servable.signature)
+        number = as_number(servable.version)
+        if number is not None:
+            spec.version.value = number
+        elif servable.version:
+            spec.version_label = servable.version
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, "model_spec") from error
+    except ValueError as error:
+        raise not_found(f"model {servable.model!r}: {error}") from error
+    written: bytes = spec.SerializeToString()
+    return written
+
+
+_write_short = lru_cache(256)(_write)
+
+
+def told(model: str, version: str, signature: str = "") -> Servable:
+    """The ModelSpec of a reply: `version` only where it is a number, as servers tell the version that answered."""
+    return Servable(model, version if is_version(version) and as_number(version) is not None else "", signature)

@@ -1,0 +1,212 @@
+"""PredictRequest and PredictResponse, the messages with named tensors, both read and written in one pass.
+
+| field of      | PredictRequest | PredictResponse |
+|---------------|----------------|-----------------|
+| model_spec    | 1              | 2               |
+| tensors (map) | 2, `inputs`    | 1, `outputs`    |
+| output_filter | 3              |                 |
+"""
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import frozen
+from gateway.core.offload import LARGE
+from gateway.core.protobuf.fields import read_text, write_field
+from gateway.core.protobuf.schema import not_utf8
+from gateway.core.protobuf.wire import LENGTH, cut_short, fields, read_tag
+from gateway.core.types import Buffer, Message, RequestedOutput, Tensor
+from gateway.protocols.tensorflow_serving import tensor_proto
+from gateway.protocols.tensorflow_serving.model_spec import Servable, write_spec
+from gateway.protocols.tensorflow_serving.schema import CLASSIFY, MULTI_INFERENCE, REGRESS
+from gateway.protocols.tensorflow_serving.tensor_proto import (
+    DataField,
+    TensorAllowance,
+    in_content,
+    in_list,
+    read_tensor,
+    write_entry,
+)
+
+Parts: TypeAlias = tuple[Buffer, ...]
+"""A message in pieces, so that tensor data need not be copied into one buffer."""
+
+
+@frozen
+class PredictKind:
+    """The fields of the two messages with tensors that differ.
+
+    - `what`, `role`, `malformed`: the message and a tensor of it in errors; what is before a tensor's name there.
+    - `tensors`, `spec`: the numbers of the fields with the tensors and with the ModelSpec.
+    - `field`: how tensors are written.
+    """
+
+    what: str
+    role: str
+    malformed: str
+    tensors: int
+    spec: int
+    field: DataField
+
+
+REQUEST = PredictKind("PredictRequest", "input", "tensor parsing error: ", 2, 1, in_content)
+RESPONSE = PredictKind("PredictResponse", "output", "output ", 1, 2, in_list)
+
+_FILTER = 3
+_REFUSED = {5: "predict_streamed_options", 7: "request_options"}
+"""Fields of newer requests that change what is computed. `client_id`, 6, only says who asks."""
+
+_NAME_TAG, _TENSOR_TAG = 1 << 3 | LENGTH, 2 << 3 | LENGTH
+_COPIED = 2**14
+"""Bytes of a message up to which copies of its tensors' data cost less than views of them."""
+
+
+# --- Reading ---
+
+PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...]]
+"""The ModelSpec, None if there is none; the tensors; and the outputs in `output_filter`."""
+
+
+def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
+    """The fields of `body`. The data of a large message's tensors are views on it. `limit`: bytes of all tensors.
+
+    Raises:
+        DecodeError: not a message of `kind`; a tensor that is malformed or given twice, an output asked for twice.
+        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit; UNIMPLEMENTED, options of the request.
+    """
+    body = bytes(body) if len(body) <= _COPIED else memoryview(body)
+    allowance = TensorAllowance(limit, len(body))
+    specs: list[Buffer] = []
+    tensors: dict[str, Tensor] = {}
+    outputs: dict[str, RequestedOutput] = {}
+    tensors_tag, spec_tag = kind.tensors << 3 | LENGTH, kind.spec << 3 | LENGTH
+    at, end = 0, len(body)
+    try:
+        while at < end:
+            tag, size, start = body[at], body[at + 1], at + 2
+            stop = start + size
+            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # a long field, or one of another wire type
+                tag, start, stop = read_tag(body, at)
+            if stop > end:
+                raise cut_short(body, at)
+            allowance.spend(start - at if tag == tensors_tag else stop - at)
+            if tag == tensors_tag:
+                tensor = _read_entry(body[start:stop], kind, allowance)
+                if tensor.name in tensors:
+                    raise DecodeError(f"{kind.role} {tensor.name!r} is given twice")
+                tensors[tensor.name] = tensor
+            elif tag == spec_tag:
+                specs.append(body[start:stop])
+            elif kind is REQUEST:
+                _read_option(tag >> 3, body[start:stop], outputs)
+            at = stop
+    except IndexError as error:
+        raise cut_short(body, at) from error
+    # protobuf: a message field that occurs several times is the concatenation of its occurrences
+    spec = None if not specs else specs[0] if len(specs) == 1 else b"".join(specs)
+    return spec, tuple(tensors.values()), tuple(outputs.values())
+
+
+def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]) -> None:
+    """A field of a request that is neither the ModelSpec nor a tensor. Those of later versions are ignored."""
+    if number in _REFUSED and len(value):
+        raise unsupported(f"{_REFUSED[number]} of PredictRequest is not supported")
+    if number == _FILTER:
+        name = read_text(value, "output_filter")
+        if name in outputs:
+            raise DecodeError(f"duplicate output tensor alias: {name}")
+        outputs[name] = RequestedOutput(name)
+
+
+def _read_entry(entry: Buffer, kind: PredictKind, allowance: TensorAllowance) -> Tensor:
+    """The tensor in an entry of the map: its name, and a TensorProto."""
+    name: Buffer = b""
+    values: list[Buffer] = []
+    at, end = 0, len(entry)
+    try:
+        while at < end:
+            tag, size, start = entry[at], entry[at + 1], at + 2
+            stop = start + size
+            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:
+                tag, start, stop = read_tag(entry, at)
+            if stop > end:
+                raise cut_short(entry, at)
+            allowance.spend(start - at if tag == _TENSOR_TAG else stop - at)
+            if tag == _NAME_TAG:
+                name = entry[start:stop]
+            elif tag == _TENSOR_TAG:
+                values.append(entry[start:stop])
+            at = stop
+    except IndexError as error:
+        raise cut_short(entry, at) from error
+    text = read_text(name, f"the name of an {kind.role}")
+    if not text:
+        raise DecodeError(f"an {kind.role} has no name")
+    value = values[0] if len(values) == 1 else b"".join(values)
+    return read_tensor(value, text, f"{kind.malformed}{text if kind is REQUEST else repr(text)}", allowance)
+
+
+_WITH_EXAMPLES = frozenset({CLASSIFY, REGRESS, MULTI_INFERENCE})
+_FIELD_COST = 128
+"""Finding a field takes as long as parsing so many bytes."""
+
+
+def parsed_size(message: Message) -> int:
+    """The bytes of a message that are parsed; of examples and their results all. Stops counting above LARGE."""
+    if message.pattern in _WITH_EXAMPLES:
+        return len(message.body)
+    kind, body, size = REQUEST if message.pattern else RESPONSE, memoryview(message.body), 0
+    try:
+        for outer in fields(body):
+            size += _FIELD_COST + outer.value - outer.start
+            if outer[:2] == (kind.tensors, LENGTH):
+                size += _entry_size(body[outer.value : outer.end])
+            else:
+                size += outer.end - outer.value
+            if size > LARGE:
+                break
+    except DecodeError:
+        pass  # the decoder raises it again, as soon
+    return size
+
+
+def _entry_size(entry: memoryview) -> int:
+    size = 0
+    for number, wire_type, start, value, end in fields(entry):
+        is_tensor = (number, wire_type) == (2, LENGTH)
+        size += tensor_proto.parsed_size(entry[value:end]) if is_tensor else end - start
+    return size
+
+
+# --- Writing ---
+
+
+def write_predict(
+    kind: PredictKind, servable: Servable, tensors: Iterable[Tensor], outputs: Iterable[str] = ()
+) -> Parts:
+    """The message in parts; the tensors' data are parts of their own and not copied. `outputs` are an `output_filter`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming a tensor or an output that cannot be written; NOT_FOUND, a version beyond
+            64 bits.
+    """
+    spec = write_field(kind.spec, write_spec(servable))
+    parts: list[Buffer] = []
+    written = spec if kind.spec < kind.tensors else b""
+    for tensor in tensors:
+        head, *data = write_entry(kind.tensors, tensor, kind.field, kind.role)
+        written = b"".join((written, head))
+        if data:
+            parts += (written, *data)
+            written = b""
+    written += b"".join(_write_output(name) for name in outputs)
+    written += b"" if kind.spec < kind.tensors else spec
+    return (*parts, written) if written or not parts else tuple(parts)
+
+
+def _write_output(name: str) -> bytes:
+    try:
+        return write_field(_FILTER, name.encode())
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, f"output {name!r}") from error

@@ -1,0 +1,103 @@
+"""The names, messages and methods of TensorFlow Serving's gRPC services, `protos/tensorflow_serving`."""
+
+from pathlib import Path
+
+from gateway.core.datatypes import Datatype
+from gateway.core.protobuf.schema import Protobuf, Schema
+from gateway.core.types import Message
+
+NAME = "tfs-grpc"
+
+DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
+
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+HEALTH_NAMES = frozenset({"PredictionService", "ModelService"})
+"""What grpc.health.v1 calls the services: by their names alone, without the package."""
+
+PREDICT, CLASSIFY, REGRESS, MULTI_INFERENCE, GET_MODEL_METADATA = (
+    f"/{PREDICTION_SERVICE}/{method}"
+    for method in ("Predict", "Classify", "Regress", "MultiInference", "GetModelMetadata")
+)
+GET_MODEL_STATUS, RELOAD_CONFIG = (
+    f"/{MODEL_SERVICE}/{method}" for method in ("GetModelStatus", "HandleReloadConfigRequest")
+)
+
+_SCHEMA = Schema(DESCRIPTORS)
+
+ModelSpec = _SCHEMA.message("tensorflow.serving.ModelSpec")
+InferenceTask = _SCHEMA.message("tensorflow.serving.InferenceTask")
+GetModelMetadataRequest = _SCHEMA.message("tensorflow.serving.GetModelMetadataRequest")
+GetModelMetadataResponse = _SCHEMA.message("tensorflow.serving.GetModelMetadataResponse")
+GetModelStatusRequest = _SCHEMA.message("tensorflow.serving.GetModelStatusRequest")
+GetModelStatusResponse = _SCHEMA.message("tensorflow.serving.GetModelStatusResponse")
+ModelVersionStatus = _SCHEMA.message("tensorflow.serving.ModelVersionStatus")
+SignatureDefMap = _SCHEMA.message("tensorflow.serving.SignatureDefMap")
+
+AVAILABLE = ModelVersionStatus.AVAILABLE
+LOADING = ModelVersionStatus.LOADING
+
+SIGNATURE_NAME = "signature_name"
+"""The parameter of a request that chooses one of a model's signatures."""
+SERVING_DEFAULT = "serving_default"
+"""The signature of a model that is used if the request names none."""
+SIGNATURE_DEF = "signature_def"
+"""The only metadata that there is."""
+
+STATUS = "status"
+"""The part of a model's metadata that has its available versions: GetModelStatus."""
+
+CLASSES, SCORES = "classes", "scores"
+"""The outputs of a signature for Classify: a label and a number for each class, both `[examples, classes]`."""
+OUTPUTS = "outputs"
+"""The output of a signature for Regress: a number for each example."""
+
+
+class Payload:
+    """The values of a route's `translate.payload`: the method that runs the model at the backend."""
+
+    PREDICT = "predict"
+    CLASSIFY = "classify"
+    REGRESS = "regress"
+
+
+PAYLOADS = (Payload.PREDICT, Payload.CLASSIFY, Payload.REGRESS)
+
+METHOD_NAMES = {Payload.CLASSIFY: "tensorflow/serving/classify", Payload.REGRESS: "tensorflow/serving/regress"}
+"""The `method_name` of an InferenceTask and of a signature for such a method."""
+PREDICT_NAME = "tensorflow/serving/predict"
+
+_DATA_TYPES = _SCHEMA.message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
+
+DATA_TYPE_NAMES: dict[int, str] = {each.number: each.name for each in _DATA_TYPES}
+"""The names of TensorFlow's data types, by their numbers."""
+
+_NUMBERS = {name: number for number, name in DATA_TYPE_NAMES.items()}
+
+DATA_TYPES: dict[Datatype, int] = {
+    datatype: _NUMBERS[name]
+    for datatype, name in {
+        Datatype.BOOL: "DT_BOOL",
+        Datatype.UINT8: "DT_UINT8",
+        Datatype.UINT16: "DT_UINT16",
+        Datatype.UINT32: "DT_UINT32",
+        Datatype.UINT64: "DT_UINT64",
+        Datatype.INT8: "DT_INT8",
+        Datatype.INT16: "DT_INT16",
+        Datatype.INT32: "DT_INT32",
+        Datatype.INT64: "DT_INT64",
+        Datatype.FP16: "DT_HALF",
+        Datatype.FP32: "DT_FLOAT",
+        Datatype.FP64: "DT_DOUBLE",
+        Datatype.BF16: "DT_BFLOAT16",
+        Datatype.BYTES: "DT_STRING",
+    }.items()
+}
+"""The number of TensorFlow's data type for each datatype."""
+
+DATATYPES: dict[int, Datatype] = {number: datatype for datatype, number in DATA_TYPES.items()}
+
+
+def protobuf_reply(message: Protobuf) -> Message:
+    """The reply that holds `message`."""
+    return Message(parts=(message.SerializeToString(),))

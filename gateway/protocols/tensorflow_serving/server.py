@@ -1,0 +1,171 @@
+"""Facing clients: reads TensorFlow Serving's requests and writes its responses."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import extended, replace
+from gateway.core.operations import Operation
+from gateway.core.protobuf.schema import parse
+from gateway.core.protobuf.wire import Allowance
+from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
+from gateway.core.types import NO_HEADERS, Answer, Message, Parameters, Request, Response, Translate, reply
+from gateway.protocols.tensorflow_serving import inference, metadata, schema
+from gateway.protocols.tensorflow_serving.examples import read_input
+from gateway.protocols.tensorflow_serving.inference import TASKS, ExampleMessage, Task
+from gateway.protocols.tensorflow_serving.model_spec import Servable, read_spec, told
+from gateway.protocols.tensorflow_serving.predict import REQUEST, RESPONSE, read_predict, write_predict
+from gateway.protocols.tensorflow_serving.schema import (
+    GET_MODEL_METADATA,
+    SERVING_DEFAULT,
+    SIGNATURE_DEF,
+    SIGNATURE_NAME,
+    Payload,
+)
+
+# --- requests ---
+
+
+def _parameters(signature: str) -> Parameters:
+    # the default: servers without signatures can take the request
+    return {SIGNATURE_NAME: signature} if signature and signature != SERVING_DEFAULT else {}
+
+
+def _decode_predict(message: Message, listener: ListenerSettings) -> Request:
+    """A PredictRequest. The tensors of a large message are views on it."""
+    spec, inputs, outputs = read_predict(message.body, REQUEST, listener.limits.message)
+    servable = read_spec(spec)
+    return Request(
+        Operation.INFER,
+        servable.model,
+        servable.version,
+        inputs=inputs,
+        outputs=outputs,
+        parameters=_parameters(servable.signature),
+    )
+
+
+def _decode_examples(method: str, message: Message, listener: ListenerSettings) -> Request:
+    """A ClassificationRequest or RegressionRequest."""
+    spec, examples = inference.read_request(message.body)
+    servable = read_spec(spec)
+    return _on_examples(servable, (Task(method, servable.signature),), examples, message, listener, called=method)
+
+
+def _decode_multi(message: Message, listener: ListenerSettings) -> Request:
+    servable, tasks, examples = inference.read_tasks(message.body)
+    return _on_examples(servable, tasks, examples, message, listener)
+
+
+def _on_examples(
+    servable: Servable,
+    tasks: tuple[Task, ...],
+    examples: "bytes | bytearray | memoryview",
+    message: Message,
+    listener: ListenerSettings,
+    *,
+    called: str = "",
+) -> Request:
+    inputs, count = read_input(examples, listener.limits.message)
+    bare = replace(message, parts=())
+    origin = extended(ExampleMessage, bare, called or tasks[0].method, count, () if called else tasks)
+    several = {TASKS: inference.tasks_text(tasks)}
+    parameters = several if len(tasks) > 1 else _parameters(tasks[0].signature)
+    return Request(
+        Operation.INFER, servable.model, servable.version, inputs=inputs, parameters=parameters, origin=origin
+    )
+
+
+def _decode_metadata(message: Message, listener: ListenerSettings) -> Request:
+    asked = parse(schema.GetModelMetadataRequest, _small(message))
+    servable = read_spec(asked.model_spec.SerializeToString() if asked.HasField("model_spec") else None)
+    if not asked.metadata_field:
+        raise DecodeError("GetModelMetadataRequest must specify at least one metadata_field")
+    for field in asked.metadata_field:
+        if field != SIGNATURE_DEF:
+            raise DecodeError(f"Metadata field {field} is not supported")
+    return Request(Operation.METADATA, servable.model, servable.version)
+
+
+def _decode_status(message: Message, listener: ListenerSettings) -> Request:
+    """A GetModelStatusRequest. Without a model it is refused (`metadata.encode_ready`) by a server that is ready."""
+    asked = parse(schema.GetModelStatusRequest, _small(message))
+    if not asked.HasField("model_spec"):
+        return Request(Operation.READY)
+    servable = read_spec(asked.model_spec.SerializeToString())
+    return Request(Operation.MODEL_READY, servable.model, servable.version)
+
+
+def _small(message: Message) -> "bytes | bytearray | memoryview":
+    """The body of a request without tensors. Raises DecodeError if it is too large for one."""
+    body = message.body
+    if len(body) > Allowance.ALWAYS:
+        raise DecodeError(f"the request has {len(body)} bytes; expected at most {Allowance.ALWAYS} without tensors")
+    return body
+
+
+def _refuse_reload(message: Message, listener: ListenerSettings) -> Request:
+    raise unsupported(
+        "HandleReloadConfigRequest is not supported: it replaces the list of all models with their folders, and the"
+        " gateway has no such list of its backends' models"
+    )
+
+
+_DECODERS: Mapping[str, DecodeRequest] = {
+    schema.PREDICT: _decode_predict,
+    schema.CLASSIFY: partial(_decode_examples, Payload.CLASSIFY),
+    schema.REGRESS: partial(_decode_examples, Payload.REGRESS),
+    schema.MULTI_INFERENCE: _decode_multi,
+    GET_MODEL_METADATA: _decode_metadata,
+    schema.GET_MODEL_STATUS: _decode_status,
+    schema.RELOAD_CONFIG: _refuse_reload,
+}
+
+PATTERNS = tuple(_DECODERS)
+"""The methods that are served."""
+
+
+def decode_request(message: Message, listener: ListenerSettings) -> Request:
+    """The request in a client's message.
+
+    Raises:
+        DecodeError: not the method's message, no model, or tensors and examples that are malformed.
+        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit; UNIMPLEMENTED, HandleReloadConfigRequest, or options
+            of newer requests.
+    """
+    return _DECODERS[message.pattern](message, listener)
+
+
+# --- responses ---
+
+
+def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The response of the method that the client called."""
+    assert isinstance(answer, Response)
+    signature = str(request.parameters.get(SIGNATURE_NAME, SERVING_DEFAULT))
+    servable = told(request.model, answer.version or request.version, signature)
+    origin = request.origin
+    if not isinstance(origin, ExampleMessage):
+        return reply(NO_HEADERS, write_predict(RESPONSE, servable, answer.outputs))
+    outputs = {each.name: each for each in answer.outputs}
+    if origin.tasks:
+        return reply(NO_HEADERS, inference.write_results(origin.tasks, servable, outputs, origin.examples))
+    return reply(NO_HEADERS, (inference.write_response(origin.called, servable, outputs, origin.examples),))
+
+
+_ENCODERS: Mapping[Operation, EncodeResponse] = {
+    Operation.INFER: _encode_infer,
+    Operation.METADATA: metadata.encode_metadata,
+    Operation.MODEL_READY: metadata.encode_status,
+    Operation.READY: metadata.encode_ready,
+}
+
+
+def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
+    """The reply to a request that `decode_request` read. Outputs are lists, as real servers reply.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a name that is no valid Unicode; INTERNAL, outputs that are no result of
+            Classify or Regress.
+    """
+    return _ENCODERS[request.operation](answer, request, translate)

@@ -1,0 +1,56 @@
+"""A server with the services of the real package `tensorflow-serving-api`, `servers/tensorflow_server.py`, and its
+client."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.interop.processes import HERE, Process, free_port, run_client
+from tests.limits import GENEROUS
+from tests.peers.build import require
+
+
+@dataclass
+class TensorFlowServing:
+    """A server; `address` is `host:port`."""
+
+    process: Process
+    address: str
+
+    def requests(self) -> list[str]:
+        """The methods that were called, in order."""
+        return [line.split()[0] for line in self.process.stdout().splitlines()]
+
+    def stop(self) -> int:
+        return self.process.stop()
+
+
+def start_tensorflow_serving(folder: Path) -> TensorFlowServing:
+    port = free_port()
+    python = require("tensorflow") / "bin" / "python"
+    process = Process([str(python), str(HERE / "servers" / "tensorflow_server.py"), str(port)], folder)
+    process.wait_until(lambda: _accepts(port), GENEROUS)
+    return TensorFlowServing(process, f"127.0.0.1:{port}")
+
+
+def _accepts(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def asked(address: str, *steps: dict[str, Any]) -> list[Any]:
+    """The results of the stubs of `tensorflow-serving-api` for each step (`clients/tensorflow_client.py`)."""
+    results = run_client("tensorflow", "tensorflow_client", address, steps)
+    assert isinstance(results, list)
+    return results
+
+
+def array(dtype: str, shape: list[int], *values: object, **more: object) -> dict[str, Any]:
+    """An array of a step."""
+    return {"dtype": dtype, "shape": shape, "values": [*values], **more}
