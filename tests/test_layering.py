@@ -18,12 +18,14 @@ ROOMS: dict[str, set[str]] = {
     "servers": {"core"},
     "observing": {"core"},
     "reference": {"core"},
-    "config": {"core", "bridge.settings"},
+    "config": {"core", "bridge.settings", "protocols.json.form"},
     "assembly": {
         *("core", "protocols", "transports", "bridge", "routing", "policies", "auth", "servers", "observing"),
         *("reference", "config"),
     },
-    "client": {"core", "transports", "bridge", "routing", "assembly.connecting", "assembly.registry"},
+    "client": {
+        *("core", "transports", "bridge", "routing", "assembly.connecting", "assembly.forms", "assembly.registry"),
+    },
     "admin": {
         *("core", "transports", "bridge", "routing", "policies", "auth", "servers", "observing", "config", "assembly"),
         "client",

@@ -8,6 +8,7 @@ from gateway.assembly.authentication import Authentication
 from gateway.assembly.backends import Backends
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
+from gateway.assembly.forms import with_forms
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.policing import Policing
 from gateway.assembly.routers import Routers
@@ -15,6 +16,7 @@ from gateway.assembly.sides import BackendSides
 from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
+from gateway.core.frozen import replace
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -35,6 +37,7 @@ class Assembly:
         self, config: Config, environment: Environment, previous: "Assembly | None" = None, *, in_steps: bool = False
     ) -> None:
         self.config = config
+        environment = replace(environment, protocols=with_forms(environment.protocols, config))
         self._host = environment.host
         self._previous = previous
         clock = environment.clock

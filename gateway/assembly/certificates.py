@@ -10,6 +10,7 @@ from functools import partial
 from typing import NoReturn
 
 from gateway.assembly import registry
+from gateway.assembly.forms import spoken
 from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, ReloadConfig
 from gateway.config.watching import Watched, look
 from gateway.core.certificates import CertificateError, TlsFiles, expiry
@@ -171,7 +172,7 @@ def port_alpn(port: str = "") -> tuple[str, ...]:
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
     """Where TLS is used: the place in the configuration, its settings, and its ALPN."""
-    protocols = registry.protocols()
+    protocols = spoken(config)
     for listener in config.listeners:
         if listener.tls is not None:
             own = (protocols[name] for name in listener.protocols)

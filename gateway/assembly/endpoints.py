@@ -4,7 +4,8 @@ their calls in flight and their connections."""
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
-from gateway.core.protocol import Limits
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.surviving import all_surviving
 from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
@@ -13,14 +14,22 @@ EndpointKey: TypeAlias = tuple[str, Hashable]
 """The name of a protocol, and a place that is equal for all ways to write an address."""
 
 
+@frozen
+class Replies:
+    """How Connectors read replies: within `limits`, streams as `framing` says, which a form may change."""
+
+    limits: Limits
+    framing: StreamFraming | None = None
+
+
 class SharedEndpoint:
-    """An endpoint, the number of Assemblies that use it, and the limits of its Connectors."""
+    """An endpoint, the number of Assemblies that use it, and how its Connectors read replies."""
 
-    __slots__ = ("endpoint", "limits", "users")
+    __slots__ = ("endpoint", "replies", "users")
 
-    def __init__(self, endpoint: Endpoint, limits: Limits) -> None:
+    def __init__(self, endpoint: Endpoint, replies: Replies) -> None:
         self.endpoint = endpoint
-        self.limits = limits
+        self.replies = replies
         self.users = 0
 
 
@@ -30,11 +39,11 @@ class SharedEndpoints:
     def __init__(self) -> None:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
 
-    def use(self, key: EndpointKey, limits: Limits, make: Callable[[], Endpoint]) -> SharedEndpoint:
+    def use(self, key: EndpointKey, replies: Replies, make: Callable[[], Endpoint]) -> SharedEndpoint:
         """The endpoint at this place for one more Assembly; made if there is none."""
         shared = self._shared.get(key)
         if shared is None:
-            shared = self._shared[key] = SharedEndpoint(make(), limits)
+            shared = self._shared[key] = SharedEndpoint(make(), replies)
         shared.users += 1
         return shared
 
@@ -67,22 +76,25 @@ class SharedEndpoints:
 
 
 class ChangedConnectors:
-    """The Connectors of endpoints that stay with other limits: made with an Assembly, in use from its takeover on."""
+    """The Connectors of endpoints that stay and whose replies are read in another way: made with an Assembly, in use
+    from its takeover on."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[SharedEndpoint, Limits, Connector, Connector | None]] = []
+        self._made: list[tuple[SharedEndpoint, Replies, Connector, Connector | None]] = []
         self._unused: list[Connector] = []
 
-    def add(self, shared: SharedEndpoint, limits: Limits, connector: Connector, passthrough: Connector | None) -> None:
+    def add(
+        self, shared: SharedEndpoint, replies: Replies, connector: Connector, passthrough: Connector | None
+    ) -> None:
         """Keep these for `take_over`."""
-        self._made.append((shared, limits, connector, passthrough))
+        self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:
         """Use them for every call that begins from now on."""
-        for shared, limits, connector, passthrough in self._made:
+        for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)
-            endpoint.connector, shared.limits = connector, limits
+            endpoint.connector, shared.replies = connector, replies
             if passthrough is not None:
                 if endpoint.passthrough is not None:
                     self._unused.append(endpoint.passthrough)

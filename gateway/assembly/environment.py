@@ -60,8 +60,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Environment:
-    """The protocols and policies that there are, the clock in seconds, what the gateway says of itself, and whether it
-    is ready."""
+    """The protocols and policies that are installed, the clock in seconds, what the gateway says of itself, and whether
+    it is ready. Configurations may have forms as further protocols."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, PolicyModule]

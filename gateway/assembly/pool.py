@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 
 from gateway.assembly.discovery import EndpointCloser
-from gateway.assembly.endpoints import ChangedConnectors, EndpointKey
+from gateway.assembly.endpoints import ChangedConnectors, EndpointKey, Replies
 from gateway.assembly.environment import Environment
 from gateway.config.keys import BackendConfig, Config
 from gateway.core.protocol import Protocol
@@ -37,18 +37,19 @@ class EndpointPool:
         new = self._part.endpoint if config.servers is None else CountedEndpoint
         if key not in self.endpoints:
             limits = config.limits
+            replies = Replies(limits, protocol.http.stream_framing)
 
             def made() -> Endpoint:
                 connector = connect(found.address, protocol, limits, found.ip)
                 return new(str(found), connector, self._clock, ejection(config))
 
-            shared = self._shared.use(key, limits, made)
+            shared = self._shared.use(key, replies, made)
             self.endpoints[key] = shared.endpoint
-            if shared.limits != limits:
+            if shared.replies != replies:
                 form = protocol.http.passthrough if shared.endpoint.passthrough is not None else None
                 passthrough = None if form is None else self._connections.connect(found.address, form, limits, found.ip)
                 connector = connect(found.address, protocol, limits, found.ip)
-                self._changed_connectors.add(shared, limits, connector, passthrough)
+                self._changed_connectors.add(shared, replies, connector, passthrough)
         endpoint = self.endpoints[key]
         if name in self._passing and endpoint.passthrough is None:
             form = protocol.http.passthrough
@@ -66,7 +67,7 @@ class EndpointPool:
         self._closer.release(endpoint)
 
     def take_over(self) -> None:
-        """Use the Connectors with changed limits for every call that begins from now on."""
+        """Use the changed Connectors for every call that begins from now on."""
         self._changed_connectors.take_over()
 
     async def close_unused_connectors(self) -> None:

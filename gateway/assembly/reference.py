@@ -1,9 +1,9 @@
 """A reference server: Python models served to clients of one protocol."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from gateway.assembly import registry
 from gateway.assembly.certificates import Certificates, alpn
+from gateway.assembly.forms import known
 from gateway.assembly.listening import binding, exchanges, listen
 from gateway.assembly.routes import any_model, joined_versions, route, without_policies
 from gateway.assembly.server_info import INFO
@@ -36,17 +36,20 @@ IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(ver
 
 
 async def serve_reference(
-    config: ReferenceConfig, clock: Callable[[], float], certificates: Certificates | None = None
+    config: ReferenceConfig,
+    clock: Callable[[], float],
+    certificates: Certificates | None = None,
+    protocols: Mapping[str, Protocol] | None = None,
 ) -> Listener:
     """Serve reference models over one protocol. `certificates` reads the files of `tls` again when they change; without
-    it they are read once.
+    it they are read once. `protocols`: by default all that can be named without a configuration.
 
     Raises:
         BindError: the address cannot be bound.
         CertificateError: a file of `tls` cannot be used.
         ValueError: a model cannot be loaded, or cannot be served over this protocol.
     """
-    protocol = registry.protocols()[config.protocol]
+    protocol = (protocols or known())[config.protocol]
     models = [find(name) for name in config.models]
     check(models, protocol)
     statistics = ListenerStatistics(clock) if protocol.http.pages else None

@@ -80,10 +80,10 @@ def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
     """By wire form what describes its paths for OpenAPI documents: `describe` in the module `openapi` of its protocol.
-    The modules are imported on first use."""
+    The modules are imported on first use. Wire forms that are made of data bring a `describer` of their own."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
-        if any(each.name == "openapi" for each in iter_modules(module.__path__)):
+        if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):
             describe = import_module(f"{module.__name__}.openapi").describe
             found |= {protocol.name: describe for protocol in module.PROTOCOLS}
     return found

@@ -89,11 +89,14 @@ class BackendSide:
             self.signatures.drop(request.model)
 
     async def metadata(self, request: Request) -> Signature:
-        """The backend's metadata of a model, asked now.
+        """The backend's metadata of a model, asked now, unless its wire form declares it.
 
         Raises:
             GatewayError: the backend's error.
         """
+        declared = self.traits.models.signature
+        if declared is not None:
+            return declared
         answer = await self.handler(request)
         assert isinstance(answer, Signature)
         return answer

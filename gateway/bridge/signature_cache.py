@@ -69,11 +69,15 @@ class SignatureCache:
         return entry[1] if entry is not None and entry[0] > self.clock() else None
 
     async def get(self, key: Key) -> Signature:
-        """The signature of a model; empty if the backend's metadata cannot be trusted.
+        """The signature of a model: the one that its wire form declares, or the backend's. Empty if the backend's
+        metadata cannot be trusted.
 
         Raises:
             GatewayError: the backend's error.
         """
+        declared = self.traits.models.signature
+        if declared is not None:
+            return declared
         if not self.traits.models.trusted_metadata:
             return UNKNOWN
         known = self.kept(key)

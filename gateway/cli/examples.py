@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from gateway.assembly import registry
+from gateway.assembly.forms import spoken
 from gateway.assembly.routes import conditions
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.errors import GatewayError
@@ -25,11 +25,12 @@ def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
     conditions the command cannot meet, and routes with conditions on headers, whose values may be secret.
     """
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
+    protocols = spoken(config)
     commands = [
         f"  {_for_listener(command, listener)}"
         for listener in config.listeners
         if not _needs_certificate(config, listener)
-        for protocol in (registry.protocols()[name] for name in listener.protocols)
+        for protocol in (protocols[name] for name in listener.protocols)
         for command in _first(_commands(routes, listener, protocol, _client_address(addresses[listener.name])))
     ]
     return ["try:", *commands] if commands else []

@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from gateway.assembly import registry
+from gateway.assembly.forms import READY, form
 from gateway.auth.keys import KeyFileError, read_keys
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
@@ -71,7 +72,7 @@ def catalog() -> Catalog:
     has_dnspython = find_spec("dns") is not None
     return Catalog(
         registry.protocols(), policies, frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
-        has_dnspython, find_spec("jwt") is not None, _why_not_engine, _why_not_keys, _why_not_key_set,
+        has_dnspython, find_spec("jwt") is not None, _why_not_engine, _why_not_keys, _why_not_key_set, form, READY,
     )  # fmt: skip
 
 

@@ -2,15 +2,18 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
+from gateway.assembly.forms import described_form
 from gateway.cli import call_inputs
 from gateway.cli.probing.asking import ServerAccess
+from gateway.client.address import named_protocol
 from gateway.client.settings import Tls
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
@@ -29,6 +32,16 @@ Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Wa
 ModelNames = Annotated[
     list[str],
     typer.Option("--model", metavar="NAME", help="A model that the server may have, if it lists none. Repeatable."),
+]
+DeclaringFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The configuration that declares the form, for an ADDRESS json:FORM://HOST:PORT.",
+        exists=True,
+        dir_okay=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 
@@ -56,6 +69,17 @@ class ServerOptions:
             return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
         except call_inputs.BadArgument as error:
             end(USAGE, error)
+
+
+def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapping[str, object] | None:
+    """The description of the form in `address`, or of the one that `protocol` names, in the configuration at a path;
+    None if that declares no such form, or if there is no path. If it has errors, all are printed and the command exits
+    with 1."""
+    if config is None:
+        return None
+    from gateway.cli.options import read  # loading the models of a configuration takes longer than a call
+
+    return described_form(read(config), protocol or named_protocol(address))
 
 
 def end(code: int, message: object) -> NoReturn:

@@ -4,11 +4,13 @@
 |---|---|
 | `v2-rest://host:8000` | a wire form, host and port; over HTTP also a path that goes before that of every request |
 | `v2-rest+tls://host:8000` | the same over TLS |
+| `json:mlflow://host:5000` | a form: a ready one, or one that is described beside the address |
 | `mip:///run/model.sock` | a unix socket (byte streams and gRPC) |
 | `https://host/prefix`, `grpcs://host:1`, `host:port` | any address that a backend of the gateway may have, with the wire form apart (`protocol=`) |
 """  # noqa: E501 - a table
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 from gateway.core.frozen import frozen
 
@@ -33,6 +35,12 @@ class ServerAddress:
         return self.address.partition("://")[0] in _SCHEMES_OF_TLS
 
 
+def named_protocol(address: str) -> str:
+    """The wire form that `address` names, if its scheme is one."""
+    scheme, separator, _ = address.partition("://")
+    return scheme.partition(TLS_MARK)[0] if separator else ""
+
+
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
     """The ServerAddress in `address`. `protocol` is the wire form that was named apart, or empty; `transports` has the
     transport of each wire form; `tls` asks for TLS where the address does not.
@@ -47,11 +55,11 @@ def split_address(address: str, protocol: str, transports: "dict[str, str]", *, 
             raise ValueError(f"the address {address!r} is one of {name}, and protocol={protocol!r} was given")
         return ServerAddress(name, _transport_address(rest, transports[name], tls=tls or bool(mark)))
     if not protocol and separator and scheme not in _ALL_SCHEMES:
-        raise ValueError(f"no protocol {name!r}; expected {', '.join(transports)}")
+        raise ValueError(f"no protocol {name!r}{_meant(name, transports)}")
     if not protocol:
         raise ValueError(f"the address {address!r} does not say the protocol; {_expected(transports)}")
     if protocol not in transports:
-        raise ValueError(f"no protocol {protocol!r}; expected {', '.join(transports)}")
+        raise ValueError(f"no protocol {protocol!r}{_meant(protocol, transports)}")
     if not separator and tls:
         return ServerAddress(protocol, _transport_address(address, transports[protocol], tls=True))
     return ServerAddress(protocol, address)
@@ -62,6 +70,12 @@ def _transport_address(rest: str, transport: str, *, tls: bool) -> str:
         return f"unix://{rest}"
     scheme = _SCHEMES[transport][tls]
     return f"{scheme}://{rest}" if scheme else rest
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the most similar one, else all."""
+    close = get_close_matches(name, known := list(known), n=1, cutoff=0.7)
+    return f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(known)}"
 
 
 def _expected(names: Iterable[str]) -> str:

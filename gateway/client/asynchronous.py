@@ -49,7 +49,8 @@ class AsyncClient:
 
     `address` is PROTOCOL://HOST:PORT, over TLS PROTOCOL+tls://HOST:PORT, at a unix socket PROTOCOL:///PATH; or any
     address that a backend of the gateway may have, such as https://HOST/PREFIX, with `protocol` beside it. PROTOCOL is
-    a wire form: umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc, graphpipe or mip.
+    a wire form: umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc, graphpipe or mip; or a
+    form of JSON, `json:FORM`: a ready one such as `json:mlflow`, or any that `kind` describes.
 
     - `timeout`: seconds that a call may take, waiting for a connection included; of a stream, the wait for each
       response. None: any time.
@@ -82,6 +83,8 @@ class AsyncClient:
         """As the transport reads it, without the protocol."""
         self.protocol = self._settings.place.protocol
         """The name of the wire form."""
+        self.names_models = self._settings.protocol.traits.models.named
+        """Whether every request over the wire form names a model."""
         self.timeout = timeout
         self._server: ModelServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.assembly import registry
-from gateway.client.address import ServerAddress, split_address
+from gateway.assembly.forms import PREFIX, FormError, form, known, transports
+from gateway.client.address import ServerAddress, named_protocol, split_address
 from gateway.client.credentials import RawHeaders, check_headers, raw_headers
 from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.protocol import Limits, Protocol
@@ -45,6 +47,9 @@ class ServerKind:
     flavor: str = ""
     batch: str = ""
     trust_metadata: bool = False
+    form: Mapping[str, Any] | None = None
+    """The description of the server's JSON, as an entry of `forms` in the configuration, for an address
+    `json:NAME://HOST:PORT` whose NAME is none of the ready forms."""
 
 
 DEFAULT_LIMITS = CallLimits()
@@ -69,9 +74,8 @@ class ServerArguments:
         Raises:
             ValueError: an argument is wrong; the text says which and what is expected.
         """
-        protocols = registry.protocols()
-        transports = {name: each.transport for name, each in protocols.items()}
-        place = split_address(self.address, self.protocol or "", transports, tls=self.tls is not None)
+        protocols = self._protocols()
+        place = split_address(self.address, self.protocol or "", transports(protocols), tls=self.tls is not None)
         protocol = protocols[place.protocol]
         transport = registry.transport(protocol.transport)
         transport.parse_address(place.address)
@@ -86,6 +90,19 @@ class ServerArguments:
             raise ValueError(f"max_message is {longest}, expected bytes between 1 and {2**31 - 1}")
         tls = _client_tls(transport.ALPN, self.tls or Tls()) if place.tls else None
         return ClientSettings(protocol, place, tls, headers, Limits(message=longest), most, self.kind)
+
+    def _protocols(self) -> Mapping[str, Protocol]:
+        """All protocols that the address may name, with the form that is described here."""
+        if self.kind.form is None:
+            return known()
+        name = self.protocol or named_protocol(self.address)
+        if not name.startswith(PREFIX):
+            raise ValueError(f"a form goes with an address {PREFIX}NAME://HOST:PORT, got {self.address!r}")
+        try:
+            return known({name: form(name.removeprefix(PREFIX), self.kind.form)})
+        except FormError as error:
+            place = ".".join(map(str, error.path))
+            raise ValueError(f"the form {name!r} at {place or 'its top'}: {error}") from error
 
 
 @dataclass(frozen=True)

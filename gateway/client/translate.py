@@ -33,7 +33,7 @@ that have no form in the protocol, and for operations that it does not have.
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from gateway.assembly import registry
+from gateway.assembly.forms import known
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, refusal, unsupported
 from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
@@ -177,7 +177,7 @@ def encode_error(protocol: str, error: GatewayError, request: Request | None = N
 
 
 def _protocol(name: str) -> Protocol:
-    protocols = registry.protocols()
+    protocols = known()
     if name not in protocols:
         raise ValueError(f"no protocol {name!r}; expected {', '.join(protocols)}")
     return protocols[name]

@@ -5,6 +5,8 @@ The caller passes it in, so that loading a configuration imports no protocol, po
 
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field
+from typing import Any, NoReturn
 
 from pydantic import BaseModel
 
@@ -12,6 +14,7 @@ from gateway.core.address import is_ip
 from gateway.core.certificates import CertificateError, FileKey, TlsFiles
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
+from gateway.protocols.json.form import FormError
 
 
 class Policy(typing.Protocol):
@@ -48,6 +51,11 @@ def no_faults(files: TlsFiles, authorities: FileKey) -> Sequence[CertificateErro
     return ()
 
 
+def no_forms(name: str, document: Mapping[str, Any]) -> NoReturn:
+    """Refuses every form."""
+    raise FormError((), "forms cannot be used here")
+
+
 @frozen
 class Catalog:
     """The things that a configuration can name."""
@@ -72,3 +80,7 @@ class Catalog:
     """Why the file of API keys at a path cannot be used; empty if it can."""
     why_not_key_set: Callable[[str], str] = lambda path: ""
     """The same for a file with the public keys of an issuer."""
+    form: Callable[[str, Mapping[str, Any]], Protocol] = no_forms
+    """Makes the protocol of a declared form, of its name and its document. Raises FormError."""
+    ready_forms: Mapping[str, Protocol] = field(default_factory=dict)
+    """The protocols of the ready forms, by their names `json:FORM`. Each may be made when it is asked for."""

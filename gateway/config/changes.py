@@ -5,15 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
+from gateway.config.forms import FormConfig
 from gateway.config.keys import BackendConfig, Config, EndpointConfig, ListenerConfig
 from gateway.config.routes import RouteConfig
 
 NEEDS_RESTART = ("reference", "workers")
 """The keys at the top that a reload does not apply."""
 
-_LISTED = frozenset({"listeners", "backends", "routes", *NEEDS_RESTART})
+_LISTED = frozenset({"listeners", "forms", "backends", "routes", *NEEDS_RESTART})
 
-K = TypeVar("K", ListenerConfig, BackendConfig)
+K = TypeVar("K", ListenerConfig, FormConfig, BackendConfig)
 
 
 def applicable(running: Config, loaded: Config) -> Config:
@@ -25,6 +26,7 @@ def changes(old: Config, new: Config) -> tuple[str, ...]:
     """The changes of a reload from `old` to `new`, one text for each thing; empty if they are equal."""
     return (
         *_listeners(old.listeners, new.listeners),
+        *_forms(old.forms, new.forms),
         *_backends(old.backends, new.backends),
         *_routes(old.routes, new.routes),
         *(f"{key} changed" for key in _different(old, new) if key not in _LISTED),
@@ -45,6 +47,13 @@ def _listeners(old: Iterable[ListenerConfig], new: Iterable[ListenerConfig]) -> 
         keys = [bind if key == "bind" else key for key in _different(before, after)]
         if keys:
             yield f"listener {name!r}: {', '.join(keys)} changed"
+
+
+def _forms(old: Mapping[str, FormConfig], new: Mapping[str, FormConfig]) -> Iterator[str]:
+    yield from _added_and_removed("form", old, new)
+    for name, before, after in _kept(old, new):
+        if keys := _different(before, after):
+            yield f"form {name!r}: {', '.join(keys)} changed"
 
 
 def _backends(old: Mapping[str, BackendConfig], new: Mapping[str, BackendConfig]) -> Iterator[str]:

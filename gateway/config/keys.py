@@ -8,7 +8,15 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, Strict
+from pydantic import (
+    AfterValidator,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    Strict,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -39,6 +47,7 @@ from gateway.config.fields import (
     distinct,
     refusal,
 )
+from gateway.config.forms import JSON, PREFIX, FormEntries
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
@@ -165,8 +174,9 @@ class ListenerConfig(Keys):
     """`HOST:PORT`; with port 0 the system chooses one. For protocols on byte streams alone also `tcp://HOST:PORT`, and
     for one of them `unix:///PATH`."""
     protocols: SomeNames
-    """The protocols that are served. Those of several transports (HTTP, gRPC, byte streams) are told apart by the first
-    bytes of each connection. HTTP requests to unknown paths get an error of the first protocol over HTTP."""
+    """The protocols that are served; a form as `json:NAME`. Those of several transports (HTTP, gRPC, byte streams) are
+    told apart by the first bytes of each connection. HTTP requests to unknown paths get an error of the first protocol
+    over HTTP."""
     model: Name = ""
     """The model for requests that do not name one."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
@@ -437,7 +447,10 @@ class BackendConfig(Keys):
     """A group of model servers that have the same models."""
 
     protocol: Name
-    """The protocol of the servers."""
+    """The protocol of the servers; `json` for one that `form` names."""
+    form: Name = ""
+    """The form of servers that speak JSON over HTTP: one of `forms`, or a ready one. `{protocol: json, form: NAME}` is
+    the same as `protocol: "json:NAME"`."""
     endpoints: Annotated[tuple[Annotated[EndpointConfig, _TextOrMap()], ...], AfterValidator(_distinct_addresses)] = ()
     """The servers: the address of each, or `{address, weight}`. An address is `HOST:PORT`, or a URL if the protocol is
     over HTTP. Required unless `discovery` finds some by `srv`, `files` or `register`, or `servers` starts some."""
@@ -488,6 +501,14 @@ class BackendConfig(Keys):
     tls: BackendTlsConfig | None = None
     """TLS towards all servers of the backend. Addresses that begin with `https://`, `grpcs://` or `tcps://` are reached
     over TLS also without this key."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_form(cls, given: Any) -> Any:
+        """The protocol of a form is called `json:FORM`, however a backend names it."""
+        if isinstance(given, dict) and given.get("protocol") == JSON and isinstance(given.get("form"), str):
+            return {**given, "protocol": PREFIX + given["form"]}
+        return given
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -604,6 +625,9 @@ class Config(Keys):
     probed (`backends.*.health`), the state of their endpoints says it."""
     reference: tuple[ReferenceConfig, ...] = ()
     """Model servers with bundled models, started with the gateway."""
+    forms: FormEntries = Field(default_factory=dict)
+    """Descriptions of JSON over HTTP by name, for servers and clients that speak none of the other protocols: each is
+    the protocol `json:NAME` of backends and listeners. One with the name of a ready form takes its place."""
     backends: Mapping[Name, BackendConfig] = {}
     """Groups of model servers, by name."""
     routes: tuple[RouteConfig, ...] = ()

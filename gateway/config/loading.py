@@ -2,7 +2,8 @@
 
 1. The text is composed to a tree of nodes with their places; references are replaced (`document`).
 2. pydantic validates the tree as a Config (`keys`).
-3. Names and addresses are checked, in the sound parts if the whole is not valid (`partial`, `name_checks`, `paths`).
+3. Forms become protocols (`form_checks`); names and addresses are checked. Both in the sound parts if the whole is not
+   valid (`partial`, `name_checks`, `paths`).
 4. Routes are checked against listeners and backends, policies against backends, and who may do what, if the whole is
    valid (`route_checks`, `policy_checks`, `access_checks`).
 5. What is valid but probably a mistake becomes a warning (`warnings`).
@@ -21,6 +22,7 @@ from gateway.config.access_checks import access_findings
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
+from gateway.config.form_checks import shown_references, with_forms
 from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
@@ -88,7 +90,9 @@ def loads_with_warnings(
         raise ConfigError([_problem(name, error.fault)]) from error
     data = {} if root.value is None else root.plain()
     config, findings = _validated(data, root, catalog)
-    findings += name_findings(valid_parts(data) if config is None else all_parts(config), catalog)
+    parts = valid_parts(data) if config is None else all_parts(config)
+    catalog, of_forms = with_forms(catalog, parts)
+    findings += [*of_forms, *shown_references(root, parts), *name_findings(parts, catalog)]
     if config is not None:
         findings += route_findings(config, catalog)
         findings += policy_findings(config, catalog)
@@ -139,7 +143,8 @@ def reference_config(
     if tls:
         item["tls"] = dict(tls)
     whole, place = {"reference": [item]}, ("reference", 0)
-    findings = name_findings(valid_parts(whole), catalog)
+    parts = valid_parts(whole)
+    findings = name_findings(parts, with_forms(catalog, parts)[0])
     config = None
     try:
         config = ReferenceConfig.model_validate(item)

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
+from gateway.config.form_checks import forms_beside_protocols, protocol_names
 from gateway.config.keys import BackendConfig
 from gateway.config.models_apart import backend_of_model
 from gateway.config.partial import Parts
@@ -33,23 +34,6 @@ def name_findings(parts: Parts, catalog: Catalog) -> list[Finding]:
 def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[Finding]:
     if name not in known:
         yield Finding(location, f"no {what} is called {VALUE}{suggestion(name, known)}")
-
-
-def _protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for location, name in _protocol_mentions(parts):
-        yield from _unknown(location, "protocol", name, catalog.protocols)
-
-
-def _protocol_mentions(parts: Parts) -> Iterator[tuple[Location, str]]:
-    for at, listener in parts.listeners.items():
-        yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
-    for at, reference in parts.reference.items():
-        yield ("reference", at, "protocol"), reference.protocol
-    for key, backend in parts.backends.items():
-        yield ("backends", key, "protocol"), backend.protocol
-    for at, route in parts.routes.items():
-        if route.match.protocol is not None:
-            yield ("routes", at, "match", "protocol"), route.match.protocol
 
 
 def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -360,7 +344,8 @@ def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
-    _protocol_names,
+    protocol_names,
+    forms_beside_protocols,
     _prefixes,
     _faces,
     _settings,

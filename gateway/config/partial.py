@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from gateway.config.document import Location
 from gateway.config.fields import Keys
+from gateway.config.forms import FormConfig
 from gateway.config.keys import (
     AdminConfig,
     BackendConfig,
@@ -24,17 +25,19 @@ Part = TypeVar("Part", bound=Keys)
 
 @frozen
 class Parts:
-    """The valid parts of a configuration by index or name, and the names of all listeners and backends, valid or
-    not."""
+    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends, valid
+    or not."""
 
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None
     health: HealthConfig | None
     scaler: ScalerConfig | None
     reference: dict[int, ReferenceConfig]
+    forms: dict[str, FormConfig]
     backends: dict[str, BackendConfig]
     routes: dict[int, RouteConfig]
     listener_names: frozenset[str]
+    form_names: frozenset[str]
     backend_names: frozenset[str]
 
 
@@ -43,6 +46,8 @@ def valid_parts(data: Any) -> Parts:
     data = data if isinstance(data, dict) else {}
     listeners, backends = _indexed(data.get("listeners")), data.get("backends")
     backends = backends if isinstance(backends, dict) else {}
+    forms = data.get("forms")
+    forms = forms if isinstance(forms, dict) else {}
     names = (item["name"] for item in listeners.values() if isinstance(item, dict) and "name" in item)
     return Parts(
         _valid(ListenerConfig, listeners),
@@ -50,9 +55,11 @@ def valid_parts(data: Any) -> Parts:
         _read(HealthConfig, data.get("health")),
         _read(ScalerConfig, data.get("scaler")),
         _valid(ReferenceConfig, _indexed(data.get("reference"))),
+        _valid(FormConfig, forms),
         _valid(BackendConfig, backends),
         _valid(RouteConfig, _indexed(data.get("routes"))),
         frozenset(map(str, names)),
+        frozenset(forms),
         frozenset(backends),
     )
 
@@ -65,9 +72,11 @@ def all_parts(config: Config) -> Parts:
         config.health,
         config.scaler,
         dict(enumerate(config.reference)),
+        dict(config.forms),
         dict(config.backends),
         dict(enumerate(config.routes)),
         frozenset(listener.name for listener in config.listeners),
+        frozenset(config.forms),
         frozenset(config.backends),
     )
 

@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
+from gateway.config.forms import JSON
 from gateway.config.keys import Config
 
 Schema = dict[str, Any]
@@ -83,7 +84,7 @@ def _with_references(part: Any) -> Any:
 def _child(part: Schema, step: str | int) -> Schema:
     if isinstance(step, int):
         # one map can stand in the place of a list of maps
-        child = part.get("items", part if step == 0 and "properties" in part else None)
+        child = part.get("items", part if "properties" in part else None)
     else:
         child = part.get("properties", {}).get(step, part.get("additionalProperties"))
     return child if isinstance(child, dict) else {}
@@ -102,9 +103,14 @@ def _name_policies(definitions: Schema, settings: Schema) -> None:
 
 
 def _name_protocols(definitions: Schema, names: list[str]) -> None:
-    definitions["ListenerConfig"]["properties"]["protocols"]["items"]["enum"] = names
+    _name_one(definitions["ListenerConfig"]["properties"]["protocols"]["items"], names)
     for owner in ("BackendConfig", "ReferenceConfig"):
-        definitions[owner]["properties"]["protocol"]["enum"] = names
+        _name_one(definitions[owner]["properties"]["protocol"], names)
     for option in definitions["MatchConfig"]["properties"]["protocol"]["anyOf"]:
         if option["type"] == "string":
-            option["enum"] = names
+            _name_one(option, names)
+
+
+def _name_one(text: Schema, names: list[str]) -> None:
+    """Let a text be one of `names`, or the name of a form."""
+    text["anyOf"] = [{"type": "string", "enum": names}, {"type": "string", "pattern": f"^{JSON}(:|$)"}]

@@ -7,6 +7,8 @@ from gateway.config.access_checks import access_warnings
 from gateway.config.catalog import Catalog, Place
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
+from gateway.config.form_checks import form_warnings
+from gateway.config.forms import PREFIX
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.models_apart import is_of_model
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
@@ -61,8 +63,10 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, protocol, place in _endpoints(config, catalog):
-        # If messages cannot name a model, each model has a server of its own, which can be at any path.
-        if not place.prefix or not (protocol.traits.models.named or protocol.traits.models.may_be_named):
+        # If messages cannot name a model, each model has a server of its own, which can be at any path. The path of a
+        # form is written in the form itself.
+        models = protocol.traits.models
+        if not place.prefix or not (models.named or models.may_be_named or protocol.name.startswith(PREFIX)):
             continue
         for path in (pattern.partition(" ")[2] for pattern in protocol.patterns):
             if _ends_with_beginning(place.prefix, path):
@@ -137,6 +141,7 @@ def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Ite
 
 _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _no_routes,
+    form_warnings,
     unreachable_routes,
     _unused_backends,
     _repeated_paths,

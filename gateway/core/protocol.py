@@ -17,6 +17,9 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import EXTENSION_OPERATIONS, Operation
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
 
+if typing.TYPE_CHECKING:
+    from gateway.core.json.openapi import DescribeOperation
+
 PositiveSeconds: TypeAlias = Annotated[float, "more than 0"]
 
 
@@ -178,6 +181,9 @@ class Models:
     """The part that asks for a model's operations only; empty: they come with the tensors."""
     trusted_metadata: bool = True
     """A backend's metadata can be relied on."""
+    signature: Signature | None = None
+    """The Signature of every model, if the wire form itself declares one: no server is asked for it. None: the servers
+    tell, as far as there are `metadata_parts`."""
     fixed_sizes: bool = False
     """The inputs and outputs of a model are known to be the same for every `config`."""
     ordered: bool = True
@@ -423,6 +429,8 @@ class Protocol:
     """The values of a listener's `flavor`, each with the wire form that imitates that server towards clients. A
     listener without `flavor` uses this wire form itself."""
 
+    describer: "Callable[[], DescribeOperation] | None" = None
+    """Makes what describes its paths for OpenAPI documents, if no module `openapi` in the protocol's folder does."""
     settings: OwnSettings | None = None
     """What a listener or a backend can set of this protocol alone."""
 

@@ -5,12 +5,16 @@ disturbed least. `docs/dependencies.md` has the figures of one run."""
 from __future__ import annotations
 
 import asyncio
+import csv as python_csv
 import io
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, make_dataclass
+from email import message_from_bytes
+from email.policy import HTTP
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,7 @@ from gateway.core.types import Message, ParameterValue, Request, tensor
 from gateway.protocols.graphpipe import schema
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, Payload
+from gateway.protocols.json.media import csv, multipart
 from gateway.protocols.mip import npy
 from gateway.protocols.v2 import V2_REST
 from gateway.routing.queue import FairQueue
@@ -100,6 +105,7 @@ def rows() -> Iterator[Row]:
     yield from documents()
     yield from flatbuffers()
     yield from arrays()
+    yield from media()
     yield from http2_calls()
     yield from http1()
     text = (Path(__file__).parents[2] / "config" / "gateway.yaml").read_text()
@@ -214,6 +220,39 @@ def arrays() -> Iterator[Row]:
     yield Row(
         "npy: 10 doubles", lambda: npy.decode([octets], "input 0"), "np.load", lambda: np.load(io.BytesIO(octets))
     )
+
+
+def media() -> Iterator[Row]:
+    """Tables and files in the media types of declared forms."""
+    for count in (10, 1_000, 100_000):
+        table = np.random.default_rng(1).normal(size=(count // 10, 10))
+        body = "".join([",".join(map(repr, row)) + "\n" for row in table.tolist()]).encode()
+        yield Row(f"CSV: {count:,} doubles", _csv(body), "csv, numpy", partial(_csv_by_csv, body))
+    texts = "".join([f'"text, {at}",{at}\n' for at in range(500)]).encode()
+    yield Row("CSV: 500 quoted texts, 500 numbers", _csv(texts), "csv, json", partial(_texts_by_csv, texts))
+    parts = multipart.write([multipart.FormPart("text", b"a"), multipart.FormPart("file", b"\xff" * 100_000, "", "f")])
+    body, kind = b"".join(parts), multipart.content_type(parts)
+    head = f"Content-Type: {kind}\r\n\r\n".encode()
+    yield Row(
+        "form data: a text, a file of 100,000 bytes",
+        lambda: multipart.read(body, kind, parts=10),
+        "email",
+        lambda: [each.get_payload(decode=True) for each in message_from_bytes(head + body, policy=HTTP).iter_parts()],
+    )
+
+
+def _csv(body: bytes) -> Call:
+    return lambda: csv.read(body, header=False, kind_of=lambda name: None, columns=1000, limit=2**26)
+
+
+def _csv_by_csv(body: bytes) -> object:
+    """The same text: without quotes, a table of numbers is the list of its rows."""
+    rows = python_csv.reader(io.StringIO(body.decode()))
+    return orjson.dumps(np.array([*rows], np.float64), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _texts_by_csv(body: bytes) -> object:
+    return orjson.dumps([[text, float(number)] for text, number in python_csv.reader(io.StringIO(body.decode()))])
 
 
 def http2_calls() -> Iterator[Row]:

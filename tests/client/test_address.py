@@ -36,7 +36,7 @@ def test_an_address_is_that_of_a_transport(written: str, protocol: str, tls: boo
 @pytest.mark.parametrize(
     ("address", "arguments", "why"),
     [
-        ("umbridg://host:1", {}, "no protocol 'umbridg'; expected "),
+        ("umbridg://host:1", {}, "no protocol 'umbridg'; did you mean 'umbridge'"),
         ("https://host:1", {}, "does not say the protocol; expected PROTOCOL://HOST:PORT"),
         ("host:1", {"protocol": "v3"}, "no protocol 'v3'"),
         ("v2-rest://host:1", {"protocol": "v2-grpc"}, "is one of v2-rest, and protocol='v2-grpc' was given"),

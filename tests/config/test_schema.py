@@ -45,6 +45,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "reload",
                 "ready",
                 "reference",
+                "forms",
                 "backends",
                 "routes",
             ],

@@ -11,7 +11,7 @@ from pathlib import Path
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import Reason
 from gateway.reference.bundled.testing import KINDS
-from tests.contract import cases
+from tests.contract import cases, ready_forms
 from tests.contract.flavors import DIALECTS
 from tests.contract.installed import INSTALLED, toys
 from tests.contract.matrix import Matrix, running
@@ -88,6 +88,11 @@ CANNOT = {
 FLAVORS = """\
 The rows in which these servers, and clients that use only what these servers support, differ from `{form}`:"""
 
+READY_FORMS = """\
+[Ready forms](forms.md#ready-forms) are wire forms as well. Their numbers have no datatype. Each is tried in front of V2
+over gRPC, and behind V2 over REST; `tests/contract/test_ready_forms.py` tries each with UM-Bridge, too.
+A cell is empty where the form has no word for it."""
+
 PEERS = """\
 `tests/interop/test_independent_peers.py` runs each row and each column with software that has none of the
 gateway's code:
@@ -95,10 +100,21 @@ gateway's code:
 
 
 async def run() -> Run:
-    """The results of every pair."""
+    """The results of every pair, and of each ready form in front of one protocol and behind another."""
     with toys():
         async with running() as matrix:
-            return await seen(matrix)
+            pairs = await seen(matrix)
+    client, server = ready_forms.OTHERS["v2-rest"], ready_forms.OTHERS["v2-grpc"]
+    async with running({each.name: each for each in ready_forms.EVERY.values()}) as matrix:
+        for form in ready_forms.FORMS.values():
+            before = await observed(Asked(matrix, form, server))
+            behind = await observed(Asked(matrix, client, form))
+            pairs = {**pairs, form.name: {BEFORE: before, BEHIND: behind}}
+    return pairs
+
+
+BEFORE, BEHIND = "before", "behind"
+"""The sides of a ready form that are tried."""
 
 
 async def seen(matrix: Matrix) -> Run:
@@ -122,6 +138,8 @@ def document(seen: Run) -> str:
         *_fronts(forms),
         *_flavors(seen),
         *_errors(),
+        "",
+        *_ready_forms(seen),
         "",
         *_peers(),
     ]
@@ -157,18 +175,19 @@ def _fronts(seen: Run) -> Iterator[str]:
         yield ""
 
 
-def _alike(backs: Mapping[str, Observed]) -> Iterator[str]:
+def _alike(backs: Mapping[str, Observed], what: str = "server") -> Iterator[str]:
     """The rows that are the same with every server."""
     [first, *_] = backs.values()
     always = {row: first[row] for row in first if len(_words(backs, row)) == 1}
     lacking = [row for row, word in always.items() if word == NONE]
     datatypes = [row for row in lacking if row in DATATYPES]
-    yield from ("With every server:", "")
+    yield from (f"With every {what}:", "")
     yield from (f"- {row}: {word}" for row, word in always.items() if row in ROWS and word != NONE)
     if datatypes:
         yield f"- datatypes that clients cannot send: {', '.join(datatypes)}"
-    if len(lacking) > len(datatypes):
-        yield f"- what clients cannot do: {'; '.join(CANNOT[row] for row in lacking if row in ROWS)}"
+    cannot = [CANNOT[row] for row in lacking if row in CANNOT]
+    if cannot:
+        yield f"- what clients cannot do: {'; '.join(cannot)}"
 
 
 def _differences(backs: Mapping[str, Observed]) -> Iterator[list[str]]:
@@ -212,6 +231,26 @@ def _errors() -> Iterator[str]:
     reasons = [reason for reason in Reason if reason in KINDS.values()]
     rows = ([reason.value, *(left_of(reason, form) for form in FORMS.values())] for reason in reasons)
     yield from _table(["", *map(_code, FORMS)], rows)
+
+
+def _ready_forms(seen: Run) -> Iterator[str]:
+    yield from ("## Ready forms", "", READY_FORMS)
+    for side, title in (
+        (BEFORE, "Clients of ready forms, a V2 server"),
+        (BEHIND, "V2 clients, servers of ready forms"),
+    ):
+        forms = {form.name: seen[form.name][side] for form in ready_forms.FORMS.values()}
+        differences = [row for row in _differences(forms) if row[0] in ROWS or len(set(row[1:])) > 1]
+        yield from ("", f"### {title}", "", *_alike(forms, "form"), *_datatypes(forms), "")
+        yield from _table(["", *map(_code, forms)], iter(differences))
+
+
+def _datatypes(backs: Mapping[str, Observed]) -> Iterator[str]:
+    """The datatypes that come back alike with every server, by what comes back."""
+    [first, *_] = backs.values()
+    alike = [each for each in Datatype if len(_words(backs, each)) == 1 and first[each] != NONE]
+    for word in dict.fromkeys(first[each] for each in alike):
+        yield f"- datatypes that come back, {word}: {', '.join(each for each in alike if first[each] == word)}"
 
 
 def _peers() -> Iterator[str]:

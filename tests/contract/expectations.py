@@ -248,9 +248,10 @@ def tells_what_is_not_finite(front: Dialect) -> bool:
 # --- Errors ---
 
 
-def told(dialect: Dialect, reason: Reason) -> Reason:
-    """What is left of a Reason behind a wire that may have numbers for few of them."""
-    request = Request(Operation.INFER, "m")
+def told(dialect: Dialect, reason: Reason, inputs: tuple[Tensor, ...] = ()) -> Reason:
+    """What is left of a Reason behind a wire that may have numbers for few of them, in answer to a call with these
+    inputs."""
+    request = Request(Operation.INFER, "m", inputs=inputs)
     question = arrived(dialect.protocol.encode_request(request, dialect.target), dialect.protocol)
     reply = dialect.protocol.encode_error(refusal(reason, "why"), None, question)
     found = or_error(

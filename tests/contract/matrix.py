@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.assembly.connecting import connect
 from gateway.assembly.reference import serve_reference
@@ -22,7 +22,6 @@ from gateway.reference.loading import find
 from gateway.reference.model import Model
 from gateway.runtime.app import Gateway
 from tests.contract.flavors import DIALECTS, Dialect, names_models
-from tests.contract.installed import PROTOCOLS
 from tests.limits import GENEROUS
 
 BUNDLED = ("identity", "double", "add_sub", "upper", "classify", "posterior", "count", "fail")
@@ -35,6 +34,7 @@ REDUCTIONS = ("last", "collect")
 """Models that only the gateway has: `count`, whose responses its clients get as one."""
 NOBODY = "nobody"
 """A model that no server has."""
+Dialects: TypeAlias = Mapping[str, Dialect]
 
 
 def serves(protocol: Protocol, model: Model) -> bool:
@@ -93,15 +93,17 @@ def _gateway(front: Dialect) -> Target:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Matrix]:
-    """Every server, the gateway and every client; all on loopback."""
+async def running(dialects: Dialects = DIALECTS) -> AsyncIterator[Matrix]:
+    """Every server of `dialects`, the gateway and every client; all on loopback."""
     async with AsyncExitStack() as stack:
-        addresses = {name: await stack.enter_async_context(_reference(*each)) for name, each in _servers().items()}
-        config = loading.loads(json.dumps(_config(addresses)), "matrix.yaml", catalog())
+        servers = _servers(dialects)
+        addresses = {name: await stack.enter_async_context(_reference(*each)) for name, each in servers.items()}
+        config = loading.loads(json.dumps(_config(addresses, dialects)), "matrix.yaml", catalog())
+        protocols = _protocols(dialects)
         gateway = await stack.enter_async_context(_started(config))
         clients = {}
         for each in config.listeners:
-            protocol = PROTOCOLS[each.protocols[0]]
+            protocol = protocols[each.protocols[0]]
             address = gateway.listeners[each.name].address
             clients[each.name] = await stack.enter_async_context(connected(protocol, address))
         yield Matrix(clients)
@@ -142,10 +144,14 @@ async def connected(protocol: Protocol, address: str) -> AsyncIterator[Connector
 # --- Its configuration ---
 
 
-def _servers() -> dict[str, tuple[Protocol, list[str]]]:
+def _protocols(dialects: Dialects) -> dict[str, Protocol]:
+    return {each.protocol.name: each.protocol for each in dialects.values()}
+
+
+def _servers(dialects: Dialects) -> dict[str, tuple[Protocol, list[str]]]:
     """A server of all models for each protocol; of one model each where a call names none."""
     servers = {}
-    for protocol in PROTOCOLS.values():
+    for protocol in _protocols(dialects).values():
         models = [name for name, model in MODELS.items() if serves(protocol, model)]
         for each in [models] if names_models(protocol.traits) else [[name] for name in models]:
             servers[_server(protocol, each[0])] = protocol, each
@@ -156,29 +162,30 @@ def _server(protocol: Protocol, model: str) -> str:
     return protocol.name if names_models(protocol.traits) else f"{protocol.name}-{model}"
 
 
-def _config(addresses: dict[str, str]) -> dict[str, Any]:
+def _config(addresses: dict[str, str], dialects: Dialects) -> dict[str, Any]:
     return {
-        "listeners": list(_listeners()),
-        "backends": dict(_backends(addresses)),
-        "routes": list(_routes()),
+        "listeners": list(_listeners(dialects)),
+        "backends": dict(_backends(addresses, dialects)),
+        "routes": list(_routes(dialects)),
     }
 
 
 def _listener(protocol: Protocol, back: Dialect, model: str) -> str:
     """A client that names no model has a listener for each."""
-    return protocol.name if names_models(protocol.traits) else f"{protocol.name}-to-{routed(back, model)}"
+    name = protocol.name.replace(":", "-")
+    return name if names_models(protocol.traits) else f"{name}-to-{routed(back, model)}"
 
 
-def _listeners() -> Iterator[dict[str, Any]]:
-    for protocol in PROTOCOLS.values():
-        places = {_listener(protocol, back, model): routed(back, model) for back, model in _pairs()}
+def _listeners(dialects: Dialects) -> Iterator[dict[str, Any]]:
+    for protocol in _protocols(dialects).values():
+        places = {_listener(protocol, back, model): routed(back, model) for back, model in _pairs(dialects)}
         for name, model in places.items():
             listener = {"name": name, "bind": "127.0.0.1:0", "protocols": [protocol.name]}
             yield listener if names_models(protocol.traits) else {**listener, "model": model}
 
 
-def _backends(addresses: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for back, model in _pairs():
+def _backends(addresses: dict[str, str], dialects: Dialects) -> Iterator[tuple[str, dict[str, Any]]]:
+    for back, model in _pairs(dialects):
         flavor = {"flavor": back.flavor} if back.flavor else {}
         server = addresses.get(_server(back.protocol, model))
         if server:
@@ -189,9 +196,9 @@ def _backend(back: Dialect, model: str) -> str:
     return back.name if names_models(back.traits) else routed(back, model)
 
 
-def _routes() -> Iterator[dict[str, Any]]:
+def _routes(dialects: Dialects) -> Iterator[dict[str, Any]]:
     """The signature stands where nobody else tells it."""
-    for back, name in _pairs():
+    for back, name in _pairs(dialects):
         own = "count" if name in REDUCTIONS else name
         model = MODELS.get(own)
         match = {"match": {"model": routed(back, name)}, "backend": _backend(back, own), "rewrite": {"model": own}}
@@ -208,9 +215,9 @@ def _spec(spec: TensorSpec) -> dict[str, Any]:
     return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
 
 
-def _pairs() -> Iterator[tuple[Dialect, str]]:
+def _pairs(dialects: Dialects) -> Iterator[tuple[Dialect, str]]:
     """Each model of each backend, and one that it does not have."""
-    for back in DIALECTS.values():
+    for back in dialects.values():
         yield from ((back, name) for name, model in MODELS.items() if serves(back.protocol, model))
         if back.traits.wire.streams:
             yield from ((back, name) for name in REDUCTIONS)

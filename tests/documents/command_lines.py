@@ -18,7 +18,9 @@ import yaml
 from gateway.cli import application
 from tests.documents.pages import FENCE, ROOT, Block, blocks, pages
 
-OTHER_PROGRAMS = ("curl", "docker", "helm", "hq", "kind", "kubectl", "python", "ssh")
+SERVERS = ("bentoml", "flask", "mlflow", "uvicorn")
+"""Real servers, which `examples.py` starts."""
+OTHER_PROGRAMS = ("curl", "docker", "helm", "hq", "kind", "kubectl", "python", "ssh", *SERVERS)
 PROGRAMS = (*OTHER_PROGRAMS, "gateway", ".venv/bin/gateway", "make", "pip", ".venv/bin/python")
 IN_TEXT = re.compile(r"`((?:\.venv/bin/)?gateway [a-z][^`]*|make [^`]*|helm [a-z][^`]*)`")
 """Commands in the running text."""

@@ -7,6 +7,7 @@ against `gateway demo`. Every address of the configuration gets a free port of t
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,14 +18,21 @@ from itertools import accumulate, zip_longest
 from pathlib import Path
 
 from tests.cli.commands import ENVIRON, started
+from tests.documents.command_lines import SERVERS
 from tests.documents.pages import ROOT, Block, blocks_of, pages
-from tests.interop.processes import free_port
+from tests.interop.processes import Process, clean_environment, free_port
 from tests.limits import GENEROUS
 from tests.peers.build import python_of, require
 
 DEMO = (ROOT / "config/gateway.yaml").read_text("utf-8")
-PEERS = ("pymc", "umbridge", "tritonclient", "graphpipe", "kubemo")
-"""The packages that programs import from the environment of a real client."""
+PEERS = {
+    **{name: name for name in ("pymc", "umbridge", "tritonclient", "graphpipe", "kubemo")},
+    **dict.fromkeys(("openai", "boto3", "huggingface_hub"), "json-clients"),
+    "mlflow": "json-servers",
+}
+"""The packages that programs import from the environment of a real client, and which that is."""
+SERVING = (*SERVERS, "python server.py")
+"""What the commands that start real servers begin with; their environment is the peer `json-servers`."""
 CHANGING = re.compile(r"gw_[\w-]{20,}|\b[0-9a-f]{12}\b|\d{4}-\d\d-\d\dT\d\d:\d\d(?::[\d.]+)?Z")
 """What differs from run to run: API keys and their ids, and times."""
 DURATION = re.compile(r"\b\d+\.\d+(?= ms\b)")
@@ -47,6 +55,8 @@ class Example:
     """The configuration of the gateway that it is run against."""
     printed: str = ""
     """What a Python program prints, from the block after it."""
+    servers: tuple[str, ...] = ()
+    """The commands above it that start servers."""
 
     @property
     def commands(self) -> list[Command]:
@@ -83,14 +93,17 @@ def examples() -> tuple[Example, ...]:
 
 def _examples_of(page: Path) -> Iterator[Example]:
     config = DEMO
+    servers: tuple[str, ...] = ()
     found = list(blocks_of(page))
     for block, after in zip_longest(found, found[1:]):
-        if is_configuration(block) and "\nreference:" in block.text:
+        if is_configuration(block) and (servers or re.search("^reference:", block.text, re.MULTILINE)):
             config = block.text
+        elif block.language == "" and block.text.startswith(SERVING):
+            servers += tuple(block.text.splitlines())
         elif block.language in ("", "console") and block.text.startswith("$ "):
-            yield Example(block, config)
+            yield Example(block, config, servers=servers)
         elif block.language == "python" and after is not None and _is_output(block, after):
-            yield Example(block, config, after.text)
+            yield Example(block, config, after.text, servers)
 
 
 def _is_output(block: Block, after: Block) -> bool:
@@ -110,6 +123,7 @@ class Gateways:
         _write_program(folder / "bin/gateway", f'exec {shlex.quote(sys.executable)} -m gateway "$@"')
         _write_program(folder / "bin/grpcurl", f'exec {shlex.quote(sys.executable)} -m tests.documents.grpcurl "$@"')
         self._stack = ExitStack()
+        self._servers: dict[str, Process] = {}
         self._page: Path | None = None
         self._config = ""
         self._ports: dict[str, str] = {}
@@ -117,21 +131,46 @@ class Gateways:
 
     def close(self) -> None:
         self._stack.close()
+        for server in self._servers.values():
+            server.stop()
+        self._servers = {}
 
     def serve(self, example: Example) -> None:
         """Make sure that a gateway with the configuration of `example` runs."""
         if example.block.page != self._page:
-            self._page, self._changed = example.block.page, {}
+            self.close()
+            self._page, self._config, self._ports, self._changed = example.block.page, "", {}, {}
             self._save_files(example.block.page)
+        for command in example.servers:
+            if command not in self._servers:
+                self._servers[command] = self._started(command)
         if example.config == self._config:
             return
         self._stack.close()
         self._config = example.config
-        ports = re.findall(r"127\.0\.0\.1:(\d+)", example.config)
-        self._ports = {port: str(free_port()) for port in dict.fromkeys(ports)}
+        for port in re.findall(r"127\.0\.0\.1:(\d+)", example.config):
+            self._port(port)
         path = self.folder / "gateway.yaml"
         path.write_text(self.here(example.config))
         self._stack.enter_context(started("serve", "--config", str(path), folder=self.folder))
+
+    def _port(self, shown: str) -> str:
+        """The port of this run that stands for one of the page."""
+        if shown not in self._ports:
+            self._ports[shown] = str(free_port())
+        return self._ports[shown]
+
+    def _started(self, command: str) -> Process:
+        """A real server that the page's reader would start; it is ready when it accepts connections."""
+        home = require("json-servers")
+        port = re.search(r"--port (\d+)", command)
+        assert port is not None, f"no --port in `{command}`"
+        own = self._port(port[1])
+        program, *arguments = shlex.split(command.replace(port[0], f"--port {own}"))
+        environment = clean_environment(PATH=f"{home / 'bin'}:/usr/bin:/bin", BENTOML_DO_NOT_TRACK="True")
+        server = Process([str(home / "bin" / program), *arguments], self.folder, environment)
+        server.wait_until(lambda: _accepts(int(own)), GENEROUS)
+        return server
 
     def _save_files(self, page: Path) -> None:
         """Write the files that the page tells its reader to save, except configurations: `serve` writes those."""
@@ -184,6 +223,12 @@ class Gateways:
         return self.there(done.stdout, shown)
 
 
+def _accepts(port: int) -> bool:
+    """Whether something listens at a port of loopback."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def _write_program(path: Path, command: str) -> None:
     path.write_text(f"#!/bin/sh\n{command}\n")
     path.chmod(0o755)
@@ -193,7 +238,7 @@ def _peer(program: str) -> str | None:
     """The peer whose package a program imports; None if it needs only the packages of `make setup`."""
     imported = set(re.findall(r"^(?:import|from) (\w+)|, (\w+)\.\w+ as", program, re.MULTILINE))
     names = {name for pair in imported for name in pair}
-    return next((peer for peer in PEERS if peer in names), None)
+    return next((peer for package, peer in PEERS.items() if package in names), None)
 
 
 def _interpreter(program: str) -> Path:
@@ -205,4 +250,5 @@ def _interpreter(program: str) -> Path:
 
 
 def needs_peer(example: Example) -> bool:
-    return _peer(example.block.text) is not None
+    """Whether it is run by, or against, software of `make peers`."""
+    return bool(example.servers) or _peer(example.block.text) is not None

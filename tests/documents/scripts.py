@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cli.commands import ENVIRON
-from tests.documents.command_lines import PROGRAMS, whole_lines
+from tests.documents.command_lines import PROGRAMS, SERVERS, whole_lines
 from tests.documents.pages import ROOT, Block, blocks, blocks_of
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 
 SERVING = re.compile(r"(?:\.venv/bin/)?gateway (?:serve|record) ")
 """Commands that go on until they are stopped."""
-NOT_HERE = ("docker", "helm", "hq", "kind", "kubectl", "make", "pip", "python", ".venv/bin/python", "ssh")
-"""Programs whose lines `test_clusters.py` and `command_lines.py` check."""
+NOT_HERE = ("docker", "helm", "hq", "kind", "kubectl", "make", "pip", "python", ".venv/bin/python", "ssh", *SERVERS)
+"""Programs whose lines `test_clusters.py`, `examples.py` and `command_lines.py` check."""
 
 
 @dataclass(frozen=True)

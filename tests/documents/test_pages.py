@@ -58,7 +58,7 @@ def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
 
 def example_parameter(example: Example) -> Any:
     marks = [pytest.mark.interop] if runnable.needs_peer(example) else []
-    return pytest.param(example, id=example.block.place, marks=marks if is_program(example) else [with_curl])
+    return pytest.param(example, id=example.block.place, marks=marks if is_program(example) else [*marks, with_curl])
 
 
 def is_program(example: Example) -> bool:

@@ -169,11 +169,14 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {key: value for key, value in kept.items() if not key.lower().endswith("_proxy")} | extra
 
 
-def answers(url: str) -> bool:
-    """Whether a GET is answered 200: the servers' own notion of being ready."""
+def answers(url: str, status: int = 200) -> bool:
+    """Whether a GET is answered with `status`, 200: the servers' own notion of being ready."""
     try:
         with urllib.request.urlopen(url, timeout=5) as reply:
-            return bool(reply.status == 200)
+            return bool(reply.status == status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code == status
     except (urllib.error.URLError, OSError):
         return False
 

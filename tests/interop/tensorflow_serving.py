@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.processes import HERE, Process, free_port, run_client
+from tests.interop.client_scripts import run_client
+from tests.interop.processes import HERE, Process, free_port
 from tests.limits import GENEROUS
 from tests.peers.build import require
 

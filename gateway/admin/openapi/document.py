@@ -138,7 +138,9 @@ class _Responses:
 
 def describes(protocol: Protocol) -> DescribeOperation | None:
     """The function that describes the protocol's paths; None if it has none, or its messages pass as they are."""
-    return None if protocol.http.is_passthrough else registry.descriptions().get(protocol.name)
+    if protocol.http.is_passthrough:
+        return None
+    return protocol.describer() if protocol.describer is not None else registry.descriptions().get(protocol.name)
 
 
 def _operation(
@@ -182,7 +184,7 @@ def _described(protocol: Protocol, pattern: str, described: HttpOperation, respo
             replies[str(status)]["content"] |= _merged(replies[str(status)]["content"], response["content"])
             replies[str(status)]["description"] += f" Or an error: {response['description']}"
         else:
-            replies[str(status)] = responses.reference(f"{protocol.name}-{status}", response)
+            replies[str(status)] = responses.reference(f"{protocol.name.replace(':', '-')}-{status}", response)
     return {**found, "responses": replies}
 
 

@@ -15,7 +15,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ValidationError
 
 from gateway.admin.playground.explained import explained
-from gateway.admin.playground.form import MOST_SECONDS, SECONDS, Form, FormError
+from gateway.admin.playground.form import MOST_SECONDS, SECONDS, PlaygroundForm, PlaygroundFormError
 from gateway.admin.playground.sending import Played, Prepared, play, prepare
 from gateway.admin.playground.shown import (
     LONGEST_ERROR,
@@ -32,11 +32,12 @@ from gateway.admin.playground.shown import (
 from gateway.admin.playground.snippets import Snippet, snippets
 from gateway.admin.playground.unexplained import why_unexplained
 from gateway.assembly.explain.explaining import EXPLANATION
+from gateway.assembly.forms import spoken
 from gateway.assembly.guard import Guard
-from gateway.assembly.registry import protocols
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
+from gateway.core.protocol import Protocol as WireForm
 from gateway.core.transport import Listener
 from gateway.core.types import bytes_of
 
@@ -125,7 +126,10 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
     """Add the paths of the playground."""
     free = asyncio.Semaphore(AT_ONCE)
     described = {
-        "requestBody": {"content": {"application/json": {"schema": Form.model_json_schema()}}, "required": True}
+        "requestBody": {
+            "content": {"application/json": {"schema": PlaygroundForm.model_json_schema()}},
+            "required": True,
+        }
     }
     wrong: dict[int | str, dict[str, Any]] = {422: {"model": WrongForm}}
 
@@ -152,7 +156,7 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
             try:
                 prepared = prepare(form, gateway.config)
                 played = await _while_asked(request, play(prepared, _address(gateway, form), send=True))
-            except FormError as error:
+            except PlaygroundFormError as error:
                 return _wrong(error)
             return await asyncio.to_thread(
                 lambda: _json(_sent(prepared, played, gateway.guards).model_dump(mode="json"))
@@ -167,7 +171,7 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
             try:
                 prepared = prepare(form, gateway.config)
                 return _json(await explained(prepared, gateway.config, _address(gateway, form)))
-            except FormError as error:
+            except PlaygroundFormError as error:
                 return _wrong(error)
 
     @app.post("/api/playground/snippets", openapi_extra=described, responses=wrong, response_model=list[Snippet])
@@ -179,7 +183,7 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
         async with turn():
             try:
                 found = await snippets(form, gateway.config, addresses(), f"[{host}]" if ":" in host else host)
-            except FormError as error:
+            except PlaygroundFormError as error:
                 return _wrong(error)
             return _json([each.model_dump() for each in found])
 
@@ -213,7 +217,7 @@ def _settings(gateway: PlayedGateway) -> PlaygroundSettings:
     ]
     return PlaygroundSettings(
         listeners=listeners,
-        operations={name: list(_operations(name)) for name in protocols()},
+        operations={name: _operations(each) for name, each in spoken(gateway.config).items()},
         derivatives={each.value: list(names) for each, names in DERIVATIVES.items()},
         datatypes=[each.value for each in Datatype],
         seconds=SECONDS,
@@ -221,21 +225,21 @@ def _settings(gateway: PlayedGateway) -> PlaygroundSettings:
     )
 
 
-def _operations(protocol: str) -> list[str]:
-    traits = protocols()[protocol].traits
+def _operations(protocol: WireForm) -> list[str]:
+    traits = protocol.traits
     found = [Operation.INFER]
     found += [Operation.STREAM] if traits.wire.streams else []
     found += DERIVATIVES if traits.wire.derivatives or traits.models.companions else []
     return [each.value for each in found if each in CALLS]
 
 
-def _address(gateway: PlayedGateway, form: Form) -> str:
+def _address(gateway: PlayedGateway, form: PlaygroundForm) -> str:
     if form.listener not in gateway.listeners:
-        raise FormError({"listener": f"there is no listener {form.listener!r}"})
+        raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
     return gateway.listeners[form.listener].address
 
 
-async def _read(request: Request) -> Form:
+async def _read(request: Request) -> PlaygroundForm:
     """The form in the body. A page of another host cannot send this content type without the browser asking first."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected Content-Type: application/json")
@@ -245,7 +249,7 @@ async def _read(request: Request) -> Form:
         if len(body) > MOST_BODY:
             raise HTTPException(413, f"the form has more than {MOST_BODY} bytes")
     try:
-        return Form.model_validate_json(bytes(body))
+        return PlaygroundForm.model_validate_json(bytes(body))
     except ValidationError as error:
         # Without the values: one of them may be a key.
         raise HTTPException(
@@ -296,7 +300,7 @@ def _explanation(replies: list[Any]) -> dict[str, Any] | None:
     return None
 
 
-def _wrong(error: FormError) -> Response:
+def _wrong(error: PlaygroundFormError) -> Response:
     return _json(WrongForm(errors=error.errors).model_dump(), 422)
 
 

@@ -5,11 +5,11 @@ from base64 import b64encode
 
 import orjson
 
-from gateway.admin.playground.form import FormError
+from gateway.admin.playground.form import PlaygroundFormError
 from gateway.admin.playground.sending import Prepared, play
 from gateway.assembly.explain.recorded import RecordingError, arrive
 from gateway.assembly.explain.request import Explanation, explain
-from gateway.assembly.registry import protocols
+from gateway.assembly.forms import spoken
 from gateway.config.keys import Config
 
 
@@ -19,11 +19,11 @@ async def explained(prepared: Prepared, config: Config, address: str) -> Explana
     A gateway is assembled for it, in a thread with an event loop of its own: requests of clients do not wait for that.
 
     Raises:
-        FormError: the protocol cannot carry the request.
+        PlaygroundFormError: the protocol cannot carry the request.
     """
     played = await play(prepared, address, send=False)
     if not played.calls:
-        raise FormError({"": "no message can be made without asking the model's server"})
+        raise PlaygroundFormError({"": "no message can be made without asking the model's server"})
     message, name = played.calls[0].call.message, prepared.protocol.name
     path = f"{message.path}?{message.query}" if message.query else message.path
     document = {
@@ -35,11 +35,11 @@ async def explained(prepared: Prepared, config: Config, address: str) -> Explana
         "body_base64": b64encode(bytes(message.body)).decode(),
     }
     try:
-        arrival = arrive(orjson.dumps(document), config, protocols(), name, prepared.config.name, "")
+        arrival = arrive(orjson.dumps(document), config, spoken(config), name, prepared.config.name, "")
     except RecordingError as error:
-        raise FormError({"": str(error)}) from error
+        raise PlaygroundFormError({"": str(error)}) from error
     # Policies keep their states by their settings: with the same settings the end of this gateway would end the mirrors
     # of the running one.
     return await asyncio.to_thread(
-        lambda: asyncio.run(explain(arrival, config.model_copy(deep=True), protocols(), send=False))
+        lambda: asyncio.run(explain(arrival, config.model_copy(deep=True), spoken(config), send=False))
     )

@@ -56,7 +56,7 @@ class DeclaredOutput(_Typed):
     shape: list[int] = Field(default=[], max_length=MAX_RANK)
 
 
-class Form(_Typed):
+class PlaygroundForm(_Typed):
     """The whole form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is the
     API key or token for the listener. The key is used for this request alone and kept nowhere."""
 
@@ -73,7 +73,7 @@ class Form(_Typed):
     seconds: float = Field(default=SECONDS, gt=0, le=MOST_SECONDS, allow_inf_nan=False)
 
 
-class FormError(Exception):
+class PlaygroundFormError(Exception):
     """The content of the form means no request. `errors` has a text for each field that is wrong: `model`,
     `inputs.0.values`."""
 
@@ -82,8 +82,8 @@ class FormError(Exception):
         self.errors = errors
 
 
-def read_request(form: Form) -> Request:
-    """The Request that the form means. Raises FormError."""
+def read_request(form: PlaygroundForm) -> Request:
+    """The Request that the form means. Raises PlaygroundFormError."""
     errors: dict[str, str] = {}
     operation = next((each for each in CALLS if each.value == form.operation), None)
     if operation is None or operation is Operation.EXPLAIN:
@@ -102,11 +102,11 @@ def read_request(form: Form) -> Request:
     except ValueError as error:
         errors["parameters"] = str(error)
     if errors or operation is None:
-        raise FormError(errors)
+        raise PlaygroundFormError(errors)
     return Request(operation, form.model, form.version, inputs=tuple(inputs), parameters=parameters)
 
 
-def declared(form: Form, inputs: Sequence[Tensor]) -> Signature:
+def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
     """The model's signature as the form knows it. An input whose shape nobody declares has a free first dimension."""
     known = [each.declared or [-1, *tensor.shape[1:]] for each, tensor in zip(form.inputs, inputs, strict=True)]
     return Signature(
@@ -118,8 +118,8 @@ def declared(form: Form, inputs: Sequence[Tensor]) -> Signature:
     )
 
 
-def read_headers(form: Form) -> RawHeaders:
-    """The headers to send, with the key. Raises FormError."""
+def read_headers(form: PlaygroundForm) -> RawHeaders:
+    """The headers to send, with the key. Raises PlaygroundFormError."""
     found: dict[str, str] = {}
     for line in form.headers.splitlines():
         if not line.strip():
@@ -127,14 +127,14 @@ def read_headers(form: Form) -> RawHeaders:
         name, colon, value = line.partition(":")
         name = name.strip().lower()
         if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9a-z-]+", name):
-            raise FormError({"headers": "expected a line `name: value` for each header"})
+            raise PlaygroundFormError({"headers": "expected a line `name: value` for each header"})
         if name in FRAMING_HEADERS:
-            raise FormError({"headers": f"{name} is set by the transport"})
+            raise PlaygroundFormError({"headers": f"{name} is set by the transport"})
         found[name] = value.strip()
     try:
         return raw_headers(found, form.key or None)
     except ValueError as error:
-        raise FormError({"key" if form.key and not found else "headers": str(error)}) from error
+        raise PlaygroundFormError({"key" if form.key and not found else "headers": str(error)}) from error
 
 
 class _FieldError(ValueError):
@@ -293,5 +293,5 @@ def _parameters(text: str) -> Parameters:
 def _specs(outputs: Sequence[DeclaredOutput]) -> Iterator[TensorSpec]:
     for each in outputs:
         if each.datatype not in DATATYPES:
-            raise FormError({"": f"output {each.name!r} has no datatype {each.datatype!r}"})
+            raise PlaygroundFormError({"": f"output {each.name!r} has no datatype {each.datatype!r}"})
         yield TensorSpec(each.name, DATATYPES[each.datatype], tuple(each.shape))

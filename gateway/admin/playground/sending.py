@@ -14,12 +14,13 @@ from time import perf_counter
 
 import numpy as np
 
-from gateway.admin.playground.form import Form, FormError, declared, read_headers, read_request
+from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError, declared, read_headers, read_request
 from gateway.assembly.connecting import connect
 from gateway.assembly.explain.explaining import ASKED
 from gateway.assembly.explain.offline import NoConnector, NotSent
 from gateway.assembly.explain.request import Call, Watch, WatchedConnector
-from gateway.assembly.registry import protocols, transport
+from gateway.assembly.forms import spoken
+from gateway.assembly.registry import transport
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.derivatives import companion_signature
@@ -58,7 +59,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.
 class Prepared:
     """A request that can be sent: who gets it, over which protocol, and with which headers."""
 
-    form: Form
+    form: PlaygroundForm
     config: ListenerConfig
     protocol: Protocol
     request: Request
@@ -103,26 +104,28 @@ class _Notes(Watch):
         return tuple(PlayedCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 
-def prepare(form: Form, config: Config) -> Prepared:
-    """The request that the form means, for a listener of `config`. Raises FormError."""
+def prepare(form: PlaygroundForm, config: Config) -> Prepared:
+    """The request that the form means, for a listener of `config`. Raises PlaygroundFormError."""
     listener = next((each for each in config.listeners if each.name == form.listener), None)
     if listener is None:
-        raise FormError({"listener": f"there is no listener {form.listener!r}"})
+        raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
     if form.protocol not in listener.protocols:
         text = f"listener {form.listener!r} has no protocol {form.protocol!r}; it has {', '.join(listener.protocols)}"
-        raise FormError({"protocol": text})
-    protocol = protocols()[form.protocol]
+        raise PlaygroundFormError({"protocol": text})
+    protocol = spoken(config)[form.protocol]
     request = read_request(form)
     models = protocol.traits.models
     can_name = models.named or models.may_be_named or models.one_at is not None
     if not can_name and form.model != listener.model:
         known = f"at this listener they reach {listener.model!r}" if listener.model else "this listener has no `model`"
-        raise FormError({"model": f"clients of {protocol.name} cannot name a model; {known}"})
+        raise PlaygroundFormError({"model": f"clients of {protocol.name} cannot name a model; {known}"})
     headers = read_headers(form)
     try:
         check_headers(protocol, headers)
     except ValueError as error:
-        raise FormError({"key" if form.key and not form.headers.strip() else "headers": str(error)}) from error
+        raise PlaygroundFormError(
+            {"key" if form.key and not form.headers.strip() else "headers": str(error)}
+        ) from error
     if listener.allow_explain and not isinstance(protocol.carrier, StreamForm):
         headers = (*(each for each in headers if each[0] != ASKED), (ASKED, b"1"))
     signature = declared(form, request.inputs)
@@ -132,7 +135,7 @@ def prepare(form: Form, config: Config) -> Prepared:
             try:
                 inputs.append(each if each.name in _own_names(request.operation) else _as_point(each, spec))
             except ValueError as error:
-                raise FormError({f"inputs.{at}.values": str(error)}) from error
+                raise PlaygroundFormError({f"inputs.{at}.values": str(error)}) from error
         request = replace(request, inputs=tuple(inputs))
         signature = replace(
             signature, inputs=tuple(map(_point, signature.inputs)), outputs=tuple(map(_point, signature.outputs))
@@ -147,7 +150,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> Played:
     messages a client would send. An answer that does not come in time is an error, too.
 
     Raises:
-        FormError: the protocol cannot carry the request; nothing was sent.
+        PlaygroundFormError: the protocol cannot carry the request; nothing was sent.
     """
     notes = _Notes()
     limits = Limits(message=MOST_REPLY)
@@ -181,17 +184,17 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> Played:
         await connector.close()
     calls = notes.played()
     if error is not None and not calls:
-        raise FormError({_field(prepared.form, error.message): error.message})
+        raise PlaygroundFormError({_field(prepared.form, error.message): error.message})
     return Played(calls, tuple(responses), error, seconds)
 
 
 def reached(address: str, prepared: Prepared) -> str:
-    """Where a client on this machine reaches the listener, in the form of its transport. Raises FormError."""
+    """Where a client on this machine reaches the listener, in the form of its transport. Raises PlaygroundFormError."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
     bare = address.removeprefix("tcp://")
     if bare.startswith("unix:"):
         if kind == "http":
-            raise FormError({"listener": "the playground does not reach HTTP over a unix socket"})
+            raise PlaygroundFormError({"listener": "the playground does not reach HTTP over a unix socket"})
         return bare
     bare = on_loopback(bare)
     if kind == "http":
@@ -305,7 +308,7 @@ def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
     return tensor(given.name, after.reshape(rows, -1) if after.size else after.reshape(rows, 0))
 
 
-def _field(form: Form, text: str) -> str:
+def _field(form: PlaygroundForm, text: str) -> str:
     """The field that an error is about."""
     for at, each in enumerate(form.inputs):
         if each.name and f"input {each.name!r}" in text:
@@ -314,7 +317,7 @@ def _field(form: Form, text: str) -> str:
 
 
 def _tls(prepared: Prepared) -> ClientTls | None:
-    """TLS that accepts the certificate of the listener, and no other one. Raises FormError."""
+    """TLS that accepts the certificate of the listener, and no other one. Raises PlaygroundFormError."""
     tls = prepared.config.tls
     if tls is None:
         return None
@@ -322,7 +325,7 @@ def _tls(prepared: Prepared) -> ClientTls | None:
     try:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
-        raise FormError({"listener": f"tls.{error.key}: {error}"}) from error
+        raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
     # The file is the listener's own certificate: who has its key is the listener, whatever names are in it.
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -12,20 +12,21 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from shlex import quote
+from typing import TypeAlias
 
 import numpy as np
 from pydantic import BaseModel
 
-from gateway.admin.playground.form import Form, FormError
+from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError
 from gateway.admin.playground.sending import Prepared, on_loopback, play, prepare
 from gateway.assembly.explain.explaining import ASKED
-from gateway.assembly.registry import protocols
+from gateway.assembly.forms import described_form, spoken
 from gateway.client.credentials import AUTHORIZATION
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import HttpForm
+from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Message, Request, Tensor
 
 MOST_VALUES = 2000
@@ -35,6 +36,8 @@ LONGEST_COMMAND = 64 * 2**10
 
 _KEY = "GATEWAY_KEY"
 _CA = "ca.crt"
+_CONFIG = "gateway.yaml"
+"""The gateway's configuration, where a form is declared."""
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _DERIVATIVE_OPTIONS = {
     Operation.GRADIENT: "--gradient",
@@ -66,6 +69,8 @@ class _Place:
     request: Request
     """Fitted to the protocol."""
     calls: int
+    described: Mapping[str, object] | None = None
+    """The description of the protocol, if it is a form that the configuration declares."""
 
     @property
     def listener(self) -> ListenerConfig:
@@ -107,9 +112,9 @@ class _Place:
         return self.address
 
 
-async def snippets(form: Form, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
+async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
     """A snippet for each client. `addresses` has those of the listeners, `host` the name by which the user reaches
-    this machine. Raises FormError."""
+    this machine. Raises PlaygroundFormError."""
     whole = prepare(form, config)
     elements = sum(each.elements for each in whole.request.inputs)
     found: list[Snippet] = []
@@ -119,16 +124,18 @@ async def snippets(form: Form, config: Config, addresses: Mapping[str, str], hos
             found.append(Snippet(name=name, language=language, note=note))
             continue
         try:
-            place = await _place(form, config, addresses, host, wanted)
+            place = await _place(form, config, addresses, host, wanted(spoken(config)))
             code = write(place)
-        except (_NotPossible, FormError) as error:
+        except (_NotPossible, PlaygroundFormError) as error:
             found.append(Snippet(name=name, language=language, note=str(error)))
             continue
         found.append(Snippet(name=name, language=language, code=code, note="; ".join(_notes(place, form))))
     return found
 
 
-async def _place(form: Form, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]) -> _Place:
+async def _place(
+    form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
+) -> _Place:
     """The request at the form's listener, or at another one if that does not speak what the client speaks. `wanted` is
     empty if the client speaks everything."""
     if wanted and form.protocol not in wanted:
@@ -145,7 +152,8 @@ async def _place(form: Form, config: Config, addresses: Mapping[str, str], host:
         raise _NotPossible("the request cannot be made without asking the model's server")
     call = played.calls[0].call
     assert call.request is not None
-    return _Place(prepared, _for_clients(address, host), call.message, call.request, len(played.calls))
+    described = described_form(config, prepared.protocol.name)
+    return _Place(prepared, _for_clients(address, host), call.message, call.request, len(played.calls), described)
 
 
 def _for_clients(address: str, host: str) -> str:
@@ -156,7 +164,7 @@ def _for_clients(address: str, host: str) -> str:
     return f"{host}:{port}" if name in ("0.0.0.0", "[::]", "::", "") and host else on_loopback(bare)
 
 
-def _notes(place: _Place, form: Form) -> Iterator[str]:
+def _notes(place: _Place, form: PlaygroundForm) -> Iterator[str]:
     if place.prepared.form.listener != form.listener or place.prepared.form.protocol != form.protocol:
         yield f"{place.prepared.protocol.name} at listener {place.listener.name}"
     if place.has_key:
@@ -208,6 +216,8 @@ def _gateway_call(place: _Place) -> str:
         lines.append(f"--set {quote(f'{each.name}={json.dumps(each.array.tolist())}')}")
     lines += [f"--parameter {quote(f'{name}={json.dumps(value)}')}" for name, value in request.parameters.items()]
     lines += [f"--header {quote(f'{name}={text}')}" for name, text in place.headers.items()]
+    if place.described is not None:
+        lines.append(f"--config {_CONFIG}")
     if place.tls:
         lines.append(f"--ca {_CA}")
     if place.has_key:
@@ -328,6 +338,8 @@ def _gateway_client(place: _Place) -> str:
         client.append(f"tls=Tls(ca={_CA!r})")
     if place.headers:
         client.append(f"headers={_literal(dict(place.headers))}")
+    if place.described is not None:
+        client.append(f"kind=ServerKind(form={_literal(dict(place.described))})")
     inputs = ", ".join(
         f"{each.name!r}: {_array(each, 'ml_dtypes.bfloat16')}" for each in request.inputs if each.name not in own
     )
@@ -350,12 +362,13 @@ def _gateway_client(place: _Place) -> str:
         case _:
             body = [f"print({call}.tolist())"]
     needs_bf16 = any(each.datatype is Datatype.BF16 for each in request.inputs)
+    imported = ["Client", *(["ServerKind"] if place.described is not None else []), *(["Tls"] if place.tls else [])]
     return "\n".join(
         [
             *(["import os", ""] if place.has_key else []),
             *(["import ml_dtypes"] if needs_bf16 else []),
             "import numpy as np",
-            "from gateway.client import Client, Tls" if place.tls else "from gateway.client import Client",
+            f"from gateway.client import {', '.join(imported)}",
             "",
             f"with Client({', '.join(client)}) as client:",
             *(f"    {each}" for each in body),
@@ -412,16 +425,24 @@ def _text_of(body: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def _over_http() -> tuple[str, ...]:
-    return tuple(name for name, each in protocols().items() if isinstance(each.carrier, HttpForm))
+_Wanted: TypeAlias = Callable[[Mapping[str, Protocol]], Sequence[str]]
+"""Which of all protocols a client speaks; none: all."""
 
 
-_CLIENTS: tuple[tuple[str, str, Sequence[str], Callable[[_Place], str]], ...] = (
-    ("curl", "bash", _over_http(), _curl),
-    ("umbridge", "python", ("umbridge",), _umbridge),
-    ("tritonclient.http", "python", ("v2-rest",), _tritonclient("http")),
-    ("tritonclient.grpc", "python", ("v2-grpc",), _tritonclient("grpc")),
-    ("gateway call", "bash", (), _gateway_call),
-    ("gateway.client", "python", (), _gateway_client),
+def _over_http(protocols: Mapping[str, Protocol]) -> Sequence[str]:
+    return [name for name, each in protocols.items() if isinstance(each.carrier, HttpForm)]
+
+
+def _only(*names: str) -> _Wanted:
+    return lambda protocols: names
+
+
+_CLIENTS: tuple[tuple[str, str, _Wanted, Callable[[_Place], str]], ...] = (
+    ("curl", "bash", _over_http, _curl),
+    ("umbridge", "python", _only("umbridge"), _umbridge),
+    ("tritonclient.http", "python", _only("v2-rest"), _tritonclient("http")),
+    ("tritonclient.grpc", "python", _only("v2-grpc"), _tritonclient("grpc")),
+    ("gateway call", "bash", _only(), _gateway_call),
+    ("gateway.client", "python", _only(), _gateway_client),
 )
-"""The clients: the name, the language, the protocols that they speak (none: all), and what writes the snippet."""
+"""The clients: the name, the language, the protocols that they speak, and what writes the snippet."""

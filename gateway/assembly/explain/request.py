@@ -6,6 +6,7 @@ notes every message to a backend and every reply.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from time import perf_counter
@@ -278,7 +279,7 @@ class _Journey:
             shown_error = ErrorShown(self._stage_of_error(), known.status.name, known.reason.value, known.message)
             self._found = replace(self._found, error=shown_error)
             reply = protocol.encode_error(known, self._request, message)
-        calls = tuple(map(_shown_call, self._watch.calls))
+        calls = tuple(_shown_call(each, self._config.references) for each in self._watch.calls)
         return replace(
             self._found,
             calls=calls[:MOST_SHOWN],
@@ -404,11 +405,12 @@ def _is_stream(message: Message, protocol: Protocol) -> bool:
     return form.is_passthrough or any(wants is not None and wants(message) for wants in asked)
 
 
-def _shown_call(call: Call) -> CallShown:
+def _shown_call(call: Call, references: Mapping[str, str]) -> CallShown:
     operation = "passthrough" if call.request is None else call.request.operation.value
     reply = None if call.reply is None else shown_message(call.reply)
     exchange = call.exchange if call.reply is not None or call.error else None
-    message = shown_message(call.message, None if call.request is None else call.request.original)
+    original = None if call.request is None else call.request.original
+    message = _with_references(shown_message(call.message, original), references)
     return CallShown(
         call.target.backend,
         call.target.address,
@@ -439,6 +441,16 @@ def shown_message(message: Message, original: Original | None = None) -> Message
     headers = tuple((name, "***" if name in SECRET_HEADERS else text) for name, text in message.headers)
     as_it_came = original is not None and message.parts is original.parts
     return MessageShown(message.method, path, headers, size, text, message.status, as_it_came)
+
+
+def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
+    """`message` with references in place of the texts that came from files or variables, which may be secrets. A form
+    can have such texts in headers and bodies."""
+    beginning = message.beginning
+    for text, reference in references.items():
+        beginning = beginning.replace(json.dumps(text), json.dumps(reference))
+    headers = tuple((name, references.get(text, text)) for name, text in message.headers)
+    return replace(message, headers=headers, beginning=beginning)
 
 
 def _shown_request(request: Request) -> RequestShown:

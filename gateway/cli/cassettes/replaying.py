@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from time import monotonic
 
-from gateway.assembly import registry
+from gateway.assembly.forms import known
 from gateway.cli.cassettes.entries import Entry
 from gateway.client.errors import SERVER, as_client_error
 from gateway.client.model_server import ModelServer
@@ -41,6 +41,7 @@ class Settings:
     - `version`: in place of the recorded one; None keeps it.
     - `wire`: send the recorded bytes.
     - `by_position`: pair outputs by position. `by_value`: compare numbers by value, whatever their datatypes.
+    - `protocols`: those that recorded requests may be of.
     """
 
     in_flight: int = 1
@@ -53,6 +54,7 @@ class Settings:
     tolerance: Tolerance = EXACT
     by_position: bool = False
     by_value: bool = False
+    protocols: Mapping[str, Protocol] = field(default_factory=known)
 
 
 @frozen
@@ -128,9 +130,10 @@ async def _paced(entries: Iterator[tuple[int, Entry]], rate: float | None) -> As
 
 
 async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Settings, *, is_first: bool) -> Replayed:
-    client = registry.protocols().get(entry.protocol)
+    client = settings.protocols.get(entry.protocol)
     if client is None:
-        raise ValueError(f"line {line}: no protocol {entry.protocol!r}; expected {', '.join(registry.protocols())}")
+        known_names = f"expected {', '.join(settings.protocols)}; --config FILE has further forms"
+        raise ValueError(f"line {line}: no protocol {entry.protocol!r}; {known_names}")
     if settings.wire and client.name != server.protocol.name:
         text = f"line {line} is a message of {client.name}, and the server speaks {server.protocol.name}"
         raise ValueError(f"{text}; without --wire it is translated")

@@ -119,6 +119,7 @@ class BenchOptions:
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
     protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
+    config: server_options.DeclaringFile = None
     json_output: Annotated[
         bool, typer.Option("--json", help="Print JSON, with the whole histograms; durations in seconds.")
     ] = False
@@ -159,9 +160,10 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
 
 def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
     """The load on the server at `address`."""
+    form = server_options.declared_form(options.config, address, options.protocol)
     server = ServerArguments(
         address, options.protocol or None, call_inputs.headers(options.server.headers), options.server.key,
-        options.server.tls(), kind=ServerKind(options.flavor),
+        options.server.tls(), kind=ServerKind(options.flavor, form=form),
     )  # fmt: skip
     most = server.checked().protocol.traits.servers.max_in_flight or IN_FLIGHT[bool(options.rate)]
     seconds = SECONDS if options.seconds is None and options.requests is None else options.seconds

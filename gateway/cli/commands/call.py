@@ -78,6 +78,7 @@ class CallOptions:
     ] = TIMEOUT
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    config: server_options.DeclaringFile = None
     as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outputs to FILE.npz, or a single one to FILE.npy.")
@@ -90,6 +91,7 @@ def call(options: CallOptions) -> None:
     operation = _operation(options)
     try:
         address, model, file = call_inputs.words(options.words, options.address, options.model)
+        form = server_options.declared_form(options.config, address, options.protocol)
         client = AsyncClient(
             address,
             protocol=options.protocol or None,
@@ -97,7 +99,7 @@ def call(options: CallOptions) -> None:
             headers=call_inputs.headers(options.server.headers),
             key=options.server.key,
             tls=options.server.tls(),
-            kind=ServerKind(options.flavor),
+            kind=ServerKind(options.flavor, form=form),
         )
         given = call_inputs.assigned(options.assigned, operation)
         request = call_inputs.request(file, model)

@@ -8,7 +8,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly import registry
+from gateway.assembly.forms import spoken
 from gateway.cli import server_options
 from gateway.cli.options import ConfigArgument, OptionalConfigFile, fail, one_config, read_with_warnings
 from gateway.cli.probing.asking import ServerAccess
@@ -73,7 +73,7 @@ def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess
 
     with progress(str(path)) as show:
         show("asking the servers")
-        found = asyncio.run(check_live(config, registry.protocols(), seconds, access))
+        found = asyncio.run(check_live(config, spoken(config), seconds, access))
     if as_json:
         print(orjson.dumps({"routes": found.rows}, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -30,9 +30,9 @@ def enable() -> None:
 
 def protocols(incomplete: str) -> list[str]:
     """The protocols that begin with `incomplete`."""
-    from gateway.assembly import registry  # only when a shell asks
+    from gateway.assembly.forms import known  # only when a shell asks
 
-    return [each for each in registry.protocols() if each.startswith(incomplete)]
+    return [each for each in known() if each.startswith(incomplete)]
 
 
 def bundled_models(incomplete: str) -> list[str]:

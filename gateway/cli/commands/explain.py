@@ -7,10 +7,10 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly import registry
 from gateway.assembly.explain.recorded import Arrival, RecordingError, arrive
 from gateway.assembly.explain.request import explain as explained
 from gateway.assembly.explain.text import explanation_lines
+from gateway.assembly.forms import spoken
 from gateway.cli.options import ConfigFile, fail, read
 from gateway.config.keys import Config
 from gateway.runtime.process.running import run
@@ -35,14 +35,14 @@ def explain(
         fail(f"{file}: {error.strerror}")
     whole = read(config)
     try:
-        arrival = arrive(data, whole, registry.protocols(), protocol, listener, path)
+        arrival = arrive(data, whole, spoken(whole), protocol, listener, path)
     except RecordingError as error:
         fail(f"{file}: {error}")
     run(_explain(arrival, whole, send=send, as_json=as_json))
 
 
 async def _explain(arrival: Arrival, config: Config, *, send: bool, as_json: bool) -> None:
-    found = await explained(arrival, config, registry.protocols(), send=send)
+    found = await explained(arrival, config, spoken(config), send=send)
     if as_json:
         print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
     else:

@@ -1,83 +1,116 @@
-"""`gateway init`: a first configuration file, from options or from answers on a terminal."""
+"""`gateway init`: a first configuration file, from options, from answers on a terminal, or from examples."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gateway.assembly import registry
+from gateway.assembly.forms import FormError, form, known
 from gateway.cli import server_options
+from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
 from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.file import configuration, listeners_of
+from gateway.cli.probing.file import WrittenListener, configuration, listeners_of
 from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.cli.probing.probe import probe as find
 from gateway.cli.probing.stanza import WrittenBackend, backend_name
+from gateway.cli.proposing import text as proposed_text
+from gateway.cli.proposing.checking import check
+from gateway.cli.proposing.files import ExampleError, read_examples, server_at
+from gateway.cli.proposing.form import NoProposalError, propose
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress
-from gateway.config import ConfigError, loads_with_warnings
+from gateway.config import Config, ConfigError, loads_with_warnings
+from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
 
 EPILOG = (
-    "Exit codes: 0 the file was written, 1 a server speaks none of the gateway's protocols, 2 wrong usage or the file "
-    "exists, 3 a server cannot be reached, 4 a server gave no answer in time."
+    "Exit codes: 0 the file was written, 1 a server speaks none of the gateway's protocols, or the examples suggest no "
+    "form, 2 wrong usage or the file exists, 3 a server cannot be reached, 4 a server gave no answer in time."
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
+FORM = "legacy"
+"""The name of the form, the backend and the model that are proposed for examples."""
 
 
-def init(
+@dataclass(frozen=True, kw_only=True)
+class InitOptions:
+    """The options of `gateway init`."""
+
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="[REQUEST REPLY]...", help="With --example: the JSON of requests and of their replies."),
+    ] = field(default_factory=list)
     output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write; - is standard output.")] = Path(
         "gateway.yaml"
-    ),
+    )
     backends: Annotated[
         list[str],
         typer.Option("--backend", metavar="ADDRESS", help="A model server, as of `gateway probe`. Repeatable."),
-    ] = [],  # noqa: B006 - typer copies it
+    ] = field(default_factory=list)
     listeners: Annotated[
         list[str],
         typer.Option(
             "--listener", metavar="PROTOCOL=ADDRESS", help=f"Where clients connect: {DEFAULT_LISTENER}. Repeatable."
         ),
-    ] = [],  # noqa: B006
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
-    timeout: server_options.Seconds = SECONDS,
-) -> None:
+    ] = field(default_factory=list)
+    example: Annotated[
+        bool,
+        typer.Option("--example", help="Propose the form of a server with JSON of its own, from requests and replies."),
+    ] = False
+    url: Annotated[str, typer.Option(metavar="URL", help="With --example: where the requests were sent.")] = ""
+    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False
+    timeout: server_options.Seconds = SECONDS
+
+
+@grouped(InitOptions)
+def init(options: InitOptions) -> None:
     """Write a configuration file with comments. Servers are probed for their protocols and models. Without options it
-    asks on a terminal."""
-    if str(output) != "-" and output.exists() and not force:
-        end(USAGE, f"{output} exists; --force overwrites it")
-    servers, wanted = list(backends), list(listeners)
+    asks on a terminal. With --example the server is not asked: its form is proposed from examples, and they are read
+    back by it."""
+    if str(options.output) != "-" and options.output.exists() and not options.force:
+        end(USAGE, f"{options.output} exists; --force overwrites it")
+    if options.example:
+        _of_examples(options)
+        return
+    if options.files or options.url:
+        end(USAGE, "files and --url go with --example")
+    servers, wanted = list(options.backends), list(options.listeners)
     if not servers:
         if not sys.stdin.isatty():
-            end(USAGE, "expected --backend ADDRESS, or a terminal to ask")
+            end(USAGE, "expected --backend ADDRESS, --example REQUEST REPLY, or a terminal to ask")
         servers, wanted = _asked(wanted)
-    pairs = [_listener(each) for each in wanted or [DEFAULT_LISTENER]]
-    run(_init(output, servers, pairs, timeout))
+    run(_init(options.output, servers, _listeners(wanted), options.timeout))
 
 
 def _asked(listeners: list[str]) -> tuple[list[str], list[str]]:
     """The servers and listeners that the user names."""
-    names = ", ".join(registry.protocols())
     servers: list[str] = []
     while not servers or (more := typer.prompt("another server (empty: no more)", default="", show_default=False)):
         servers.append(more if servers else typer.prompt("address of a model server (HOST:PORT or a URL)"))
     if not listeners:
-        print(f"protocols of clients: {names}")
+        print(f"protocols of clients: {', '.join(known())}")
         text = typer.prompt("listeners, PROTOCOL=ADDRESS separated by blanks", default=DEFAULT_LISTENER)
         listeners = text.split()
     return servers, listeners
 
 
+def _listeners(wanted: Sequence[str]) -> tuple[WrittenListener, ...]:
+    return listeners_of([_listener(each) for each in wanted or [DEFAULT_LISTENER]])
+
+
 def _listener(text: str) -> tuple[str, str]:
     protocol, separator, bind = text.partition("=")
-    if not separator or protocol not in registry.protocols():
-        end(USAGE, f"expected --listener PROTOCOL=ADDRESS with one of {', '.join(registry.protocols())}, got {text!r}")
-    if registry.protocols()[protocol].transport == "tcp" and "://" not in bind:
+    if not separator or protocol not in known():
+        end(USAGE, f"expected --listener PROTOCOL=ADDRESS with one of {', '.join(known())}, got {text!r}")
+    if known()[protocol].transport == "tcp" and "://" not in bind:
         bind = f"tcp://{bind}"
     return protocol, bind
 
 
-async def _init(output: Path, servers: list[str], pairs: list[tuple[str, str]], seconds: float) -> None:
+async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenListener], seconds: float) -> None:
     backends: list[WrittenBackend] = []
     for address in servers:
         found = await _probed(address, seconds)
@@ -86,31 +119,66 @@ async def _init(output: Path, servers: list[str], pairs: list[tuple[str, str]], 
         backends.append(WrittenBackend(name, best, ServerAccess()))
         count = len(best.models.own)
         print(f"{address}: {best.protocol}, {count} model{'s' if count != 1 else ''}", file=sys.stderr)
-    text = configuration(listeners_of(pairs), backends)
+    text = configuration(listeners, backends)
+    _checked(text, output)
+    _write(output, text)
+
+
+def _of_examples(options: InitOptions) -> None:
+    """Propose the form of the server that the examples are from, read them back, and write the file."""
+    if options.backends:
+        end(USAGE, "--backend is for servers that are probed; with --example write --url URL")
     try:
-        _, warnings = loads_with_warnings(text, str(output), catalog())
+        examples, server = read_examples(options.files), server_at(options.url)
+    except ExampleError as error:
+        end(USAGE, error)
+    try:
+        proposed = propose(examples)
+        listeners = [_for_one_model(each) for each in _listeners(options.listeners)]
+        text = proposed_text.configuration(FORM, proposed, server, listeners, len(examples))
+        declared = _checked(text, options.output).forms[FORM]
+        check(form(FORM, declared.document()), server.path, examples)
+    except (NoProposalError, FormError) as error:
+        end(FAILED, f"{error}; nothing is written")
+    count = "the example was" if len(examples) == 1 else f"all {len(examples)} examples were"
+    print(f"{count} read back by the form", file=sys.stderr)
+    _write(options.output, text)
+
+
+def _for_one_model(listener: WrittenListener) -> WrittenListener:
+    """The listener with the proposed model, if its clients may name none."""
+    protocols = known()
+    return (
+        listener if all(protocols[each].names_models for each in listener.protocols) else replace(listener, model=FORM)
+    )
+
+
+def _checked(text: str, output: Path) -> Config:
+    """The configuration in `text`. Warnings are printed; if it has errors, they are, and the command ends."""
+    try:
+        config, warnings = loads_with_warnings(text, str(output), catalog())
     except ConfigError as error:
         end(USAGE, error)
     for warning in warnings:
         print(warning, file=sys.stderr)
-    if str(output) == "-":
-        print(text, end="")
-        return
-    _write(output, text)
-    print(f"{output}: written; `gateway serve --config {output}` serves it", file=sys.stderr)
+    return config
 
 
 def _write(output: Path, text: str) -> None:
+    if str(output) == "-":
+        print(text, end="")
+        return
     try:
         output.write_text(text, "utf-8")
     except OSError as error:
         end(USAGE, f"{output}: {error.strerror}")
+    print(f"{output}: written; `gateway serve --config {output}` serves it", file=sys.stderr)
 
 
 async def _probed(address: str, seconds: float) -> Probed:
     with progress(f"asking {address}") as show:
         try:
-            found = await find(address, registry.protocols(), ServerAccess(), seconds=seconds, on_progress=show)
+            found = await find(address, known(), ServerAccess(), seconds=seconds, on_progress=show)
         except ValueError as error:
             end(USAGE, error)
     if not found.spoken:

@@ -9,7 +9,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly import registry
+from gateway.assembly.forms import described_form, known
 from gateway.cli import server_options
 from gateway.cli.grouped import grouped
 from gateway.cli.options import read
@@ -19,7 +19,7 @@ from gateway.cli.probing.probe import MOST_SECONDS, ProbeVerdict, client
 from gateway.cli.probing.probe import probe as find
 from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
 from gateway.cli.server_output import model_rows, models_json
-from gateway.client import AsyncClient, ClientError, ConnectError, Timeout
+from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.config import Config
 from gateway.runtime.process.running import run
 
@@ -68,7 +68,7 @@ def models(options: ModelsOptions) -> None:
 async def _of_address(address: str, access: ServerAccess, seconds: float, names: list[str], *, as_json: bool) -> None:
     try:
         with progress(f"asking {address}") as show:
-            found = await find(address, registry.protocols(), access, seconds=seconds, names=names, on_progress=show)
+            found = await find(address, known(), access, seconds=seconds, names=names, on_progress=show)
     except ValueError as error:
         end(USAGE, error)
     if not found.spoken:
@@ -116,7 +116,8 @@ async def _of_endpoint(
         for model in (route.rewrite.model or route.match.model or "",) if model and not set(model) & set("*?[{")
     }  # fmt: skip
     try:
-        asked: AsyncClient = client(backend.protocol, address, access.of_backend(backend), seconds, backend.flavor)
+        kind = ServerKind(backend.flavor, form=described_form(config, backend.protocol))
+        asked: AsyncClient = client(backend.protocol, address, access.of_backend(backend), seconds, kind)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             return await list_models(asked, sorted(names)), 0
     except ConnectError as error:

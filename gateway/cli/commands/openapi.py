@@ -5,7 +5,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly import registry
+from gateway.assembly.forms import spoken
 from gateway.assembly.server_info import INFO
 from gateway.cli.options import ConfigFile, fail, read
 from gateway.config import paths
@@ -30,7 +30,7 @@ def openapi(
 
 
 def _rows(config: Config, listener: ListenerConfig) -> tuple[tuple[Protocol, str], ...]:
-    return paths.over_http(paths.rows(listener, config.routes, config.backends, registry.protocols()))
+    return paths.over_http(paths.rows(listener, config.routes, config.backends, spoken(config)))
 
 
 def _chosen(config: Config, name: str) -> ListenerConfig:

@@ -7,7 +7,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly import registry
+from gateway.assembly.forms import known
 from gateway.cli import server_options
 from gateway.cli.grouped import grouped
 from gateway.cli.probing.asking import ServerAccess
@@ -59,7 +59,7 @@ def probe(options: ProbeOptions) -> None:
 async def _probe(address: str, access: ServerAccess, seconds: float, models: list[str], *, as_json: bool) -> None:
     try:
         with progress(f"asking {address}") as show:
-            found = await find(address, registry.protocols(), access, seconds=seconds, names=models, on_progress=show)
+            found = await find(address, known(), access, seconds=seconds, names=models, on_progress=show)
     except ValueError as error:
         end(USAGE, error)
     print(_json(found, access) if as_json else _text(found, access), end="")

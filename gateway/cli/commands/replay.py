@@ -9,11 +9,15 @@ import typer
 
 from gateway.cli import server_options
 from gateway.cli.grouped import grouped
+from gateway.client.settings import ServerKind
 from gateway.runtime.process.running import run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.cli.cassettes.replaying import Replayed, Settings
     from gateway.client.settings import ClientSettings
+    from gateway.core.protocol import Protocol
 
 DIFFER, USAGE, UNREACHABLE = 1, 2, 3
 """The exit codes beside 0."""
@@ -66,6 +70,16 @@ class ReplayOptions:
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.", min=0.001)] = 10.0
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="The configuration that declares the forms (json:FORM) of requests and of the server.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - to standard output.")
     ] = None
@@ -81,7 +95,8 @@ def replay(options: ReplayOptions) -> None:
 
     settings, access = _settings(options), options.server.access()
     try:
-        server = access.settings_for(options.to, options.protocol, options.flavor)
+        form = server_options.declared_form(options.config, options.to, options.protocol)
+        server = access.settings_for(options.to, options.protocol, ServerKind(options.flavor, form=form))
         # Nothing is sent if the file is malformed somewhere.
         read = files.read(options.file, on_cut=lambda text: print(f"warning: {text}", file=sys.stderr))
         total = sum(1 for _ in read)
@@ -111,7 +126,16 @@ def _settings(options: ReplayOptions) -> "Settings":
         options.in_flight, options.rate, options.timeout, _names("--model", options.models),
         _names("--rename", options.renamed), options.version, options.wire,
         Tolerance(options.rtol, options.atol, options.ulp), options.by_position, options.by_value,
+        _protocols(options.config),
     )  # fmt: skip
+
+
+def _protocols(config: Path | None) -> "Mapping[str, Protocol]":
+    """The protocols of recorded requests: with the forms that a configuration declares."""
+    from gateway.assembly.forms import declared_forms, known
+    from gateway.cli.options import read
+
+    return known() if config is None else known(declared_forms(read(config)))
 
 
 def _results(file: Path, server: "ClientSettings", settings: "Settings", total: int) -> "list[Replayed]":

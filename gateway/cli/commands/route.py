@@ -8,10 +8,10 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly import registry
 from gateway.assembly.explain.decision import Decision, decide
 from gateway.assembly.explain.offline import assemble, not_connected, without_network
 from gateway.assembly.explain.text import decision_lines
+from gateway.assembly.forms import spoken
 from gateway.cli.commands.completion import protocols
 from gateway.cli.options import ConfigFile, fail, read
 from gateway.config.keys import Config, ListenerConfig
@@ -61,8 +61,9 @@ def route(
 
 
 async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]:
-    config, _ = without_network(config, registry.protocols())
-    assembly = assemble(config, not_connected, registry.protocols())
+    protocols = spoken(config)
+    config, _ = without_network(config, protocols)
+    assembly = assemble(config, not_connected, protocols)
     decisions = []
     for request in requests:
         passing = decide(request, config, assembly, passthrough=True)
@@ -72,8 +73,9 @@ async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]
 
 
 def _listeners(config: Config, protocol: str, name: str) -> list[ListenerConfig]:
-    if protocol not in registry.protocols():
-        fail(f"no protocol {protocol!r}; expected {', '.join(registry.protocols())}")
+    protocols = spoken(config)
+    if protocol not in protocols:
+        fail(f"no protocol {protocol!r}; expected {', '.join(protocols)}")
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
         fail(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")

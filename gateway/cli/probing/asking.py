@@ -8,18 +8,21 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from gateway.cli.probing.candidates import FormCandidate
+from gateway.cli.probing.form_evidence import EVIDENCE, NOWHERE
 from gateway.cli.probing.recognition import ProbeQuestion, is_silence, judge, questions
 from gateway.client.credentials import AUTHORIZATION
 from gateway.client.model_server import connected
 from gateway.client.settings import ClientSettings, ServerArguments, ServerKind, Tls
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.frozen import frozen, replace
-from gateway.core.protocol import Target
+from gateway.core.protocol import Protocol, Target
 from gateway.core.transport import Connector
+from gateway.core.types import Message
 
 if TYPE_CHECKING:
     from gateway.config.keys import BackendConfig
 
+_OK = 200
 MOST_SILENT = 2
 """After so many questions without a reply nothing more is asked over a transport."""
 
@@ -44,12 +47,11 @@ class ServerAccess:
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
         """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
-        return self.settings_for(candidate.address, candidate.protocol.name, flavor)
+        return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
 
-    def settings_for(self, address: str, protocol: str, flavor: str = "") -> ClientSettings:
+    def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
         """The settings of a client of the server at `address`; `protocol` is empty if the address names it. Raises
         ValueError: as `settings`."""
-        kind = ServerKind(flavor)
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
@@ -91,6 +93,40 @@ async def ask_transport(
         findings.append(finding)
 
 
+async def ask_forms(
+    place: FormCandidate, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
+) -> tuple[FormFinding, ...]:
+    """The ready forms of `protocols` that the server at `place`, over HTTP, shows that it speaks. Each path is asked
+    once, `seconds` at most, and no more after a silence."""
+    connector = connected(access.settings(place))
+    replies: dict[str, Message] = {}
+
+    async def reply(path: str) -> Message:
+        if path not in replies:
+            async with asyncio.timeout(seconds):
+                replies[path] = await connector.exchange(Message("GET", path))
+        return replies[path]
+
+    found: list[FormFinding] = []
+    try:
+        if (await reply(NOWHERE)).status == _OK:
+            return ()  # a web server that has a page for everything
+        for name in (each for each in EVIDENCE if each in protocols):
+            for each in EVIDENCE[name]:
+                message = await reply(each.path)
+                if message.status != _OK or not each.shows(message):
+                    break
+            else:
+                spoken = FormCandidate(protocols[name], place.address)
+                found.append(FormFinding(spoken, Heard.SPOKEN, address=place.address))
+    except (TimeoutError, TransportError):
+        return tuple(found)
+    finally:
+        with suppress(GatewayError):
+            await connector.close()
+    return tuple(found)
+
+
 async def _ask(
     candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
 ) -> tuple[FormFinding, int]:
@@ -113,6 +149,8 @@ async def _ask(
     finally:
         with suppress(GatewayError):
             await connector.close()
+    if not findings:
+        return FormFinding(candidate, Heard.OTHER, "no question for it shows that it is spoken"), 0
     found = {each.heard: each for each in reversed(findings)}
     return next(found[each] for each in Heard if each in found), silent
 

@@ -2,7 +2,7 @@
 
 | address | candidates |
 |---|---|
-| `HOST:PORT` | every wire form |
+| `HOST:PORT` | every wire form but those of `json:FORM` |
 | `http://HOST:PORT[/PATH]`, `https://...` | those over HTTP |
 | `grpcs://HOST:PORT` | those over gRPC |
 | `tcp://HOST:PORT`, `tcps://HOST:PORT` | those over byte streams |
@@ -12,6 +12,7 @@
 
 from collections.abc import Mapping
 
+from gateway.assembly.forms import PREFIX
 from gateway.client.address import TLS_MARK, split_address
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
@@ -56,10 +57,10 @@ def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = F
     """
     scheme, separator, rest = address.partition("://")
     name, _, _ = scheme.partition(TLS_MARK)
-    transports = {each: protocol.transport for each, protocol in protocols.items()}
     if separator and name in protocols:
-        place = split_address(address, "", transports, tls=tls)
+        place = split_address(address, "", {name: protocols[name].transport}, tls=tls)
         return Candidates((FormCandidate(protocols[name], place.address),), place.tls, open=False)
+    protocols = {each: protocols[each] for each in protocols if not each.startswith(PREFIX)}
     if address.startswith("/") or scheme == "unix":
         path = rest if separator else address
         found = [each for each in protocols.values() if each.transport != "http"]

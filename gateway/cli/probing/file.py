@@ -29,6 +29,8 @@ class WrittenListener:
     name: str
     bind: str
     protocols: tuple[str, ...]
+    model: str = ""
+    """The model of requests that name none; empty for none."""
 
 
 def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
@@ -38,15 +40,27 @@ def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...
         named = at.setdefault(bind, [])
         if protocol not in named:
             named.append(protocol)
-    return tuple(WrittenListener("-".join(names) if len(names) == 1 else f"listener-{number}", bind, tuple(names))
-                 for number, (bind, names) in enumerate(at.items(), 1))  # fmt: skip
+    return tuple(WrittenListener(names[0].replace(":", "-") if len(names) == 1 else f"listener-{number}", bind,
+                 tuple(names)) for number, (bind, names) in enumerate(at.items(), 1))  # fmt: skip
+
+
+def head() -> list[str]:
+    """The first lines of a file, which say what it is."""
+    return _HEAD.splitlines()
+
+
+def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
+    """The listeners of the file."""
+    lines = ["listeners:                  # where clients connect; several protocols can share an address"]
+    for each in listeners:
+        protocols = ", ".join(quoted(name) if ":" in name else name for name in each.protocols)
+        model = f", model: {each.model}" if each.model else ""
+        lines.append(f"  - {{name: {each.name}, bind: {quoted(each.bind)}, protocols: [{protocols}]{model}}}")
+    return lines
 
 
 def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
     """The text of the file."""
-    lines = ["listeners:                  # where clients connect; several protocols can share an address"]
-    for each in listeners:
-        protocols = ", ".join(each.protocols)
-        lines.append(f"  - {{name: {each.name}, bind: {quoted(each.bind)}, protocols: [{protocols}]}}")
+    lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
     return f"{_HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"

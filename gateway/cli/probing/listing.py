@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from gateway.assembly import registry
 from gateway.client import AsyncClient, ClientError, ConnectError, ModelEntry, ServerInfo, Signature, Timeout
 from gateway.core.frozen import frozen
 from gateway.core.operations import split_companion
@@ -80,7 +79,7 @@ async def list_models(
 
 
 def _has_names(client: AsyncClient) -> bool:
-    return registry.protocols()[client.protocol].traits.models.named
+    return client.names_models
 
 
 def _does_not_answer(error: ClientError) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
+from gateway.assembly.forms import described_form
 from gateway.assembly.routes import route_settings
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.fit import Misfit, misfits, missing_model, of_gather, wrong_version
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.probe import MOST_SECONDS, client, probe
-from gateway.client import AsyncClient, ClientError
+from gateway.client import AsyncClient, ClientError, ServerKind
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.problems import Finding
@@ -194,7 +195,8 @@ async def _ask(
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     try:
         place = backend.endpoints[at].address
-        asked = client(backend.protocol, place, access.of_backend(backend), seconds, backend.flavor)
+        kind = ServerKind(backend.flavor, form=described_form(config, backend.protocol))
+        asked = client(backend.protocol, place, access.of_backend(backend), seconds, kind)
         async with asked, asyncio.timeout(seconds * MOST_SECONDS):
             if _tells_models(protocols[backend.protocol]):
                 models = await list_models(asked, names)

@@ -6,12 +6,15 @@ from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 
-from gateway.cli.probing.asking import FormFinding, Heard, ServerAccess, ask_transport
+from gateway.assembly.forms import PREFIX
+from gateway.cli.probing.asking import FormFinding, Heard, ServerAccess, ask_forms, ask_transport
 from gateway.cli.probing.candidates import Candidates, FormCandidate, candidates
+from gateway.cli.probing.form_evidence import EVIDENCE
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.sockets import connect, speaks_tls
 from gateway.client import AsyncClient, ClientError
-from gateway.client.settings import ServerKind
+from gateway.client.address import named_protocol
+from gateway.client.settings import DEFAULT_KIND, ServerKind
 from gateway.core.errors import TransportError
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol
@@ -87,6 +90,12 @@ async def probe(
         on_progress("TLS")
         found = candidates(address, protocols, tls=True)
         findings = await _ask(found.each, access, seconds, next(iter(names), ""), on_progress)
+    over_http = next((each.candidate for each in findings if _is_other_http(each)), None)
+    if over_http is not None and not _spoken(findings) and (forms := _forms(address, protocols)):
+        on_progress("forms of JSON")
+        recognised = await _recognised(over_http, forms, access, seconds)
+        names_recognised = {each.candidate.protocol.name for each in recognised}
+        findings = (*(each for each in findings if each.candidate.protocol.name not in names_recognised), *recognised)
     spoken = [await _described(each, access, seconds, names, on_progress) for each in _spoken(findings)]
     listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
     others = tuple(each.candidate for each in findings if each.heard is Heard.OTHER)
@@ -104,6 +113,35 @@ async def probe(
 
 def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandidate, ...]:
     return tuple(each for each in some if each.protocol.traits.models.one_at is not None)
+
+
+def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
+    """The forms that may be recognised at an address: all ready ones; only that one, if any, if it names a protocol."""
+    named = named_protocol(address)
+    if named in protocols:
+        return {named: protocols[named]} if named.startswith(PREFIX) else {}
+    return protocols
+
+
+async def _recognised(
+    place: FormCandidate, forms: Mapping[str, Protocol], access: ServerAccess, seconds: float
+) -> tuple[FormFinding, ...]:
+    """The forms that the server at `place` speaks. One that the address names, and whose servers say nothing of
+    themselves, is taken for spoken if the server is ready."""
+    name = place.protocol.name
+    if not name.startswith(PREFIX) or name in EVIDENCE:
+        return await ask_forms(place, forms, access, seconds)
+    try:
+        async with client(name, place.address, access, seconds) as asked:
+            is_ready = await asked.ready()
+    except ClientError as error:
+        return (FormFinding(place, Heard.OTHER, str(error)),)
+    return (FormFinding(place, Heard.SPOKEN, address=place.address),) if is_ready else ()
+
+
+def _is_other_http(finding: FormFinding) -> bool:
+    """Whether there was a reply of HTTP that is not of the wire form."""
+    return finding.candidate.transport == "http" and finding.heard is Heard.OTHER
 
 
 def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
@@ -152,11 +190,12 @@ async def _described(
     return Spoken(name, finding.address, flavor_of(finding.candidate.protocol, models.server), models)
 
 
-def client(protocol: str, address: str, access: ServerAccess, seconds: float, flavor: str = "") -> AsyncClient:
+def client(
+    protocol: str, address: str, access: ServerAccess, seconds: float, kind: ServerKind = DEFAULT_KIND
+) -> AsyncClient:
     """A client of one server. Raises ValueError: a setting is wrong."""
     return AsyncClient(
-        address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls,
-        kind=ServerKind(flavor),
+        address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls, kind=kind
     )  # fmt: skip
 
 
@@ -187,4 +226,7 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates) -> tuple[ProbeV
     if found.tls and certificates:
         return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
     names = ", ".join(each.protocol.name for each in found.each)
-    return ProbeVerdict.OTHER, f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {names}"
+    text = f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {names}"
+    if any(map(_is_other_http, findings)):
+        text += "; if it has JSON of its own, `gateway init --example` proposes a form"
+    return ProbeVerdict.OTHER, text

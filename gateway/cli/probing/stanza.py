@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gateway.assembly import registry
+from gateway.assembly.forms import PREFIX, known
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import FoundModel, ServerModels
 from gateway.cli.probing.probe import Spoken
@@ -26,7 +26,7 @@ class WrittenBackend:
 
 def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
     """A name for the server: its flavor or protocol, with a number if it is taken."""
-    base = spoken.flavor if spoken.flavor not in ("", "plain", "binary") else spoken.protocol
+    base = spoken.flavor if spoken.flavor not in ("", "plain", "binary") else spoken.protocol.removeprefix(PREFIX)
     names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
     return next(each for each in names if each not in taken)
 
@@ -46,11 +46,11 @@ def stanza(backends: Sequence[WrittenBackend]) -> str:
 def _backend(backend: WrittenBackend) -> Iterator[str]:
     spoken = backend.spoken
     yield f"  {backend.name}:{_comment(_told(spoken))}"
-    yield f"    protocol: {spoken.protocol}"
+    yield f"    protocol: {_protocol(spoken.protocol)}"
     yield f"    endpoints: [{quoted(spoken.address)}]"
     if spoken.flavor:
         yield f"    # flavor: {spoken.flavor}  # found by asking the server; fixing it saves the question"
-    if not registry.protocols()[spoken.protocol].traits.servers.runs_to_the_end:
+    if not known()[spoken.protocol].traits.servers.runs_to_the_end:
         yield "    policies: [{timeout: {seconds: 60}}]"
     if backend.access.tls is not None:
         yield f"    tls: {{{', '.join(_tls(backend.access.tls))}}}"
@@ -127,6 +127,10 @@ def tensors(specs: Sequence[TensorSpec]) -> str:
 def operations(signature: Signature) -> str:
     """The operations of a model, in words."""
     return ", ".join(sorted(each.value for each in signature.operations))
+
+
+def _protocol(name: str) -> str:
+    return quoted(name) if ":" in name else name
 
 
 def quoted(text: str) -> str:

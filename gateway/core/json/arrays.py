@@ -58,7 +58,13 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
 
 def nesting(text: bytes, leaves: int) -> Shape:
     """The shape of a nested list of `leaves` numbers. Raises DecodeError where it is ragged, or nested too deep."""
+    rank, close = text.rfind(b"[") + 1, text.find(b"]")
+    if text.startswith(_OPENINGS[:rank]) and len(text) - close == rank <= MAX_DEPTH and text.endswith(_CLOSINGS[:rank]):
+        return (*_ONES[: rank - 1], leaves)  # a single row
     return _nesting(text.translate(None, _NOT_STRUCTURE), leaves)
+
+
+_OPENINGS, _CLOSINGS, _ONES = b"[" * MAX_DEPTH, b"]" * MAX_DEPTH, (1,) * MAX_DEPTH
 
 
 def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:

@@ -15,10 +15,10 @@ import orjson
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.json.arrays import Array, read_array
+from gateway.core.json.arrays import Array, nesting, read_array
 from gateway.core.json.bulk_numbers import BLANKS, PIECE, Text, flat_pieces, has_fraction, parse_raw
 from gateway.core.json.writing import number_pieces
-from gateway.core.types import Buffer
+from gateway.core.types import Buffer, Shape
 
 LETTERS = {
     Datatype.INT8: "b", Datatype.INT16: "h", Datatype.INT32: "i", Datatype.INT64: "q",
@@ -76,6 +76,29 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
     if numbers is None or len(numbers) != 8 * count:
         return None
     return numbers if letter == code else _converted(numbers, code, datatype)
+
+
+def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
+    """The raw data and the shape of a JSON list of numbers, nested or flat, which begins with its bracket: integers for
+    an integer datatype, any numbers for a float.
+
+    None for every other text, and for FP16, BF16, BOOL and BYTES, as `packed`. Raises DecodeError where it is ragged.
+    """
+    letter = LETTERS.get(datatype)
+    if letter is None or len(text) > PIECE:
+        return None
+    if letter in "fd" and (b"." in text or has_fraction(text)):
+        code, numbers = "d", parse_raw(text, "d")
+    else:
+        code, numbers = "q", parse_raw(text, "i")
+        if numbers is None:
+            code, numbers = "Q", parse_raw(text, "u")
+    if numbers is None:
+        return None
+    count = len(numbers) // 8
+    shape = nesting(text, count) if text.rfind(b"[") else (count,)
+    data = numbers if letter == code else _converted(numbers, code, datatype)
+    return None if data is None else (data, shape)
 
 
 def _list_in(text: Text) -> Buffer:

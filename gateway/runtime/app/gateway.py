@@ -14,6 +14,7 @@ from gateway.assembly.certificates import Certificates, alpn
 from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connect, Connections, Environment, Host
+from gateway.assembly.forms import spoken, with_forms
 from gateway.assembly.guard import Guard
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.part import WHOLE, GatewayPart
@@ -145,7 +146,7 @@ class Gateway:
         self.metrics.renew(config)
         self.observing.renew(config, self.metrics.reader(config))
         for reference in config.reference if self._part.has_references else ():
-            listener = await serve_reference(reference, self._clock, self._certificates)
+            listener = await serve_reference(reference, self._clock, self._certificates, spoken(config))
             self.references.append(listener)
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         self._certificates_task = spawn(self._certificates.watch(lambda: self.config.reload))
@@ -197,7 +198,8 @@ class Gateway:
 
     async def _change_to(self, config: Config) -> None:
         rows = self._listeners.rows(config)
-        stays = staying(self.config, config, self._environment.protocols) if self._part.serves else {}
+        protocols = with_forms(spoken(self.config), config)
+        stays = staying(self.config, config, protocols) if self._part.serves else {}
         for name, before in stays.items():
             if why := self.listeners[before].why_not_renewed(rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn
+from gateway.assembly.forms import with_forms
 from gateway.assembly.listening import binding, listen
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
@@ -24,7 +25,8 @@ Opened: TypeAlias = tuple[Listener, Serving]
 
 
 class Listeners:
-    """The listeners by name (`all`), each with what it serves. `ready`: whether the gateway is ready for clients.
+    """The listeners by name (`all`), each with what it serves. `protocols`: the installed ones, without the forms of
+    configurations. `ready`: whether the gateway is ready for clients.
     `addresses`: those of all endpoints, which brief errors do not name. `tap` sees requests and replies."""
 
     def __init__(
@@ -57,7 +59,7 @@ class Listeners:
 
     def rows_of(self, listener: ListenerConfig, config: Config) -> tuple[Row, ...]:
         """The rows of one listener, with errors in full."""
-        return paths.rows(listener, config.routes, config.backends, self._protocols)
+        return paths.rows(listener, config.routes, config.backends, with_forms(self._protocols, config))
 
     async def open(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> Opened:
         """Bind a listener, which is not yet one of `all`.
@@ -65,7 +67,7 @@ class Listeners:
         Raises:
             BindError: its address cannot be bound.
         """
-        settings = self._settings(config)
+        settings = self._settings(config, rows)
         serving = Serving(settings, assembly, explains=config.allow_explain, tap=self._tap)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
@@ -89,14 +91,14 @@ class Listeners:
 
     def renew(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> list["asyncio.Task[None]"]:
         """Answer every request that begins from now on by `assembly`. Returns the tasks of those in flight."""
-        serving, settings = self._serving[config.name], self._settings(config)
+        serving, settings = self._serving[config.name], self._settings(config, rows)
         serving.renew(settings, assembly, explains=config.allow_explain)
         return list(self.all[config.name].renew(settings, rows, self._exchanges(config, serving, assembly)))
 
-    def _settings(self, config: ListenerConfig) -> ListenerSettings:
+    def _settings(self, config: ListenerConfig, rows: Sequence[Row]) -> ListenerSettings:
         tls = None
         if config.tls is not None:
-            tls = self._certificates.server(config.tls, alpn(*(self._protocols[name] for name in config.protocols)))
+            tls = self._certificates.server(config.tls, alpn(*(protocol for protocol, _ in rows)))
         return ListenerSettings(config.name, config.limits, config.model, tls)
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from gateway.assembly import registry
+from gateway.assembly.forms import spoken
 from gateway.config.keys import Config
 from gateway.transports import memory
 
@@ -31,7 +32,7 @@ def _quota(path: Path) -> float:
 
 def limited_backends(config: Config) -> frozenset[str]:
     """The names of the backends whose slots are limited, and of those that share an endpoint with one."""
-    protocols = registry.protocols()
+    protocols = spoken(config)
     places = {}
     limited = set()
     for name, each in config.backends.items():

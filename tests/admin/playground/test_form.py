@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gateway.admin.playground.form import Form, FormError, TypedInput, read_headers, read_request
+from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError, TypedInput, read_headers, read_request
 from gateway.core.types import Tensor
 
 
 def tensor(values: str, datatype: str = "FP64", shape: str = "") -> Tensor:
-    form = Form(
+    form = PlaygroundForm(
         listener="l",
         protocol="p",
         model="m",
@@ -19,8 +19,8 @@ def tensor(values: str, datatype: str = "FP64", shape: str = "") -> Tensor:
 
 def errors(**typed: object) -> dict[str, str]:
     form = {"listener": "l", "protocol": "p", "model": "m", **typed}
-    with pytest.raises(FormError) as caught:
-        read_request(Form.model_validate(form))
+    with pytest.raises(PlaygroundFormError) as caught:
+        read_request(PlaygroundForm.model_validate(form))
     return caught.value.errors
 
 
@@ -79,14 +79,14 @@ def test_every_wrong_field_is_told_at_once() -> None:
     "line", ["host: x", "Transfer-Encoding: chunked", "no colon", "a b: c", "x: \x01", "content-length: 1"]
 )
 def test_headers_cannot_change_where_a_message_ends(line: str) -> None:
-    with pytest.raises(FormError):
-        read_headers(Form(listener="l", protocol="p", headers=line))
+    with pytest.raises(PlaygroundFormError):
+        read_headers(PlaygroundForm(listener="l", protocol="p", headers=line))
 
 
 def test_a_key_is_in_no_text_of_an_error_or_a_form() -> None:
-    form = Form(listener="l", protocol="p", key="very secret\x01")
+    form = PlaygroundForm(listener="l", protocol="p", key="very secret\x01")
     assert "secret" not in repr(form)
-    with pytest.raises(FormError) as caught:
+    with pytest.raises(PlaygroundFormError) as caught:
         read_headers(form)
     assert "secret" not in str(caught.value)
     assert list(caught.value.errors) == ["key"]

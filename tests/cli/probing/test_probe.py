@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.assembly.forms import known
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
@@ -102,6 +103,96 @@ async def test_the_yaml_for_a_server_passes_the_strict_check(protocol: str) -> N
     config, warnings = loads_with_warnings(text, "test.yaml", catalog(), {})
     assert not warnings
     assert [each.protocol for each in config.backends.values()] == [protocol]
+
+
+FORMS: dict[str, dict[str, bytes]] = {
+    "torchserve": {"/ping": b'{\n  "status": "Healthy"\n}\n'},
+    "mlflow": {"/ping": b"\n", "/health": b"\n", "/version": b"3.17.2"},
+    "seldon": {"/health/ping": b"pong", "/health/status": b'{"meta":{},"strData":"healthy"}'},
+    "cog": {"/": b"{}", "/health-check": b'{"status":"STARTING","setup":null}'},
+    "litserve": {
+        "/health": b"ok",
+        "/info": b'{"model":null,"server":{"devices":["cpu"],"workers_per_device":1,"timeout":30}}',
+    },
+    "bentoml": {"/livez": b"", "/readyz": b"", "/schema.json": b'{"name":"s","type":"service","routes":[]}'},
+    "ray": {"/-/healthz": b"success"},
+    "openai-embeddings": {
+        "/v1/models": b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"me"}]}'
+    },
+}
+
+
+def paths(found: dict[str, bytes]) -> Serve:
+    """A web server with these pages, and 404 elsewhere."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith((b"GET ", b"POST ")):
+                return
+            body = found.get(head.split()[1].decode()) if head.startswith(b"GET ") else None
+            status = b"HTTP/1.1 200 OK" if body is not None else b"HTTP/1.1 404 Not Found"
+            writer.write(status + b"\r\nContent-Length: %d\r\n\r\n%b" % (len(body or b""), body or b""))
+            await writer.drain()
+
+    return serve
+
+
+async def form_probed(address: str) -> Probed:
+    return await probe(f"http://{address}", known(), ServerAccess(), seconds=10)
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_ready_form_is_recognised_by_what_its_servers_say_of_themselves(form: str) -> None:
+    async with port(paths(FORMS[form])) as address:
+        found = await form_probed(address)
+    assert [each.protocol for each in found.spoken] == [f"json:{form}"]
+    text = configuration(
+        [WrittenListener("http", "127.0.0.1:8080", ("v2-rest",))],
+        [WrittenBackend(backend_name(found.spoken[0]), found.spoken[0], ServerAccess())],
+    )
+    config, warnings = loads_with_warnings(text, "test.yaml", catalog(), {})
+    assert not warnings
+    assert list(config.backends) == [form]
+
+
+async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
+    both = FORMS["mlflow"] | FORMS["ray"]
+    async with port(paths(both)) as address:
+        found = [
+            await probe(f"{name}://{address}", known(), ServerAccess(), seconds=10)
+            for name in ("json:ray", "json:sagemaker", "v2-rest")
+        ]
+    assert [[one.protocol for one in each.spoken] for each in found] == [["json:ray"], ["json:sagemaker"], []]
+    assert "`gateway init --example` proposes a form" in found[2].text
+
+
+async def test_a_form_that_says_nothing_of_itself_is_spoken_where_it_is_named_and_ready() -> None:
+    async with port(paths({"/ping": b""})) as address:
+        assert (await probe(f"json:vertex://{address}", known(), ServerAccess(), seconds=10)).spoken == ()
+        assert (await probe(f"json:sagemaker://{address}", known(), ServerAccess(), seconds=10)).spoken != ()
+
+
+async def test_the_models_of_a_form_that_lists_them_are_told() -> None:
+    async with port(paths(FORMS["openai-embeddings"])) as address:
+        found = await form_probed(address)
+    assert [each.name for each in found.spoken[0].models.own] == ["m"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"/ping": b""},
+        {"/ping": b"pong", "/version": b"1.0"},
+        {"/health": b"ok"},
+        {"/ping": b'{"status": "ok"}', "/v1/models": b'{"object":"list","data":[]}', "/info": b"[]"},
+        {path: body for form in FORMS.values() for path, body in form.items()} | {"/no-such-path": b"home"},
+    ],
+    ids=["sagemaker", "pong", "ok", "others", "everything"],
+)
+async def test_a_web_server_that_says_what_many_do_is_no_form(found: dict[str, bytes]) -> None:
+    async with port(paths(found)) as address:
+        assert (await form_probed(address)).spoken == ()
 
 
 async def test_a_graphpipe_server_with_one_model_gets_an_address_with_a_path() -> None:

@@ -94,6 +94,27 @@ async def test_a_reload_changes_all_workers_and_one_with_errors_none(tmp_path: P
         assert await infer(gateway, "other") == 200
 
 
+FORMS = """
+forms:
+  own: {infer: {path: "/own/{model}", request: {KEY: $x}, response: {y: $y}}}
+"""
+
+
+async def test_all_workers_speak_a_form_and_what_a_reload_makes_of_it(tmp_path: Path) -> None:
+    text = FORMS + config().replace("[v2-rest]", '["json:own"]')
+
+    async def answers(gateway: Served, body: bytes) -> set[tuple[int, bytes]]:
+        port = gateway.ports["listener http"]
+        return set(await asyncio.gather(*(post(port, "/own/identity", body) for _ in range(CALLS))))
+
+    async with serving(text.replace("KEY", "x"), tmp_path) as gateway:
+        assert await answers(gateway, b'{"x":[2.5]}') == {(200, b'{"y":[2.5]}')}
+        (tmp_path / "gateway.yaml").write_text(text.replace("KEY", "value"))
+        assert (await post(gateway.ports["admin"], "/reload", b""))[0] == 200
+        assert await answers(gateway, b'{"value":[2.5]}') == {(200, b'{"y":[2.5]}')}
+        assert {status for status, _ in await answers(gateway, b'{"x":[2.5]}')} == {400}
+
+
 async def test_a_reload_that_a_worker_cannot_follow_changes_nothing(tmp_path: Path) -> None:
     port = free_port()
     async with serving(config(port=port), tmp_path) as gateway:

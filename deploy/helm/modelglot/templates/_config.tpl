@@ -142,10 +142,10 @@ http, grpc or tcp: what the protocols of a listener travel on. For several trans
 http,grpc. Takes {listener, protocols}.
 */}}
 {{- define "modelglot.transport" -}}
-{{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "tfs-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
+{{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "json" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "tfs-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
 {{- $spoken := list -}}
 {{- range .protocols -}}
-{{- $protocol := toString . -}}
+{{- $protocol := ternary "json" (toString .) (hasPrefix "json:" (toString .)) -}}
 {{- if not (hasKey $transports $protocol) -}}
 {{- fail (printf "listener '%v': the chart knows no protocol '%s'; expected one of %s" $.listener $protocol (keys $transports | sortAlpha | join ", ")) -}}
 {{- end -}}
@@ -195,17 +195,19 @@ transport, and an empty transport is any.
 
 {{/*
 Fails where a map has a boolean or a number in the place of a text: YAML takes on, off, yes, no and 1.0 for such, and by the
-time Helm hands the values over nobody can tell what was written. Takes {key, value, path}.
+time Helm hands the values over nobody can tell what was written. `forms` is left as it is: its templates have the keys of
+servers. Takes {key, value, path}.
 */}}
 {{- define "modelglot.checkText" -}}
 {{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
      "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail"
-     "directory" "dns" "drop" "endpoints" "engine" "fallback" "file" "files" "flavor" "format" "forward_headers"
+     "directory" "dns" "drop" "endpoints" "engine" "fallback" "file" "files" "flavor" "form" "format" "forward_headers"
      "header" "identity" "imaginary" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model"
      "name" "nan" "operation" "operations" "options" "otlp" "outputs" "path" "payload" "per" "permissions" "prefix"
      "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "scale" "script" "select" "server_name"
      "service" "srv" "state" "statuses" "stream" "token" "url" "version" "when" "without_redis" -}}
-{{- if kindIs "map" .value -}}
+{{- if eq .key "forms" -}}
+{{- else if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix" "settings") -}}
   {{- range $key, $value := .value -}}
     {{- if has $key (list "true" "false") -}}

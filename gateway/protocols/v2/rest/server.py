@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from msgspec import UNSET
 
-from gateway.core import json
+from gateway.core import json, server_sent_events
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import extended, field, replace
 from gateway.core.operations import INFER, STREAM, Operation
@@ -26,7 +26,7 @@ from gateway.core.types import (
 )
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.rest import events, extensions, generate, metadata, originals
+from gateway.protocols.v2.rest import extensions, generate, metadata, originals
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
 from gateway.protocols.v2.rest.messages import (
@@ -77,9 +77,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     return _request(general_request(header, limits.json_values), None, behind, message, limits)
 
 
-def _request(
-    infer: InferenceRequest, whole: bytes | None, behind: Buffer, message: Message, limits: Limits
-) -> Request:
+def _request(infer: InferenceRequest, whole: bytes | None, behind: Buffer, message: Message, limits: Limits) -> Request:
     """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
     inputs, form = read_tensors(infer.inputs, "input", behind, limits)
     parameters: Parameters = {}
@@ -252,12 +250,12 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Me
     else:
         assert isinstance(answer, Response)
         message = _encode_response(answer, request, None, translate)
-    return replace(message, headers=events.HEADERS)
+    return replace(message, headers=server_sent_events.HEADERS)
 
 
 def encode_end(request: Request) -> Message:
     """An empty message: a stream without a response still needs its status and headers."""
-    return Message(headers=events.HEADERS, status=200)
+    return Message(headers=server_sent_events.HEADERS, status=200)
 
 
 def _encode_response(response: Response, request: Request, origin: Message | None, translate: Translate) -> Message:

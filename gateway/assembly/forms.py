@@ -1,0 +1,109 @@
+"""Forms (JSON over HTTP, described by data) as protocols: the ready ones of the package, and those that a configuration
+declares.
+
+A form is compiled once for the same text, so that a reload which leaves it unchanged leaves its protocol the same.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from gateway.assembly import registry
+from gateway.core.protocol import HttpForm, Protocol
+from gateway.protocols.json import ready as files
+from gateway.protocols.json.form import FormError, parse_form
+from gateway.protocols.json.protocol import protocol_of
+
+__all__ = [
+    "PREFIX", "READY", "FormError", "declared_forms", "described_form", "form", "known", "spoken", "transports",
+    "with_forms",
+]  # fmt: skip
+
+if TYPE_CHECKING:
+    from gateway.config.keys import Config
+
+PREFIX = "json:"
+"""The beginning of the names of protocols that are forms."""
+
+
+def form(name: str, document: Mapping[str, Any]) -> Protocol:
+    """The protocol `json:NAME` of a form that is described by `document`, the data of its YAML.
+
+    Raises:
+        FormError: the description is wrong; it has the place in the document.
+    """
+    return _compiled(name, json.dumps(document))
+
+
+@lru_cache(maxsize=256)
+def _compiled(name: str, document: str) -> Protocol:
+    return protocol_of(name, parse_form(json.loads(document)))
+
+
+class WithReadyForms(Mapping[str, Protocol]):
+    """`own` protocols by name, then the ready forms, `json:FORM`, each of which is read when it is asked for."""
+
+    def __init__(self, own: Mapping[str, Protocol]) -> None:
+        self._own = own
+
+    def __getitem__(self, name: str) -> Protocol:
+        if name in self._own:
+            return self._own[name]
+        bare = name.removeprefix(PREFIX)
+        if bare == name or bare not in files.names():
+            raise KeyError(name)
+        return form(bare, files.document(bare))
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._own
+        yield from (name for bare in files.names() if (name := PREFIX + bare) not in self._own)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == each for each in self)
+
+
+READY: Mapping[str, Protocol] = WithReadyForms({})
+"""The ready forms alone."""
+
+
+def described_form(config: "Config", protocol: str) -> Mapping[str, Any] | None:
+    """The description of the form with a protocol's name `json:FORM`, if `config` declares it."""
+    declared = config.forms.get(protocol.removeprefix(PREFIX)) if protocol.startswith(PREFIX) else None
+    return None if declared is None else declared.document()
+
+
+def declared_forms(config: "Config") -> dict[str, Protocol]:
+    """The protocols of the forms that `config` declares, by their names `json:FORM`."""
+    return {PREFIX + name: form(name, each.document()) for name, each in config.forms.items()}
+
+
+def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str, Protocol]:
+    """`protocols`, with the forms that `config` declares, and the ready ones that it names. Those that are among
+    `protocols` stay."""
+    declared = declared_forms(config)
+    named = {name for each in config.listeners for name in each.protocols}
+    named.update(each.protocol for each in config.backends.values())
+    named.update(each.protocol for each in config.reference)
+    named.update(each.match.protocol for each in config.routes if each.match.protocol is not None)
+    ready = {name: READY[name] for name in sorted(named - declared.keys()) if name in READY}
+    return {**ready, **declared, **protocols}
+
+
+def spoken(config: "Config") -> dict[str, Protocol]:
+    """All protocols of a configuration: the installed ones, and its forms."""
+    return with_forms(registry.protocols(), config)
+
+
+def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protocol]:
+    """All protocols that can be named where there is no configuration: the installed ones, `declared` forms by their
+    names `json:FORM`, and every ready form."""
+    return WithReadyForms({**registry.protocols(), **(declared or {})})
+
+
+def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
+    """The transport of each of `protocols`. No ready form is read for it: all of them are over HTTP."""
+    return {name: HttpForm.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

@@ -1,0 +1,70 @@
+"""Evidence that a server speaks a ready form of JSON: replies to GET requests that no other server gives. Nothing here
+sends anything.
+
+Forms whose servers tell nothing of themselves are not recognised: a container for SageMaker, Vertex AI or Hugging Face
+answers 200 at its path for health, as any web server may.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import orjson
+
+from gateway.core.frozen import frozen
+from gateway.core.types import Message
+
+NOWHERE = "/no-such-path"
+"""A path that no model server has."""
+
+Shows: TypeAlias = Callable[[Message], bool]
+
+
+@frozen
+class FormEvidence:
+    """A path, and whether the reply to a GET of it is one that servers of the form give."""
+
+    path: str
+    shows: Shows
+
+
+def _text(pattern: str) -> Shows:
+    """Whether the whole body is such a text."""
+    return lambda reply: re.fullmatch(pattern.encode(), bytes(reply.body)[:1000]) is not None
+
+
+def _json(shows: Callable[[Any], bool]) -> Shows:
+    """Whether the body is JSON of this kind."""
+
+    def judged(reply: Message) -> bool:
+        try:
+            return shows(orjson.loads(reply.body))
+        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
+            return False
+
+    return judged
+
+
+_COG_STATES = ("UNKNOWN", "STARTING", "READY", "BUSY", "SETUP_FAILED", "DEFUNCT", "UNHEALTHY")
+
+EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
+    "json:torchserve": (
+        FormEvidence("/ping", _json(lambda body: body["status"] in ("Healthy", "Partial Healthy", "Unhealthy"))),
+    ),
+    # /version has the version of MLflow in plain text, and /ping an empty line.
+    "json:mlflow": (FormEvidence("/ping", _text("\n")), FormEvidence("/version", _text(r"[0-9]+(\.[0-9a-z]+)+\n?"))),
+    "json:seldon": (FormEvidence("/health/status", _json(lambda body: body["strData"] == "healthy")),),
+    "json:cog": (FormEvidence("/health-check", _json(lambda body: body["status"] in _COG_STATES)),),
+    "json:litserve": (FormEvidence("/info", _json(lambda body: "workers_per_device" in body["server"])),),
+    "json:bentoml": (
+        FormEvidence("/readyz", _text("")),
+        FormEvidence("/schema.json", _json(lambda body: isinstance(body["routes"], list))),
+    ),
+    "json:ray": (FormEvidence("/-/healthz", _text("success")),),
+    "json:openai-embeddings": (
+        FormEvidence(
+            "/v1/models", _json(lambda body: body["object"] == "list" and body["data"][0]["object"] == "model")
+        ),
+    ),
+}
+"""By the name of each form that can be recognised the replies that servers of it give, all of them."""

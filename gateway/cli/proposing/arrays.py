@@ -1,0 +1,78 @@
+"""Arrays of JSON as tensors: the datatype and the shape that several examples of one array have in common."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from gateway.core.datatypes import Datatype
+from gateway.core.frozen import frozen
+
+Shape: TypeAlias = tuple[int, ...]
+Scalar: TypeAlias = str | int | float | bool
+SCALARS = (str, int, float, bool)
+
+
+class IrregularArrayError(ValueError):
+    """Arrays that are not one tensor; the text says why."""
+
+
+@frozen
+class SeenArray:
+    """The arrays at one place: their datatype, and the shape of each example."""
+
+    datatype: Datatype
+    shapes: tuple[Shape, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of all, with -1 where they differ."""
+        return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*self.shapes, strict=True))
+
+
+def seen(arrays: Sequence[Any]) -> SeenArray:
+    """The datatype and the shapes that nested lists of scalars (or scalars, of shape []) have in common.
+
+    Raises:
+        IrregularArrayError: they are ragged, have different ranks, or hold numbers beside texts or null.
+    """
+    shapes = [_shape(each) for each in arrays]
+    full = [each for each in shapes if 0 not in each] or shapes
+    ranks = {len(each) for each in full}
+    if len(ranks) > 1:
+        raise IrregularArrayError(f"the examples have arrays of {' and '.join(map(str, sorted(ranks)))} dimensions")
+    return SeenArray(datatype_of([scalar for each in arrays for scalar in scalars(each)]), tuple(full))
+
+
+def scalars(array: Any) -> Iterator[Any]:
+    """The elements of nested lists, in row-major order."""
+    if isinstance(array, list):
+        for each in array:
+            yield from scalars(each)
+    else:
+        yield array
+
+
+def datatype_of(elements: Sequence[Any]) -> Datatype:
+    """The datatype of elements. Raises IrregularArrayError if they have none in common."""
+    kinds = {type(each) for each in elements}
+    if kinds <= {int}:
+        return Datatype.INT64 if kinds else Datatype.FP64
+    if kinds <= {int, float}:
+        return Datatype.FP64
+    if kinds == {bool}:
+        return Datatype.BOOL
+    if kinds == {str}:
+        return Datatype.BYTES
+    words = {str: "texts", bool: "true or false", type(None): "null", dict: "objects", int: "numbers", float: "numbers"}
+    named = sorted({words.get(each, each.__name__) for each in kinds})
+    raise IrregularArrayError(f"{' beside '.join(named)} in one array")
+
+
+def _shape(array: Any) -> Shape:
+    if not isinstance(array, list):
+        return ()
+    if not array:
+        return (0,)
+    below = {_shape(each) for each in array}
+    if len(below) > 1:
+        raise IrregularArrayError("a ragged array, whose rows have different lengths")
+    return (len(array), *below.pop())

@@ -1,0 +1,63 @@
+"""Reads examples back by the form that was proposed for them, writes them, and reads what was written."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.cli.proposing.form import Example, NoProposalError
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+
+_JSON = Headers(((b"content-type", b"application/json"),))
+_AS_PYTHON = Translate(nan="literal")
+"""Python's servers write NaN so, and read it."""
+
+
+def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
+    """Check that the tensors of every example are the same after it was read, written and read again.
+
+    Raises:
+        NoProposalError: the text says which example is not, and why.
+    """
+    for number, example in enumerate(examples, 1):
+        try:
+            request = _request(protocol, path, _bytes(example.request))
+            written = protocol.encode_request(replace(request, translate=_AS_PYTHON), Target("example"))
+            _compare(request.inputs, _request(protocol, path, written.body).inputs)
+        except (DecodeError, GatewayError, _DifferenceError) as error:
+            raise NoProposalError(f"request {number} cannot be read by the form that it suggests: {error}") from error
+        try:
+            response = _response(protocol, _bytes(example.reply), request)
+            message = protocol.encode_response(response, request, _AS_PYTHON)
+            _compare(response.outputs, _response(protocol, message.body, request).outputs)
+        except (DecodeError, GatewayError, _DifferenceError) as error:
+            raise NoProposalError(f"reply {number} cannot be read by the form that it suggests: {error}") from error
+
+
+class _DifferenceError(Exception):
+    """Tensors that were changed by writing and reading them."""
+
+
+def _request(protocol: Protocol, path: str, body: Any) -> Request:
+    pattern = next(each for each in protocol.patterns if each.partition(" ")[2] == path)
+    message = Message("POST", path, _JSON, (bytes(body),), pattern=pattern)
+    return protocol.decode_request(message, ListenerSettings("example"))
+
+
+def _response(protocol: Protocol, body: Any, request: Request) -> Response:
+    message = Message(headers=_JSON, parts=(bytes(body),), status=200)
+    answer = protocol.decode_response(message, request, Target("example"))
+    assert isinstance(answer, Response)
+    return answer
+
+
+def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
+    for before, after in zip(read, again, strict=True):
+        if before != after:
+            raise _DifferenceError(f"{before.name!r} is another tensor after it was written and read again")
+
+
+def _bytes(value: Any) -> bytes:
+    return json.dumps(value).encode()  # unlike other writers it writes NaN, as the servers of such examples do

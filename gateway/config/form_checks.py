@@ -1,0 +1,93 @@
+"""The forms of a configuration as protocols that its other parts can name, and what is wrong with them."""
+
+from collections.abc import Iterator
+
+from gateway.config.catalog import Catalog
+from gateway.config.document import Node
+from gateway.config.fields import VALUE
+from gateway.config.forms import JSON, PREFIX
+from gateway.config.keys import Config
+from gateway.config.partial import Parts, all_parts
+from gateway.config.problems import Finding, suggestion
+from gateway.core.frozen import replace
+from gateway.protocols.json.form import FormError
+
+
+def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
+    """`catalog` with the forms that the configuration declares, and the ready ones that it names, among its protocols;
+    and a finding for each form that cannot be used."""
+    found, findings = dict(catalog.protocols), []
+    for _, name in protocol_mentions(parts):
+        if name in catalog.ready_forms:
+            found[name] = catalog.ready_forms[name]
+    for name, form in parts.forms.items():
+        try:
+            found[PREFIX + name] = catalog.form(name, form.document())
+        except FormError as error:
+            findings.append(Finding(("forms", name, *error.path), str(error)))
+    return replace(catalog, protocols=found), findings
+
+
+def protocol_mentions(parts: Parts) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Each place where a protocol is named, with the name."""
+    for at, listener in parts.listeners.items():
+        yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
+    for at, reference in parts.reference.items():
+        yield ("reference", at, "protocol"), reference.protocol
+    for key, backend in parts.backends.items():
+        yield ("backends", key, "form" if backend.form else "protocol"), backend.protocol
+    for at, route in parts.routes.items():
+        if route.match.protocol is not None:
+            yield ("routes", at, "match", "protocol"), route.match.protocol
+
+
+def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Names of protocols and forms that do not exist."""
+    forms = {*(PREFIX + name for name in parts.form_names), *catalog.ready_forms}
+    for location, name in protocol_mentions(parts):
+        if name in catalog.protocols or name in forms:
+            continue
+        if location[-1] == "form":
+            known = [each.removeprefix(PREFIX) for each in forms]
+            yield Finding(location, f"no form is called {VALUE}{suggestion(name.removeprefix(PREFIX), known)}")
+        elif name.startswith(PREFIX):
+            yield Finding(location, f"no form is called {VALUE}{suggestion(name, forms)}")
+        elif name == JSON:
+            in_backend = location[0] == "backends"
+            key = "add `form: NAME`" if in_backend else "write json:NAME"
+            known = [each.removeprefix(PREFIX) if in_backend else each for each in forms]
+            yield Finding(location, f"{VALUE} needs the name of a form: {key}{suggestion('', known)}")
+        else:
+            near = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in forms else None
+            yield Finding(location, f"no protocol is called {VALUE}{near or suggestion(name, catalog.protocols)}")
+
+
+def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
+    """Listeners with a form that holds a reference, which may be a secret: errors tell clients what was expected."""
+    forms = root.value.get("forms") if isinstance(root.value, dict) else None
+    named = forms.value.items() if forms is not None and isinstance(forms.value, dict) else ()
+    having = {PREFIX + name for name, form in named if any(form.referenced())}
+    for at, listener in parts.listeners.items():
+        for i, name in enumerate(listener.protocols):
+            if name in having:
+                text = f"the form {VALUE} has a reference, which errors would tell clients; such a form is for backends"
+                yield Finding(("listeners", at, "protocols", i), text)
+
+
+def forms_beside_protocols(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Backends with a form whose protocol is another one."""
+    for key, backend in parts.backends.items():
+        if backend.form and backend.protocol != PREFIX + backend.form:
+            text = f"a form goes with `protocol: json`, not with {backend.protocol}; remove one of them"
+            yield Finding(("backends", key, "form"), text, at_key=True)
+
+
+def form_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Declared forms that nothing names, and those in place of a ready one."""
+    used = {name for _, name in protocol_mentions(all_parts(config))}
+    for name in config.forms:
+        if PREFIX + name not in used:
+            text = f"{name!r} has no effect: no backend and no listener names it; write `json:{name}` as protocol"
+            yield Finding(("forms", name), text, at_key=True)
+        if PREFIX + name in catalog.ready_forms:
+            yield Finding(("forms", name), f"{name!r} takes the place of the ready form of this name", at_key=True)

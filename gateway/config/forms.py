@@ -1,0 +1,119 @@
+"""The keys of `forms`: descriptions of JSON over HTTP, which become wire forms named `json:FORM`.
+
+Templates are values of any kind here; the wire form reads them (`gateway/protocols/json`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
+
+from gateway.config.fields import VALUE, Flag, Keys, Name, OneOrSeveral, refusal
+
+PREFIX = "json:"
+"""The beginning of the names of wire forms that are forms."""
+JSON = "json"
+"""The `protocol` of a backend that names its form by `form`."""
+
+# The name is a part of the scheme of addresses: json:NAME://HOST:PORT.
+_FORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def _form_name(name: str) -> str:
+    if not _FORM_NAME.fullmatch(name):
+        raise refusal(f"expected a name of letters, digits, '-', '_' and '.', got {VALUE}")
+    return name
+
+
+FormName = Annotated[Name, AfterValidator(_form_name)]
+_TEXT = {"type": "string", "minLength": 1}
+_DECLARED = {
+    "type": "object",
+    "properties": {"datatype": _TEXT, "shape": {"type": "array", "items": {"type": "integer", "minimum": -1}}},
+    "required": ["datatype", "shape"],
+    "additionalProperties": False,
+}
+TensorForm = Annotated[JsonValue, WithJsonSchema({"anyOf": [_TEXT, _DECLARED]})]
+Paths = Annotated[JsonValue, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]})]
+
+
+class ExchangeConfig(Keys):
+    """One request with its reply."""
+
+    path: Paths
+    """The path of the request, which may hold `{model}` and `{version}`; or a list of paths: any of them is accepted,
+    and the first that can be filled is written."""
+    method: Name = "POST"
+    """The method of the request."""
+    headers: Mapping[Name, JsonValue] = {}
+    """Headers of the request beyond those of every wire form, as templates."""
+    query: Mapping[Name, JsonValue] = {}
+    """Query parameters of the request, as templates."""
+    request_type: Name = "application/json"
+    """The media type of the request's body, which says how the document of the template is spelled."""
+    request: JsonValue = None
+    """The template of the request's body; without it the request has none."""
+    response_type: Name = "application/json"
+    """The media type of the reply's body."""
+    response: JsonValue = None
+    """The template of the reply's body; without it the reply has none."""
+    stream: Literal["sse", "openai", "jsonl"] | None = None
+    """The reply is a stream of messages, each as `response` says: server-sent events (`sse`), the same with the event
+    `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
+    ignore_unknown: Flag | None = None
+    """As the form's `ignore_unknown`, which is the default, for this exchange."""
+
+
+class ProbeConfig(Keys):
+    """A GET request that says whether a server is ready or live."""
+
+    path: Paths
+    """The path of the request, or a list of paths, of which any is accepted, and the first is written."""
+    status: Annotated[int, Field(ge=100, le=599)] = 200
+    """The status of the reply if it is."""
+    response: JsonValue = None
+    """The template that the reply's body fits if it is; without it any body does."""
+    ignore_unknown: Flag = True
+    """Members beyond the template are ignored."""
+
+
+class ListingConfig(Keys):
+    """A GET request for the names of a server's models."""
+
+    path: Name
+    """The path of the request."""
+    response: JsonValue
+    """The template of the reply, with `$model` in a row."""
+    ignore_unknown: Flag = True
+    """Members beyond the template are ignored."""
+
+
+class FormConfig(Keys):
+    """JSON over HTTP, described once for both directions: `docs/forms.md` has the templates."""
+
+    infer: Annotated[tuple[ExchangeConfig, ...], OneOrSeveral(ExchangeConfig)]
+    """The request that runs a model, with its reply: one exchange, or a list of them, which are tried in order."""
+    ready: ProbeConfig | None = None
+    """How a server is asked whether it is ready."""
+    live: ProbeConfig | None = None
+    """How it is asked whether it is live; without it as whether it is ready."""
+    models: ListingConfig | None = None
+    """How it is asked for its models."""
+    error: JsonValue = None
+    """The template of the body of errors."""
+    error_type: Name = "application/json"
+    """The media type of the body of errors."""
+    tensors: Mapping[Name, TensorForm] = {}
+    """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"`; or as
+    `{datatype, shape}`. Without the key tensors have neither datatypes nor names."""
+    ignore_unknown: Flag = False
+    """Members of requests and replies beyond the templates are ignored; without it they are refused by name."""
+
+    def document(self) -> dict[str, Any]:
+        """The form as it is written, its exchanges as a list, for the wire form to read."""
+        written = self.model_dump(exclude_unset=True)
+        return {**written, "infer": list(written["infer"])}
+
+
+FormEntries = Mapping[FormName, FormConfig]

@@ -1,0 +1,118 @@
+"""Files of numpy's format, `.npy` (versions 1 to 3): one array with its datatype and shape.
+
+numpy parses the header, a Python literal of at most 4096 bytes. The header is then checked against the size of the
+file: `numpy.load` would allocate memory for whatever shape it states, and run the pickles of arrays of objects.
+"""
+
+from functools import lru_cache
+from io import BytesIO
+from math import prod
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, write_array_header_1_0
+
+from gateway.core.datatypes import BYTES, Datatype, Kind
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, datatype_of
+
+_MAGIC = b"\x93NUMPY"
+_VERSIONS = {
+    b"\1\0": (Struct("<H"), read_array_header_1_0),
+    b"\2\0": (Struct("<I"), read_array_header_2_0),
+    b"\3\0": (Struct("<I"), read_array_header_2_0),  # UTF-8 instead of Latin-1, for names of fields
+}
+"""For each version: how the length of the header is written, and what parses it."""
+_MAX_HEADER = 4096
+
+
+def decode(file: Buffer, what: str) -> Tensor:
+    """The array in `file` as a tensor without a name. Its data is a view of `file` if that is in little-endian and
+    row-major order; other orders are converted.
+
+    Raises:
+        DecodeError: not a .npy file, not numbers or booleans, or fewer or more bytes than the header states; names
+            `what`.
+    """
+    dtype, is_fortran, shape, start = _decode_header(file, what)
+    if len(shape) > MAX_RANK:
+        raise DecodeError(f"{what} has {len(shape)} dimensions, expected at most {MAX_RANK}")
+    expected = prod(shape) * dtype.itemsize
+    if len(file) - start != expected:
+        raise DecodeError(
+            f"{what} has {len(file) - start} bytes of data, expected {expected} for {dtype} {list(shape)}"
+        )
+    flat = np.frombuffer(file, dtype, offset=start)
+    datatype = _datatype(dtype, what)
+    if datatype.kind is Kind.BOOL and (flat.view(np.uint8) > 1).any():
+        raise DecodeError(f"{what} holds booleans other than 0 and 1")
+    array = flat.reshape(shape, order="F" if is_fortran else "C").astype(datatype.dtype, order="C", copy=False)
+    return Tensor("", datatype, shape, array.reshape(-1).view(np.uint8).data)
+
+
+def encode(tensor: Tensor) -> tuple[Buffer, Buffer]:
+    """The file of a tensor: its header and its data. BF16, which the format does not have, is widened to FP32.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, the tensor is BYTES: arrays of objects are pickles, and numpy's own texts and
+            bytes lose NULs.
+    """
+    stored = storable(tensor)
+    return header(stored.datatype, stored.shape), stored.data
+
+
+def storable(tensor: Tensor) -> Tensor:
+    """`tensor` in a datatype that the format has: BF16 is widened to FP32. Raises as `encode`."""
+    if tensor.datatype is BYTES:
+        raise invalid_input(f"{tensor.name} is BYTES, but .npy files hold numbers and booleans")
+    if tensor.datatype is not Datatype.BF16:
+        return tensor
+    wide = np.ascontiguousarray(tensor.array.astype(Datatype.FP32.dtype))
+    return Tensor(tensor.name, Datatype.FP32, tensor.shape, wide.reshape(-1).view(np.uint8).data)
+
+
+@lru_cache(1024)
+def header(datatype: Datatype, shape: Shape) -> bytes:
+    """All that stands before the data of an array in row-major order."""
+    file = BytesIO()
+    write_array_header_1_0(file, {"descr": datatype.dtype.str, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def _datatype(dtype: "np.dtype[Any]", what: str) -> Datatype:
+    try:
+        return datatype_of(dtype)
+    except TypeError as error:
+        raise DecodeError(f"{what}: {error}") from error
+
+
+def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shape, int]:
+    """The dtype, whether the order is Fortran's (column-major), the shape, and the offset of the data."""
+    version = _VERSIONS.get(bytes(file[6:8])) if bytes(file[:6]) == _MAGIC else None
+    if version is None or len(file) < 8 + version[0].size:
+        raise DecodeError(f"{what} is no .npy file of version 1, 2 or 3")
+    length = version[0]
+    start = 8 + length.size + length.unpack_from(file, 8)[0]
+    if start > min(len(file), _MAX_HEADER):
+        raise DecodeError(f"{what}: the header of the .npy file ends at byte {start}, of {len(file)}")
+    try:
+        dtype, is_fortran, shape = _parse_header(bytes(file[:start]))
+    # a header that is not Python, or too deep for its parser, raises nearly anything
+    except Exception as error:
+        raise DecodeError(f"{what}: the header of the .npy file is not that of an array of numbers") from error
+    return dtype, is_fortran, shape, start
+
+
+@lru_cache(256)
+def _parse_header(header: bytes) -> tuple["np.dtype[Any]", bool, Shape]:
+    """The same from the bytes before the data. Cached: headers repeat, and numpy takes 20 us to parse one."""
+    _, parse = _VERSIONS[header[6:8]]
+    file = BytesIO(header)
+    file.seek(8)
+    shape, is_fortran, dtype = parse(file, max_header_size=_MAX_HEADER)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"elements of {dtype}")
+    if any(type(size) is not int or size < 0 for size in shape):
+        raise ValueError(f"shape {shape}")
+    return dtype, is_fortran, shape

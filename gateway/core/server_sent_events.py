@@ -1,0 +1,103 @@
+"""Server-sent events (`text/event-stream`), a framing of streams of JSON: `data: {json}` and a blank line for each
+message.
+
+Written as Triton, MLServer and OpenAI's API write them; read as the WHATWG's HTML standard, section 9.2.6, parses them,
+wherever the stream is cut into pieces.
+"""
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Buffer, Headers
+
+# byte for byte that of Triton and MLServer
+HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """An event whose data are `parts`, a JSON text without line ends; nothing if there are no parts."""
+    return (b"data: ", *parts, b"\n\n") if parts else ()
+
+
+class EventCutter:
+    """Cuts a stream of bytes into the data of its events, each of at most `limit` bytes.
+
+    Comments, fields other than `data`, and events without data are skipped. An event whose data is `end_mark` ends the
+    stream: it is not handed on, and no event may follow it.
+    """
+
+    def __init__(self, limit: int, end_mark: bytes = b"") -> None:
+        self._limit = limit
+        self._end_mark = end_mark
+        self._has_ended = False
+        self._line = bytearray()
+        """The line whose end has not arrived."""
+        self._data: list[bytes] = []
+        """The data lines of the event whose end has not arrived."""
+        self._size = 0
+        """The length of those lines and one byte for each, without which empty lines would have no limit."""
+        self._after_return = False
+        """The last byte was a carriage return: a line feed now belongs to it."""
+        self._begun = False
+        """The first line is read: no byte order mark can follow."""
+
+    def feed(self, data: Buffer) -> list[Buffer]:
+        """The events that `data` completes.
+
+        Raises:
+            DecodeError: an event after the end mark.
+            GatewayError: RESOURCE_EXHAUSTED, a line or an event beyond the limit.
+        """
+        octets = bytes(data)
+        if self._after_return and octets:
+            octets = octets.removeprefix(b"\n")
+            self._after_return = False
+        if not octets:
+            return []
+        self._after_return = octets.endswith(b"\r")
+        first, *others = octets.splitlines()  # bytes are split at \r\n, \n and \r only
+        if octets.endswith((b"\n", b"\r")):
+            others.append(b"")
+        self._extend_line(first)
+        events: list[Buffer] = []
+        for start in others:
+            events += self._end_line()
+            self._extend_line(start)
+        return events
+
+    def boundary(self) -> list[Buffer]:
+        """Nothing: an event ends at its blank line, not where an HTTP chunk ends."""
+        return []
+
+    def end(self) -> list[Buffer]:
+        """Nothing. Raises DecodeError if the stream ends inside an event."""
+        if self._line or self._data:
+            raise DecodeError("the stream ends inside an event")
+        return []
+
+    def _extend_line(self, piece: bytes) -> None:
+        self._line += piece
+        if len(self._line) + self._size > self._limit + len(b"data: "):
+            raise refusal(Reason.TOO_LARGE, f"an event has more than {self._limit} bytes (limits.message)")
+
+    def _end_line(self) -> list[Buffer]:
+        line = bytes(self._line)
+        self._line.clear()
+        if not self._begun:
+            line, self._begun = line.removeprefix(_BOM), True
+        if not line:
+            return self._end_event()
+        field, _, text = line.partition(b":")
+        if field == b"data":
+            self._data.append(text.removeprefix(b" "))
+            self._size += len(self._data[-1]) + 1
+        return []
+
+    def _end_event(self) -> list[Buffer]:
+        event, self._data, self._size = b"\n".join(self._data), [], 0
+        if not event:
+            return []
+        if self._has_ended:
+            raise DecodeError(f"an event after {self._end_mark.decode()}, which ends the stream")
+        self._has_ended = event == self._end_mark
+        return [] if self._has_ended else [event]

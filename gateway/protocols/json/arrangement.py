@@ -1,0 +1,78 @@
+"""Which tensor of a message goes to which place of a template.
+
+- If the form declares its tensors, by name: each has a place, or is refused. Tensors that came without names, whom the
+  gateway calls `output0`, `output1` and so on, go by position.
+- If the template has `$*`, all tensors go there; one without a name is called `input0`, `output0` and so on.
+- Else by name if every tensor has the name of a place, and by position if not: their names mean nothing on the wire.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from gateway.core.errors import invalid_input
+from gateway.core.types import Tensor
+from gateway.protocols.json.templates import Every, Node, Object, TensorPlace, children, walk
+
+
+class Arrangement:
+    """The places of one template. `role` is what errors call its tensors, `input` or `output`."""
+
+    def __init__(self, node: Node, role: str, *, declared: bool) -> None:
+        self._role = role
+        self._declared = declared
+        nodes = list(walk(node))
+        self._places = tuple(dict.fromkeys(each.name for each in nodes if isinstance(each, TensorPlace)))
+        self._has_every = any(isinstance(each, Every) or (isinstance(each, Object) and each.every) for each in nodes)
+        self._required = frozenset(required_tensors(node))
+
+    def arrange(self, tensors: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        """The tensors by the names of their places; by their own names if the template has `$*`.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, naming a tensor without a place, or a place without a tensor.
+        """
+        if self._has_every:
+            return self._by_name(tensors)
+        places, role = self._places, self._role
+        if len(tensors) == 1 and len(places) == 1 and (not self._declared or tensors[0].name == places[0]):
+            return {places[0]: tensors[0]}
+        names = {tensor.name for tensor in tensors}
+        if (self._declared and not self._are_nameless(tensors)) or (
+            len(names) == len(tensors) and names.issubset(places)
+        ):
+            self._check_names(tensors)
+            placed = self._by_name(tensors)
+        elif len(tensors) > len(places):
+            raise invalid_input(f"{len(tensors)} {role}s, but the form has places for {len(places)}")
+        else:
+            placed = dict(zip(places, tensors, strict=False))
+        for name in self._required:
+            if name not in placed:
+                raise invalid_input(f"{role} {name!r} is missing, which the form requires")
+        return placed
+
+    def _are_nameless(self, tensors: Sequence[Tensor]) -> bool:
+        return all(tensor.name in ("", f"{self._role}{at}") for at, tensor in enumerate(tensors))
+
+    def _check_names(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            if tensor.name not in self._places:
+                known = ", ".join(map(repr, self._places)) or "none"
+                raise invalid_input(f"{self._role} {tensor.name!r} has no place in the form, which has {known}")
+
+    def _by_name(self, tensors: Sequence[Tensor]) -> Mapping[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for at, tensor in enumerate(tensors):
+            name = tensor.name or f"{self._role}{at}"
+            if name in found:
+                raise invalid_input(f"{self._role} {name!r} is there twice")
+            found[name] = tensor
+        return found
+
+
+def required_tensors(node: Node) -> set[str]:
+    """The names of the tensors that every body of the template has."""
+    if isinstance(node, TensorPlace):
+        return {node.name}
+    if isinstance(node, Object):
+        return {name for each in node.members if not each.optional for name in required_tensors(each.node)}
+    return {name for child in children(node) for name in required_tensors(child)}

@@ -1,0 +1,425 @@
+"""Bodies of one template in one media type: read into BodyContents, and written from tensors, words and parameters.
+
+The media type says how the document that the template describes is spelled. JSON, CSV, JSON lines and form data all
+become JSON text, which has one reader. A body of any other type is one tensor or one text.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from gateway.core import bytes_elements, npy
+from gateway.core.datatypes import BYTES, Kind
+from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.protocol import Limits
+from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
+from gateway.protocols.json.arrangement import Arrangement
+from gateway.protocols.json.form import ABSENT, FormError, Place, Template
+from gateway.protocols.json.media import csv, lines, media_types, multipart
+from gateway.protocols.json.media.form_data import FormFields
+from gateway.protocols.json.media.media_types import MediaType
+from gateway.protocols.json.misfit import MisfitError, explained
+from gateway.protocols.json.places import BodyContents
+from gateway.protocols.json.reading import BodyReader
+from gateway.protocols.json.templates import (
+    Anything,
+    Constant,
+    FixedList,
+    Member,
+    Node,
+    Object,
+    ParameterPlace,
+    Role,
+    RowList,
+    Slot,
+    Spelling,
+    TensorPlace,
+    Word,
+    children,
+    parse_body,
+    walk_all,
+)
+from gateway.protocols.json.tensor_form import TensorForm
+from gateway.protocols.json.tensor_reading import in_declared_shape
+from gateway.protocols.json.writing import BodyWriter, Said
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class MessageBody(ABC):
+    """The bodies of one template. `nodes` are its alternatives, `words` the words in them."""
+
+    nodes: tuple[Node, ...] = ()
+    words: frozenset[Word] = frozenset()
+
+    @abstractmethod
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        """The contents of a body. `headers` are those of its message.
+
+        Raises:
+            DecodeError: it is not as the template; says why.
+            GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
+        """
+
+    @abstractmethod
+    def write(self, said: Said) -> tuple[Buffer, ...]:
+        """The body that says `said`, in parts.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, naming what has no place, or what is missing for one.
+        """
+
+    def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
+        """The headers of a message with the body `parts`; `declared` are those that its form says."""
+        return declared
+
+
+class NoBody(MessageBody):
+    """There is no template: a message without a body."""
+
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        if bytes(body).strip():
+            raise MisfitError("a body, where the form has none")
+        return BodyContents()
+
+    def write(self, said: Said) -> tuple[Buffer, ...]:
+        if said.tensors:
+            raise invalid_input(f"tensor {said.tensors[0].name!r} has no place in the form, which has no body")
+        _refuse_parameters(said)
+        return ()
+
+
+def _refuse_parameters(said: Said) -> None:
+    for name in said.parameters:
+        if name not in said.elsewhere:
+            raise invalid_input(f"parameter {name!r} has no place in the form")
+
+
+class JsonBody(MessageBody):
+    """Bodies that are JSON text, or become it. Of several alternatives the first that fits is read and written."""
+
+    def __init__(
+        self, nodes: tuple[Node, ...], specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool
+    ) -> None:
+        self.nodes = nodes
+        self.words = frozenset(each.word for each in walk_all(nodes) if isinstance(each, Slot))
+        self._readers = [BodyReader(each, specs, label, ignore_unknown=ignore_unknown) for each in nodes]
+        self._only = self._readers[0] if len(nodes) == 1 else None
+        self._writers = [BodyWriter(each, specs, label) for each in nodes]
+
+    def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
+        """The JSON text of a body."""
+        return (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
+
+    def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
+        """The body of a JSON text."""
+        return parts
+
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        text = self.to_json(body, headers, limits)
+        if not text or text.isspace():
+            raise MisfitError("an empty body, expected JSON")
+        if self._only is not None:
+            return self._only.read(text, limits)
+        errors: list[DecodeError] = []
+        for reader in self._readers:
+            try:
+                return reader.read(text, limits)
+            except DecodeError as error:
+                errors.append(error)
+        raise explained(errors, "alternatives")
+
+    def write(self, said: Said) -> tuple[Buffer, ...]:
+        first: GatewayError | None = None
+        for writer in self._writers:
+            try:
+                if said.parameters:
+                    writer.check_parameters(said.parameters, said.elsewhere)
+                placed = writer.arrangement.arrange(said.tensors)
+                return self.from_json(writer.write(placed, said))
+            except GatewayError as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+
+class JsonLines(JsonBody):
+    """JSON lines: a document for each element of the list."""
+
+    def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
+        return lines.read(body)
+
+    def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
+        return (lines.write(b"".join(parts)),)
+
+
+class CsvBody(JsonBody):
+    """CSV: a row for each element of the list."""
+
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        specs: Mapping[str, TensorSpec],
+        label: str,
+        *,
+        ignore_unknown: bool,
+        has_header: bool,
+    ) -> None:
+        super().__init__(nodes, specs, label, ignore_unknown=ignore_unknown)
+        self._has_header = has_header
+        self._kinds = {name: kind for node in nodes for name, kind in _kinds(node, specs).items()}
+        self._is_flat = all(_is_flat(node, specs) for node in nodes)
+
+    def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
+        return csv.read(
+            body,
+            header=self._has_header,
+            kind_of=self._kind_of,
+            columns=limits.json_values,
+            limit=limits.message,
+            flat=self._is_flat,
+        )
+
+    def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
+        return (csv.write(b"".join(parts), header=self._has_header),)
+
+    def _kind_of(self, column: str) -> Kind | None:
+        return self._kinds.get(column, self._kinds.get(""))
+
+
+def _is_flat(node: Node, specs: Mapping[str, TensorSpec]) -> bool:
+    """Whether a table is a tensor of which it is known that it has one dimension."""
+    place = node.row if isinstance(node, RowList) else node
+    return isinstance(place, TensorPlace) and place.name in specs and len(specs[place.name].shape) == 1
+
+
+def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
+    """The kinds of the declared columns by name or position; that of all columns by the empty name."""
+    if isinstance(node, TensorPlace):
+        return {"": specs[node.name].datatype.kind} if node.name in specs else {}
+    row = node.row if isinstance(node, RowList) else node
+    if isinstance(row, TensorPlace):
+        return _kinds(row, specs)
+    named: Sequence[tuple[str, Node]] = ()
+    if isinstance(row, Object):
+        named = [(each.key, each.node) for each in row.members]
+    elif isinstance(row, FixedList):
+        named = [(str(at), each) for at, each in enumerate(row.nodes)]
+    return {
+        name: specs[each.name].datatype.kind
+        for name, each in named
+        if isinstance(each, TensorPlace) and each.name in specs
+    }
+
+
+class FormData(JsonBody):
+    """Form data: a part for each member of the object. `$x` of BYTES is a file, other texts are texts, and all else is
+    JSON."""
+
+    def __init__(self, node: Object, specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool) -> None:
+        members, files, texts = [], [], []
+        for each in node.members:
+            inner = each.node
+            if isinstance(inner, TensorPlace) and _is_file(inner, specs):
+                files.append(each.key)
+                inner = TensorPlace(inner.name, Spelling.BYTES)
+            elif _is_text(inner):
+                texts.append(each.key)
+            members.append(Member(each.key, inner, each.optional))
+        super().__init__((Object(tuple(members)),), specs, label, ignore_unknown=ignore_unknown)
+        documents = {each.key for each in members if not isinstance(each.node, Anything)}.difference(files, texts)
+        self._fields = FormFields(frozenset(files), frozenset(texts), frozenset(documents))
+
+    def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
+        return self._fields.read(body, headers.get("content-type"), parts=limits.json_values)
+
+    def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
+        return self._fields.write(b"".join(parts))
+
+    def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
+        """The declared headers, with the boundary of `parts` in Content-Type."""
+        told = (b"content-type", multipart.content_type(parts).encode())
+        return Headers([told if name == b"content-type" else (name, value) for name, value in declared.raw])
+
+
+def _is_file(place: TensorPlace, specs: Mapping[str, TensorSpec]) -> bool:
+    spec = specs.get(place.name)
+    return place.spelling is Spelling.NESTED and (spec is None or spec.datatype is BYTES)
+
+
+def _is_text(node: Node) -> bool:
+    """Whether a part is a text that is no JSON: words and parameters are texts, as in a query."""
+    match node:
+        case TensorPlace(_, spelling):
+            return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY)
+        case Constant(value):
+            return isinstance(value, str)
+        case Slot() | ParameterPlace():
+            return True
+    return False
+
+
+class OneTensor(MessageBody):
+    """Bodies that are one tensor."""
+
+    def __init__(self, node: TensorPlace, specs: Mapping[str, TensorSpec], label: str) -> None:
+        self.nodes = (node,)
+        spec = specs.get(node.name)
+        self._form = TensorForm(node, node.name if spec else "", f"{label} {node.name!r}", spec, 0)
+        self._arrangement = Arrangement(node, label, declared=bool(specs))
+
+    @abstractmethod
+    def tensor(self, body: Buffer, label: str) -> Tensor:
+        """The tensor in a body. Raises DecodeError, naming it by its label."""
+
+    @abstractmethod
+    def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
+        """The body of a tensor. Raises GatewayError, INVALID_ARGUMENT."""
+
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        form = self._form
+        tensor = self.tensor(body, form.label)
+        found = Tensor(form.name, tensor.datatype, tensor.shape, tensor.data, tensor.content_type)
+        return BodyContents((in_declared_shape(form, found),))
+
+    def write(self, said: Said) -> tuple[Buffer, ...]:
+        _refuse_parameters(said)
+        [tensor] = self._arrangement.arrange(said.tensors).values()
+        return self.body(tensor, self._form.label)
+
+
+class NumpyFile(OneTensor):
+    """`.npy` files, without pickles."""
+
+    def tensor(self, body: Buffer, label: str) -> Tensor:
+        return npy.decode(body, label)
+
+    def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
+        if tensor.datatype is BYTES:
+            raise invalid_input(f"{label} is BYTES, which a .npy file can hold as pickles only")
+        return npy.encode(npy.storable(tensor))
+
+
+class RawBytes(OneTensor):
+    """Bytes of any media type, such as an image: one element of BYTES."""
+
+    def tensor(self, body: Buffer, label: str) -> Tensor:
+        return Tensor("", BYTES, (1,), bytes_elements.pack([bytes(body)]))
+
+    def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
+        if tensor.datatype is not BYTES or tensor.elements != 1:
+            raise invalid_input(f"{label} is {tensor.datatype} {list(tensor.shape)}, expected one element of BYTES")
+        return (memoryview(tensor.data)[4:],)
+
+
+class TextTensor(RawBytes):
+    """Texts in UTF-8: one element of BYTES."""
+
+    def tensor(self, body: Buffer, label: str) -> Tensor:
+        _decoded(body)
+        return super().tensor(body, label)
+
+    def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
+        parts = super().body(tensor, label)
+        try:
+            _decoded(parts[0])
+        except DecodeError as error:
+            raise invalid_input(f"{label} is no text: {error}") from error
+        return parts
+
+
+class TextWord(MessageBody):
+    """Texts that are one word, such as the message of an error."""
+
+    def __init__(self, node: Slot) -> None:
+        self.nodes = (node,)
+        self._word = node.word
+
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        return BodyContents(words={self._word: _decoded(body).strip()})
+
+    def write(self, said: Said) -> tuple[Buffer, ...]:
+        word = said.words.get(self._word)
+        if word is None:
+            raise invalid_input(f"nothing in the message is {self._word.value}")
+        return (str(word).encode("utf-8", "replace"),)
+
+
+def _decoded(body: Buffer) -> str:
+    try:
+        return bytes(body).decode()
+    except UnicodeDecodeError as error:
+        raise MisfitError("not UTF-8, expected a text") from error
+
+
+# --- making bodies ---
+
+_LINES = frozenset({"application/jsonlines", "application/x-ndjson", "application/x-jsonlines", "application/jsonl"})
+
+
+def make_body(
+    template: Template,
+    media_type: str,
+    role: Role,
+    place: Place,
+    specs: Mapping[str, TensorSpec],
+    *,
+    ignore_unknown: bool,
+) -> MessageBody:
+    """The bodies of a template in a media type. `place` is that of the template in its form.
+
+    Raises:
+        FormError: a template that cannot be used, or a media type that cannot spell it.
+    """
+    if template is ABSENT:
+        return NoBody()
+    nodes = parse_body(template, role, place)
+    declared = media_types.declared(media_type)
+    if declared is None:
+        raise FormError(place, f"{media_type!r} is no media type, expected such as application/json")
+    label = "output" if role is Role.RESPONSE else "input"
+    if is_json(declared):
+        return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown)
+    if declared.essence in _LINES:
+        _check_lists(nodes, place, declared)
+        return JsonLines(nodes, specs, label, ignore_unknown=ignore_unknown)
+    if declared.essence == "text/csv":
+        _check_lists(nodes, place, declared)
+        has_header = declared.parameters.get("header") == "present"
+        return CsvBody(nodes, specs, label, ignore_unknown=ignore_unknown, has_header=has_header)
+    if declared.essence == "multipart/form-data":
+        node = nodes[0]
+        if len(nodes) > 1 or not isinstance(node, Object) or node.every:
+            raise FormError(place, "form data is one object of named parts: expected such as `{image: $x}`")
+        return FormData(node, specs, label, ignore_unknown=ignore_unknown)
+    return _single(nodes, declared, specs, label, place)
+
+
+def is_json(media_type: MediaType) -> bool:
+    """Whether a media type is JSON (RFC 6839 for those that end in `+json`)."""
+    return media_type.essence == "application/json" or media_type.subtype.endswith("+json")
+
+
+def _single(
+    nodes: tuple[Node, ...], media_type: MediaType, specs: Mapping[str, TensorSpec], label: str, place: Place
+) -> MessageBody:
+    node = nodes[0]
+    is_text = media_type.essence == "text/plain"
+    if len(nodes) == 1 and is_text and isinstance(node, Slot):
+        return TextWord(node)
+    if len(nodes) > 1 or not isinstance(node, TensorPlace) or node.spelling is not Spelling.NESTED:
+        raise FormError(place, f"a body of {media_type.essence} is one tensor: expected such as `$x`")
+    if media_type.essence == "application/x-npy":
+        return NumpyFile(node, specs, label)
+    return TextTensor(node, specs, label) if is_text else RawBytes(node, specs, label)
+
+
+def _check_lists(nodes: tuple[Node, ...], place: Place, media_type: MediaType) -> None:
+    for node in nodes:
+        if not isinstance(node, RowList) and not (isinstance(node, TensorPlace) and node.spelling is Spelling.NESTED):
+            raise FormError(place, f"a body of {media_type.essence} is a list: expected `[T, ...]` or such as `$x`")
+        row = node.row if isinstance(node, RowList) else node
+        if media_type.essence == "text/csv" and isinstance(row, Object):
+            if media_type.parameters.get("header") != "present":
+                raise FormError(place, "rows of CSV have names only with a header: text/csv; header=present")
+            if any(children(each.node) for each in row.members):
+                raise FormError(place, "a cell of CSV holds no list and no object")

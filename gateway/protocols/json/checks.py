@@ -1,0 +1,245 @@
+"""Checks of a whole form when it is loaded: what could not be read back, or would never be used, is an error."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+
+from gateway.core.datatypes import BYTES
+from gateway.core.types import TensorSpec
+from gateway.protocols.json.arrangement import required_tensors
+from gateway.protocols.json.bodies import MessageBody, is_json
+from gateway.protocols.json.compiled import CompiledExchange, CompiledForm
+from gateway.protocols.json.coverage import covers
+from gateway.protocols.json.form import FormError, Place
+from gateway.protocols.json.templates import (
+    MISSING,
+    Anything,
+    Every,
+    EverySpelling,
+    Member,
+    Node,
+    Object,
+    ParameterPlace,
+    ParametersPlace,
+    RowList,
+    Spelling,
+    TensorPlace,
+    children,
+    walk,
+)
+
+
+def check_form(form: CompiledForm) -> None:
+    """Check the templates of a form against each other and against its `tensors`.
+
+    Raises:
+        FormError: with the place in the form.
+    """
+    specs = form.form.tensors
+    for place, exchange in _exchanges(form):
+        for key, body in (("request", exchange.request), ("response", exchange.response)):
+            for within, node in _alternatives(body, (*place, key)):
+                _check_tensors(node, within, specs)
+                _check_written(node, within)
+                _check_rows(node, within)
+            _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
+    for key, further in (("models", form.models), ("error", form.error)):
+        for within, node in _alternatives(further, (key, "response") if key == "models" else (key,)):
+            _check_written(node, within)
+            if key == "models" and not any(isinstance(each, TensorPlace) for each in walk(node)):
+                raise FormError(within, "$model stands nowhere, expected it where the name of a model is")
+    for key, probe in (("ready", form.ready), ("live", form.live)):
+        for within, node in _alternatives(probe.response, (key, "response")) if probe else ():
+            _check_written(node, within)
+    _check_declared(form)
+    _check_exchanges(form)
+    _check_paths(form)
+
+
+def _exchanges(form: CompiledForm) -> Iterator[tuple[Place, CompiledExchange]]:
+    several = len(form.exchanges) > 1
+    for at, exchange in enumerate(form.exchanges):
+        yield ("infer", at) if several else ("infer",), exchange
+
+
+def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node]]:
+    several = len(body.nodes) > 1
+    for at, node in enumerate(body.nodes):
+        yield (*place, "$any", at) if several else place, node
+
+
+# --- one template ---
+
+
+def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) -> None:
+    """Each tensor has one place, besides that of its shape, and is declared if the form declares any."""
+    places = [each for each in walk(node) if isinstance(each, TensorPlace)]
+    names = Counter(each.name for each in places if each.spelling is not Spelling.SHAPE)
+    for name, count in names.items():
+        if count > 1:
+            raise FormError(place, f"${name} stands at {count} places, expected one; its shape is ${name}|shape")
+        if specs and name not in specs:
+            close = get_close_matches(name, specs, 1)
+            meant = f"did you mean ${close[0]}?" if close else f"`tensors` has {', '.join(specs)}"
+            raise FormError(place, f"${name} is not declared in `tensors`; {meant}")
+    if not specs:
+        _check_positions(node, places, place)
+    for each in places:
+        _check_place(each, places, place, specs.get(each.name))
+    if any(isinstance(each, Every) or (isinstance(each, Object) and each.every) for each in walk(node)):
+        _check_every(node, place, declared=bool(specs))
+
+
+def _check_positions(node: Node, places: list[TensorPlace], place: Place) -> None:
+    """Where positions identify tensors, only the last one may be missing."""
+    required = required_tensors(node)
+    for each in places[:-1]:
+        if each.name not in required and each.name != places[-1].name:
+            text = f"${each.name} may be missing, so the position of the tensors behind it would not identify them"
+            raise FormError(place, f"{text}; declare the form's tensors in `tensors`")
+
+
+def _check_place(each: TensorPlace, places: list[TensorPlace], place: Place, spec: TensorSpec | None) -> None:
+    if each.spelling is Spelling.SHAPE:
+        partners = [other for other in places if other.name == each.name and other.spelling in _SHAPED]
+        if not partners or places.count(each) > 1:
+            raise FormError(
+                place, f"${each.name}|shape is the shape of ${each.name}|flat or |base64, which must be here"
+            )
+    if each.spelling is Spelling.BASE64:
+        datatype = each.datatype or (spec.datatype if spec else None)
+        if datatype is None or datatype is BYTES:
+            raise FormError(
+                place, f"${each.name}|base64 needs a datatype of numbers: write |base64:FP32, or declare it"
+            )
+        if spec and spec.datatype is not datatype:
+            raise FormError(place, f"${each.name} is {spec.datatype} in `tensors` and {datatype} here")
+    if spec and each.spelling in _TEXTS and spec.datatype is not BYTES:
+        raise FormError(place, f"${each.name}|{each.spelling.value} is BYTES, but `tensors` has {spec.datatype}")
+
+
+_SHAPED = frozenset({Spelling.FLAT, Spelling.BASE64})
+_TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
+
+
+def _check_every(node: Node, place: Place, *, declared: bool) -> None:
+    nodes = list(walk(node))
+    if declared:
+        raise FormError(place, "`$*` stands for tensors that nobody declares; this form has `tensors`")
+    if any(isinstance(each, TensorPlace) for each in nodes):
+        raise FormError(place, "`$*` stands for all tensors: no other may stand beside it")
+    objects = sum(isinstance(each, Object) and each.every for each in nodes)
+    names = sum(isinstance(each, Every) and each.spelling is EverySpelling.NAMES for each in nodes)
+    tables = sum(isinstance(each, Every) and each.spelling is EverySpelling.TABLE for each in nodes)
+    if (objects, names, tables) not in ((1, 0, 0), (0, 1, 1)):
+        raise FormError(place, '`$*` stands once: as `"$*": $*`, or as `$*|names` and `$*|table`')
+    if any(isinstance(each, RowList) and any(isinstance(inner, Every) for inner in walk(each)) for each in nodes):
+        raise FormError(place, "`$*|names` and `$*|table` are whole lists: they cannot stand in `[T, ...]`")
+
+
+def _check_written(node: Node, place: Place) -> None:
+    """`$_` that must be written has a value; parameters have one place each."""
+    if isinstance(node, Anything) and node.written is MISSING:
+        raise FormError(place, "nothing says what to write for $_: write `$_=VALUE`, or the key as `key?`")
+    if isinstance(node, Object):
+        for member in node.members:
+            if not (member.optional and isinstance(member.node, Anything)):
+                _check_written(member.node, (*place, _key(member)))
+    else:
+        for at, child in enumerate(children(node)):
+            _check_written(child, (*place, at))
+    nodes = list(walk(node))
+    for name, count in Counter(each.name for each in nodes if isinstance(each, ParameterPlace)).items():
+        if count > 1:
+            raise FormError(place, f"$param.{name} stands at {count} places, expected one")
+    if sum(isinstance(each, ParametersPlace) for each in nodes) > 1:
+        raise FormError(place, "$params stands at two places, expected one")
+
+
+def _key(member: Member) -> str:
+    return f"{member.key}?" if member.optional else member.key
+
+
+def _check_rows(node: Node, place: Place) -> None:
+    """Each list of rows holds a tensor, which says how many there are."""
+    for each in walk(node):
+        if isinstance(each, RowList):
+            inner = list(walk(each.row))
+            if not any(isinstance(one, TensorPlace) or (isinstance(one, Object) and one.every) for one in inner):
+                raise FormError(place, "`[T, ...]` holds no tensor, which would say how many rows there are")
+            if any(isinstance(one, TensorPlace) and one.spelling is Spelling.SHAPE for one in inner):
+                raise FormError(place, "|shape is that of a whole tensor: it cannot stand in `[T, ...]`")
+
+
+def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown: bool) -> None:
+    for at, node in enumerate(nodes):
+        for earlier in range(at):
+            if covers(nodes[earlier], node, ignore_unknown=ignore_unknown):
+                raise FormError(
+                    (*place, "$any", at), f"never read: alternative {earlier + 1} accepts all that this one does"
+                )
+
+
+# --- the whole form ---
+
+
+def _check_declared(form: CompiledForm) -> None:
+    """Each tensor of `tensors` stands in requests or in responses, and not in both."""
+    sides: tuple[set[str], set[str]] = (set(), set())
+    for exchange in form.exchanges:
+        sides[0].update(_names(exchange.request.nodes))
+        sides[1].update(_names(exchange.response.nodes))
+    for name in form.form.tensors:
+        if name in sides[0] and name in sides[1]:
+            raise FormError(("tensors", name), f"${name} stands in requests and in responses; expected another name")
+        if name not in sides[0] | sides[1]:
+            raise FormError(("tensors", name), f"${name} stands in no template")
+
+
+def _names(nodes: Iterable[Node]) -> Iterator[str]:
+    return (each.name for node in nodes for each in walk(node) if isinstance(each, TensorPlace))
+
+
+def _check_exchanges(form: CompiledForm) -> None:
+    exchanges = list(_exchanges(form))
+    streams = {exchange.form.stream for _, exchange in exchanges if exchange.form.stream}
+    if len(streams) > 1:
+        raise FormError(("infer",), f"the streams of a form are of one kind, not {' and '.join(sorted(streams))}")
+    for at, (place, exchange) in enumerate(exchanges):
+        if exchange.form.stream and not is_json(exchange.response_type):
+            raise FormError((*place, "response_type"), "the messages of a stream are JSON, expected application/json")
+        for number, (_, earlier) in enumerate(exchanges[:at]):
+            if _is_hidden(exchange, earlier):
+                text = f"never used: exchange {number + 1} accepts all requests that this one does"
+                raise FormError(place, text)
+
+
+def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
+    """Whether `earlier` reads every request that `later` would, and replies in the same media type."""
+    one, other = earlier.form, later.form
+    return (
+        one.method == other.method
+        and set(other.paths) <= set(one.paths)
+        and earlier.request_type == later.request_type
+        and earlier.response_type == later.response_type
+        and bool(one.stream) == bool(other.stream)
+        and (earlier.head.is_empty or (one.headers == other.headers and one.query == other.query))
+        and all(
+            any(covers(node, inner, ignore_unknown=one.ignore_unknown) for node in earlier.request.nodes)
+            for inner in later.request.nodes
+        )
+    )
+
+
+def _check_paths(form: CompiledForm) -> None:
+    """No path is that of two operations; the two probes may share theirs."""
+    found = {f"{each.form.method} {path}": "infer" for each in form.exchanges for path in each.form.paths}
+    asked = [(("ready", "path"), path, "ready") for path in (form.form.ready.paths if form.form.ready else ())]
+    if form.form.live is not form.form.ready:
+        asked += [(("live", "path"), path, "ready") for path in (form.form.live.paths if form.form.live else ())]
+    if form.form.models:
+        asked.append((("models", "path"), form.form.models.path, "models"))
+    for place, path, operation in asked:
+        other = found.setdefault(f"GET {path}", operation)
+        if other != operation:
+            raise FormError(place, f"GET {path} is the path of `{other}`, too; expected another")

@@ -1,0 +1,205 @@
+"""Facing backends: canonical Requests to requests as the form has them, replies to Answers."""
+
+from collections.abc import Mapping, Sequence
+
+from gateway.core import bytes_elements, json
+from gateway.core.errors import (
+    REASON_HEADER,
+    REASONS,
+    DecodeError,
+    GatewayError,
+    Reason,
+    not_found,
+    readable,
+    refusal,
+    unsupported,
+)
+from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.operations import INFER, STREAM, Operation
+from gateway.core.protocol import Limits, Target
+from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response
+from gateway.protocols.json.choice import Choice
+from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage, filled_path
+from gateway.protocols.json.misfit import explained
+from gateway.protocols.json.templates import Word
+from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
+
+_MAX_TEXT = 8192
+"""Characters of a backend's error text that are kept."""
+_HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
+_GET_HEADERS = Headers(((b"accept", b"application/json"),))
+
+
+class FormClient:
+    """The side of a form that faces backends."""
+
+    def __init__(self, form: CompiledForm) -> None:
+        self._form = form
+        streams = [each for each in form.exchanges if each.form.stream]
+        others = [each for each in form.exchanges if not each.form.stream]
+        self._infer = Choice(others, lambda each: each.response_type)
+        self._stream = Choice(streams, lambda each: each.response_type)
+        self._has_versions = any(_has_version(each) for each in form.exchanges)
+
+    def encode_request(self, request: Request, target: Target) -> Message:
+        """The HTTP request for `request`, by the first exchange that can carry it.
+
+        Raises:
+            GatewayError: UNIMPLEMENTED, the form has no such operation; INVALID_ARGUMENT, it has no place for
+                something that the request says; NOT_FOUND, a version where it has none.
+        """
+        operation = request.operation
+        if operation is INFER or operation is STREAM:
+            return self._inference(self._infer if operation is INFER else self._stream, request)
+        if operation in _HEALTH:
+            probe = self._probe(operation)
+            return self._ask_anything(request) if probe is None else self._ask(probe, request)
+        models = self._form.form.models
+        if operation is Operation.MODELS and models is not None:
+            return Message("GET", models.path, _GET_HEADERS)
+        raise unsupported(f"the form {self._form.name!r} has no operation {operation.value}")
+
+    def _ask(self, probe: CompiledProbe, request: Request) -> Message:
+        try:
+            return Message("GET", filled_path(probe.form.paths, request.model, request.version))
+        except GatewayError as error:
+            raise unsupported(f"the form {self._form.name!r} asks for the health of a model only: {error}") from error
+
+    def _ask_anything(self, request: Request) -> Message:
+        """A GET that runs no model: at the path of the first exchange, if that has another method."""
+        first = self._form.exchanges[0].form
+        try:
+            path = "/" if first.method == "GET" else filled_path(first.paths, request.model, request.version)
+        except GatewayError:  # there is no name for its variables
+            path = "/"
+        return Message("GET", path)
+
+    def _probe(self, operation: Operation) -> CompiledProbe | None:
+        return self._form.live if operation is Operation.LIVE else self._form.ready
+
+    def _inference(self, choice: Choice, request: Request) -> Message:
+        if not choice.exchanges:
+            raise unsupported(f"the form {self._form.name!r} has no operation {request.operation.value}")
+        if request.version and not self._has_versions:
+            raise not_found(
+                f"the form {self._form.name!r} has no versions, not {request.version!r}; "
+                'set rewrite.version of the route to "" to drop it'
+            )
+        first: GatewayError | None = None
+        for each in choice.exchanges:
+            try:
+                return _written(each, request)
+            except GatewayError as error:
+                first = first or error
+        assert first is not None
+        raise first
+
+    def decode_response(self, reply: Message, request: Request, target: Target) -> Answer:
+        """The backend's answer to `request`; one answer of several in a stream.
+
+        Raises:
+            DecodeError: the reply is not as the form has it.
+            GatewayError: the error in the reply.
+        """
+        operation, limits = request.operation, target.limits
+        if operation in _HEALTH:
+            probe = self._probe(operation)
+            # Flask answers 405 where it has the path for POST, Express 404
+            return reply.status < 500 if probe is None else _is_good(probe, reply, limits)
+        if reply.status >= 400:
+            raise self._error(reply, limits)
+        if not 200 <= reply.status < 300:
+            raise DecodeError(f"status {reply.status}, expected 200")
+        if operation is Operation.MODELS:
+            return self._models(reply, limits)
+        errors: list[DecodeError] = []
+        for each in self._readers(operation, reply.headers):
+            try:
+                return _response(each, reply, request, limits)
+            except DecodeError as error:
+                errors.append(error)
+        failure = self._error_text(reply, limits)
+        if failure:
+            raise refusal(Reason.MODEL_ERROR, failure)
+        raise explained(errors, "exchanges")
+
+    def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
+        """The exchanges that may read a reply. The messages of a stream have no type of their own."""
+        choice = self._infer if operation is INFER else self._stream
+        if len(choice.exchanges) == 1 or operation is STREAM:
+            return choice.exchanges
+        return choice.by_type(headers.get("content-type")) or choice.exchanges
+
+    def _models(self, reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
+        found = self._form.models.read(reply.body, reply.headers, limits)
+        columns = {
+            each.name: [element.decode() for element in bytes_elements.unpack(each.data)] for each in found.tensors
+        }
+        names = columns.get("model", [])
+        versions = columns.get("version", [""] * len(names))
+        return tuple(ModelEntry(name, version) for name, version in zip(names, versions, strict=True))
+
+    def _error(self, reply: Message, limits: Limits) -> GatewayError:
+        """The error in a reply of status 400 or above: its message as the form has it, else the body's text."""
+        text = self._error_text(reply, limits)
+        if not text:
+            text = readable(bytes(memoryview(reply.body)[:_MAX_TEXT]).decode("utf-8", "replace")).strip()
+        known = REASONS.get(reply.headers.get(REASON_HEADER))
+        reason = known or REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+        return refusal(reason, text or f"status {reply.status} without a body")
+
+    def _error_text(self, reply: Message, limits: Limits) -> str:
+        """The message of an error that is as the form has it; empty for every other reply."""
+        try:
+            found = self._form.error.read(reply.body, reply.headers, limits)
+        except (DecodeError, GatewayError):
+            return ""
+        given = found.words.get(Word.MESSAGE, "")
+        return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
+
+
+def _has_version(exchange: CompiledExchange) -> bool:
+    in_path = any("{version}" in path for path in exchange.form.paths)
+    return in_path or Word.VERSION in exchange.request.words or Word.VERSION in exchange.head.words
+
+
+def _written(exchange: CompiledExchange, request: Request) -> Message:
+    form, head, body, origin = exchange.form, exchange.head, exchange.request, request.origin
+    path = filled_path(form.paths, request.model, request.version)
+    words: Mapping[Word, json.Json] = NO_WORDS
+    if body.words or head.words:
+        words = {Word.ID: request.id, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
+    texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
+    translate = request.translate
+    parts = body.write(
+        Said(translate.nan or "error", translate, request.inputs, words, request.parameters, texts, head.parameters)
+    )
+    all_headers = body.headers(exchange.request_headers, parts)
+    if head.is_empty:
+        return Message(form.method, path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
+    headers, query = head.write(words, request.parameters)
+    all_headers = Headers((*all_headers.raw, *headers))
+    return Message(form.method, path, all_headers, parts, query=query, deadline=request.deadline)
+
+
+def _response(exchange: CompiledExchange, reply: Message, request: Request, limits: Limits) -> Response:
+    found = exchange.response.read(reply.body, reply.headers, limits)
+    words, model, version, id = found.words, "", "", None
+    if words:
+        model, version, id = words.get(Word.MODEL, ""), words.get(Word.VERSION, ""), words.get(Word.ID)
+        if id is not None and request.id and id != request.id:
+            raise DecodeError(f"the reply has the id {id!r}, expected {request.id!r}")
+    origin = FormMessage(texts=found.texts) if found.texts else None
+    return Response(found.tensors, model, version, id, found.parameters, origin)
+
+
+def _is_good(probe: CompiledProbe, reply: Message, limits: Limits) -> bool:
+    if reply.status != probe.form.status:
+        return False
+    if not probe.response.nodes:
+        return True
+    try:
+        probe.response.read(reply.body, reply.headers, limits)
+    except (DecodeError, GatewayError):
+        return False
+    return True

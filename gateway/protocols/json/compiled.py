@@ -1,0 +1,193 @@
+"""A form compiled: its exchanges, probes and list of models with the readers and writers of their bodies."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from urllib.parse import quote
+
+from gateway.core.datatypes import BYTES
+from gateway.core.errors import GatewayError, invalid_input
+from gateway.core.frozen import frozen
+from gateway.core.types import NO_HEADERS, Headers, Message, Signature, TensorSpec
+from gateway.protocols.json.bodies import MessageBody, make_body
+from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Form, FormError, Place, Probe
+from gateway.protocols.json.heads import HeadFields
+from gateway.protocols.json.media import media_types
+from gateway.protocols.json.media.media_types import MediaType
+from gateway.protocols.json.media.streams import STREAM_KINDS
+from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
+from gateway.protocols.json.writing import NO_TEXTS
+
+_LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
+"""The models in a list are read and written as tensors of their names and versions."""
+
+
+class FormMessage(Message, frozen=True):
+    """The origin of a request or a response that came in a declared form. `texts` are its parameters that are the JSON
+    text of a list or an object; `response` and `response_headers` are how a request is replied to."""
+
+    texts: Mapping[str, str] = NO_TEXTS
+    response: MessageBody | None = None
+    response_headers: Headers = NO_HEADERS
+
+
+@frozen
+class CompiledExchange:
+    """An exchange with the readers and writers of its bodies. Types are those that the form declares; `origin` is that
+    of the requests that it replies to."""
+
+    form: Exchange
+    head: HeadFields
+    request: MessageBody
+    response: MessageBody
+    request_type: MediaType
+    response_type: MediaType
+    request_headers: Headers
+    origin: FormMessage
+
+
+@frozen
+class CompiledProbe:
+    """A probe with the reader and writer of its replies."""
+
+    form: Probe
+    response: MessageBody
+
+
+@frozen
+class CompiledForm:
+    """A form with the readers and writers of all its bodies. `name` is the form's; `signature` has the tensors that it
+    declares, None if it declares none."""
+
+    name: str
+    form: Form
+    exchanges: tuple[CompiledExchange, ...]
+    ready: CompiledProbe | None
+    live: CompiledProbe | None
+    models: MessageBody
+    error: MessageBody
+    signature: Signature | None
+
+
+def compile_form(name: str, form: Form) -> CompiledForm:
+    """The form with its templates read.
+
+    Raises:
+        FormError: a template that cannot be used, with its place in the form.
+    """
+    exchanges = [
+        _exchange(form, each, ("infer", at) if len(form.infer) > 1 else ("infer",))
+        for at, each in enumerate(form.infer)
+    ]
+    models = form.models
+    return CompiledForm(
+        name,
+        form,
+        tuple(exchanges),
+        _probe(form.ready, "ready"),
+        _probe(form.live, "live"),
+        make_body(
+            models.response if models else ABSENT,
+            JSON_TYPE,
+            Role.LISTING,
+            ("models", "response"),
+            _LISTED,
+            ignore_unknown=models is not None and models.ignore_unknown,
+        ),
+        make_body(form.error, form.error_type, Role.ERROR, ("error",), {}, ignore_unknown=True),
+        _signature(form.tensors, exchanges) if form.tensors else None,
+    )
+
+
+def _exchange(form: Form, exchange: Exchange, place: Place) -> CompiledExchange:
+    request_type = _media_type(exchange.request_type, (*place, "request_type"))
+    response_type = _media_type(exchange.response_type, (*place, "response_type"))
+    ignore, specs = exchange.ignore_unknown, form.tensors
+    sent, accepted = exchange.request_type, exchange.response_type
+    told = STREAM_KINDS[exchange.stream].media_type if exchange.stream else accepted
+    headers = [(b"accept", told.encode())]
+    if exchange.request is not ABSENT:
+        headers.insert(0, (b"content-type", _written(sent)))
+    response = make_body(exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore)
+    told_headers = Headers(((b"content-type", _written(told)),))
+    return CompiledExchange(
+        exchange,
+        HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore),
+        make_body(exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore),
+        response,
+        request_type,
+        response_type,
+        Headers(tuple(headers)),
+        FormMessage(response=response, response_headers=told_headers),
+    )
+
+
+def _media_type(text: str, place: Place) -> MediaType:
+    found = media_types.declared(text)
+    if found is None or (found.type == "*" and found.subtype != "*"):
+        raise FormError(place, f"{text!r} is no media type, expected such as application/json")
+    return found
+
+
+def _written(media_type: str) -> bytes:
+    """A declared media type as it is written; a range of types stands for bytes."""
+    return b"application/octet-stream" if "*" in media_type else media_type.encode()
+
+
+def _probe(probe: Probe | None, key: str) -> CompiledProbe | None:
+    if probe is None:
+        return None
+    place, ignore = (key, "response"), probe.ignore_unknown
+    return CompiledProbe(probe, make_body(probe.response, JSON_TYPE, Role.PROBE, place, {}, ignore_unknown=ignore))
+
+
+def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
+    """The declared tensors: those of requests are inputs, those of responses outputs."""
+    inputs = tensor_names(node for each in exchanges for node in each.request.nodes)
+    outputs = tensor_names(node for each in exchanges for node in each.response.nodes)
+    return Signature(
+        tuple(spec for name, spec in specs.items() if name in inputs),
+        tuple(spec for name, spec in specs.items() if name in outputs),
+    )
+
+
+def tensor_names(nodes: Iterable[Node]) -> set[str]:
+    """The names of the tensors in templates."""
+    return {each.name for each in walk_all(nodes) if isinstance(each, TensorPlace)}
+
+
+def filled_path(paths: tuple[str, ...], model: str, version: str) -> str:
+    """The first of `paths` whose variables have values, percent-encoded, of those that hold the version if any does.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, no path can be filled, or a name cannot be a segment of a path.
+    """
+    path = _filled(paths, model, version)
+    if isinstance(path, GatewayError):
+        raise invalid_input(path.message)
+    return path
+
+
+@lru_cache(4096)
+def _filled(paths: tuple[str, ...], model: str, version: str) -> "str | GatewayError":
+    known = {"model": model, "version": version}
+    ordered = sorted(paths, key=lambda path: "{version}" not in path) if version else paths
+    for path in ordered:
+        for name, value in known.items():
+            if value:
+                try:
+                    path = path.replace(f"{{{name}}}", _segment(value))
+                except GatewayError as error:
+                    return error
+        if "{" not in path:
+            return path
+    return invalid_input(f"no path of the form can be filled with model {model!r} and version {version!r}: {paths[0]}")
+
+
+def _segment(name: str) -> str:
+    # Dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
+    if name in (".", ".."):
+        raise invalid_input(f"{name!r} cannot be a segment of a path")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{name!r} is not UTF-8") from error

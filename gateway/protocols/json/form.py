@@ -1,0 +1,295 @@
+"""`Form`: the description of one JSON wire form, as plain values, and `parse_form`, which reads it from plain data.
+
+The templates in it are data as YAML has them; `templates` reads them, and `protocol` compiles all of it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from difflib import get_close_matches
+from typing import Any, Final, TypeAlias
+
+from gateway.core.datatypes import DATATYPES, Datatype, meant_by
+from gateway.core.frozen import frozen
+from gateway.core.types import MAX_RANK, Shape, TensorSpec
+
+Template: TypeAlias = Any
+"""A template as YAML has it: mappings, lists, texts, numbers, booleans and None."""
+Place: TypeAlias = tuple[str | int, ...]
+"""Where something stands in a form: keys and positions from its top."""
+
+JSON_TYPE: Final = "application/json"
+STREAMS = ("sse", "openai", "jsonl")
+"""How a streamed reply is cut into messages: server-sent events, the same with `[DONE]` at the end, or one line for
+each."""
+MOST_EXCHANGES = 32
+MOST_PATHS = 32
+
+
+class FormError(ValueError):
+    """A form that cannot be used. `path` says where in the form, the text why and what would be right."""
+
+    def __init__(self, path: Place, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+        self.message = message
+
+
+class _Absent:
+    """The type of ABSENT."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = _Absent()
+"""Stands for a template that a form does not have: None is one, for JSON's null."""
+
+
+@frozen
+class Exchange:
+    """A request and its reply.
+
+    - `paths`: may hold `{model}`, `{version}` and other variables, whose values mean nothing. Any path is accepted; the
+      first that can be filled is written.
+    - `headers`, `query`: templates by name; a name that ends in `?` may be missing.
+    - `request`, `response`: the templates of the bodies; ABSENT for none.
+    - `stream`: one of STREAMS if the reply is a stream of messages, each as `response`; else empty.
+    - `ignore_unknown`: whether members beyond the templates are ignored, here as in the other values; else they are
+      refused.
+    """
+
+    paths: tuple[str, ...]
+    method: str = "POST"
+    headers: Mapping[str, Template] = field(default_factory=dict)
+    query: Mapping[str, Template] = field(default_factory=dict)
+    request_type: str = JSON_TYPE
+    request: Template = ABSENT
+    response_type: str = JSON_TYPE
+    response: Template = ABSENT
+    stream: str = ""
+    ignore_unknown: bool = False
+
+
+@frozen
+class Probe:
+    """A GET that is answered with `status` and, if there is a template `response`, with a body that fits it."""
+
+    paths: tuple[str, ...]
+    status: int = 200
+    response: Template = ABSENT
+    ignore_unknown: bool = False
+
+
+@frozen
+class ModelListing:
+    """A GET that is answered with a list of models, in which `$model` stands for a name."""
+
+    path: str
+    response: Template
+    ignore_unknown: bool = False
+
+
+@frozen
+class Form:
+    """One declared wire form. `tensors` has the datatype and shape of every tensor of its templates, or of none."""
+
+    infer: tuple[Exchange, ...]
+    ready: Probe | None = None
+    live: Probe | None = None
+    models: ModelListing | None = None
+    error: Template = ABSENT
+    error_type: str = JSON_TYPE
+    tensors: Mapping[str, TensorSpec] = field(default_factory=dict)
+    ignore_unknown: bool = False
+
+
+# --- reading a form ---
+
+_FORM_KEYS = ("infer", "ready", "live", "models", "error", "error_type", "tensors", "ignore_unknown")
+_EXCHANGE_KEYS = (
+    "path", "method", "headers", "query", "request_type", "request", "response_type", "response", "stream",
+    "ignore_unknown",
+)  # fmt: skip
+_PROBE_KEYS = ("path", "status", "response", "ignore_unknown")
+_LISTING_KEYS = ("path", "response", "ignore_unknown")
+_METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
+
+
+def parse_form(document: Mapping[str, Any]) -> Form:
+    """The Form in `document`, plain data with the keys that `docs/forms.md` describes. Its templates are not read yet.
+
+    Raises:
+        FormError: a key that no form has, one that is missing, or a value of another type.
+    """
+    form = _mapping(document, (), _FORM_KEYS)
+    if "infer" not in form:
+        raise FormError((), "`infer` is missing: the exchange, or the list of exchanges, that runs the model")
+    ignore = _flag(form, (), default=False)
+    ready = _probe(form["ready"], ("ready",)) if "ready" in form else None
+    return Form(
+        infer=_exchanges(form["infer"], ignore),
+        ready=ready,
+        live=_probe(form["live"], ("live",)) if "live" in form else ready,
+        models=_listing(form["models"], ("models",)) if "models" in form else None,
+        error=form.get("error", ABSENT),
+        error_type=_text(form, "error_type", (), JSON_TYPE),
+        tensors=dict(_tensors(form.get("tensors", {}))),
+        ignore_unknown=ignore,
+    )
+
+
+def _exchanges(given: object, ignore: bool) -> tuple[Exchange, ...]:
+    if not isinstance(given, list):
+        return (_exchange(given, ("infer",), ignore),)
+    if not 0 < len(given) <= MOST_EXCHANGES:
+        raise FormError(("infer",), f"has {len(given)} exchanges, expected 1 to {MOST_EXCHANGES}")
+    return tuple(_exchange(each, ("infer", at), ignore) for at, each in enumerate(given))
+
+
+def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
+    exchange = _mapping(given, place, _EXCHANGE_KEYS)
+    method = _text(exchange, "method", place, "POST").upper()
+    if method not in _METHODS:
+        raise FormError((*place, "method"), f"{method!r} is no method, expected one of {', '.join(_METHODS)}")
+    stream = _text(exchange, "stream", place, "")
+    if stream and stream not in STREAMS:
+        raise FormError((*place, "stream"), f"{stream!r} is no stream, expected one of {', '.join(STREAMS)}")
+    return Exchange(
+        paths=_paths(exchange, place),
+        method=method,
+        headers=_named_templates(exchange, "headers", place),
+        query=_named_templates(exchange, "query", place),
+        request_type=_text(exchange, "request_type", place, JSON_TYPE),
+        request=exchange.get("request", ABSENT),
+        response_type=_text(exchange, "response_type", place, JSON_TYPE),
+        response=exchange.get("response", ABSENT),
+        stream=stream,
+        ignore_unknown=_flag(exchange, place, default=ignore),
+    )
+
+
+def _probe(given: object, place: Place) -> Probe:
+    probe = _mapping(given, place, _PROBE_KEYS)
+    status = probe.get("status", 200)
+    if type(status) is not int or not 100 <= status <= 599:
+        raise FormError((*place, "status"), f"{status!r} is no HTTP status")
+    return Probe(_paths(probe, place), status, probe.get("response", ABSENT), _flag(probe, place, default=True))
+
+
+def _listing(given: object, place: Place) -> ModelListing:
+    listing = _mapping(given, place, _LISTING_KEYS)
+    if "response" not in listing:
+        raise FormError(place, "`response` is missing: where the names of models stand, `[{id: $model}, ...]`")
+    paths = _paths(listing, place)
+    if len(paths) > 1 or "{" in paths[0]:
+        raise FormError((*place, "path"), "expected one path without variables")
+    return ModelListing(paths[0], listing["response"], _flag(listing, place, default=True))
+
+
+_CAPTURE = re.compile(r"\{([^{}]*)\}")
+_SEGMENT = re.compile(r"(\{[^{}]*\})?[^{}]*")
+
+
+def _paths(given: Mapping[str, Any], place: Place) -> tuple[str, ...]:
+    if "path" not in given:
+        raise FormError(place, "`path` is missing")
+    paths = given["path"]
+    if isinstance(paths, str):
+        return (_path(paths, (*place, "path")),)
+    if not isinstance(paths, list) or not 0 < len(paths) <= MOST_PATHS:
+        raise FormError((*place, "path"), f"expected a path or a list of 1 to {MOST_PATHS} paths")
+    return tuple(_path(each, (*place, "path", at)) for at, each in enumerate(paths))
+
+
+def _path(path: object, place: Place) -> str:
+    """A path, of whose segments each may be a literal or a variable, which may have text behind it."""
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise FormError(place, f"{path!r} is no path, expected one that begins with a slash")
+    if not path.isascii() or any(each in path for each in "?#* \t\r\n"):
+        raise FormError(place, f"{path!r} is no path: it has a query, a fragment, a blank, `*` or is not ASCII")
+    captures = _CAPTURE.findall(path)
+    for name in captures:
+        if not name.isidentifier():
+            raise FormError(place, f"{{{name}}} is no variable of a path, expected such as {{model}} or {{version}}")
+        if captures.count(name) > 1:
+            raise FormError(place, f"{path!r} has {{{name}}} twice, expected it once")
+    if not all(map(_SEGMENT.fullmatch, path.split("/"))):
+        raise FormError(place, f"{path!r}: a variable must begin its segment and have a closing brace")
+    return path
+
+
+def _named_templates(given: Mapping[str, Any], key: str, place: Place) -> Mapping[str, Template]:
+    templates = given.get(key, {})
+    if not isinstance(templates, dict) or not all(isinstance(name, str) and name for name in templates):
+        raise FormError((*place, key), "expected a mapping of names to templates")
+    return templates
+
+
+_SPEC = re.compile(r"\s*([A-Za-z0-9_]+)\s*\[([^\[\]]*)\]\s*")
+
+
+def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
+    if not isinstance(given, dict):
+        raise FormError(("tensors",), "expected a mapping of names to datatypes and shapes, `x: FP64 [-1, 4]`")
+    for name, spec in given.items():
+        place = ("tensors", str(name))
+        if not isinstance(name, str) or not name:
+            raise FormError(place, "expected a text as the name of a tensor")
+        yield name, _spec(name, spec, place)
+
+
+def _spec(name: str, given: object, place: Place) -> TensorSpec:
+    """`FP64 [-1, 4]`, or `{datatype: FP64, shape: [-1, 4]}` as the signatures of routes are written."""
+    if isinstance(given, Mapping):
+        spec = _mapping(given, place, ("datatype", "shape"))
+        if set(spec) == {"datatype", "shape"}:
+            return TensorSpec(name, _datatype(spec["datatype"], place), _shape(spec["shape"], place))
+    match = _SPEC.fullmatch(given) if isinstance(given, str) else None
+    if match is None:
+        raise FormError(place, f"{given!r} is no datatype and shape, expected such as `FP64 [-1, 4]`")
+    sizes = [each.strip() for each in match[2].split(",")] if match[2].strip() else []
+    shape = [int(each) if each.lstrip("-").isdecimal() and each.isascii() else each for each in sizes]
+    return TensorSpec(name, _datatype(match[1], place), _shape(shape, place))
+
+
+def _datatype(given: object, place: Place) -> Datatype:
+    datatype = (DATATYPES.get(given) or meant_by(given)) if isinstance(given, str) else None
+    if datatype is None:
+        raise FormError(place, f"{given!r} is no datatype, expected one of {', '.join(DATATYPES)}")
+    return datatype
+
+
+def _shape(given: object, place: Place) -> Shape:
+    if (
+        not isinstance(given, list)
+        or len(given) > MAX_RANK
+        or any(type(each) is not int or each < -1 for each in given)
+    ):
+        raise FormError(place, f"{given} is no shape, expected up to {MAX_RANK} sizes, each -1 or more, as in [-1, 4]")
+    return tuple(given)
+
+
+def _mapping(given: object, place: Place, keys: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise FormError(place, f"expected a mapping with some of the keys {', '.join(keys)}")
+    for key in given:
+        if key not in keys:
+            close = get_close_matches(str(key), keys, 1)
+            meant = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(keys)}"
+            raise FormError((*place, str(key)), f"{key!r} is no key here; {meant}")
+    return given
+
+
+def _text(given: Mapping[str, Any], key: str, place: Place, default: str) -> str:
+    text = given.get(key, default)
+    if not isinstance(text, str) or ("\r" in text or "\n" in text):
+        raise FormError((*place, key), f"expected a text, not {text!r}")
+    return text
+
+
+def _flag(given: Mapping[str, Any], place: Place, *, default: bool) -> bool:
+    flag = given.get("ignore_unknown", default)
+    if not isinstance(flag, bool):
+        raise FormError((*place, "ignore_unknown"), f"expected true or false, not {flag!r}")
+    return flag

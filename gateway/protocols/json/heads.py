@@ -1,0 +1,160 @@
+"""Headers and query parameters that a form has templates for."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+from urllib.parse import parse_qsl, urlencode
+
+from gateway.core import json
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.frozen import frozen
+from gateway.core.types import Message, Parameters, ParameterValue
+from gateway.protocols.json.form import FormError, Place, Template
+from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.templates import (
+    MISSING,
+    Anything,
+    Constant,
+    Node,
+    ParameterPlace,
+    Role,
+    Slot,
+    Word,
+    parse_body,
+)
+
+_MOST_FIELDS = 1000
+
+_Words: TypeAlias = Mapping[Word, json.Json]
+
+
+@frozen
+class HeadField:
+    """One header or query parameter."""
+
+    name: str
+    node: Node
+    optional: bool
+
+
+class HeadFields:
+    """The headers and the query parameters of an exchange's requests."""
+
+    def __init__(
+        self, headers: Mapping[str, Template], query: Mapping[str, Template], place: Place, *, ignore_unknown: bool
+    ) -> None:
+        self._headers = _fields(headers, (*place, "headers"))
+        self._query = _fields(query, (*place, "query"))
+        self._ignore_unknown = ignore_unknown
+        self.is_empty = not headers and not query
+        nodes = [each.node for each in (*self._headers, *self._query)]
+        self.parameters = frozenset(each.name for each in nodes if isinstance(each, ParameterPlace))
+        """The parameters that have a place in it."""
+        self.words = frozenset(each.word for each in nodes if isinstance(each, Slot))
+        """The words that have one."""
+
+    def read(self, message: Message) -> tuple[dict[Word, json.Json], dict[str, ParameterValue]]:
+        """The words and the parameters in a request's headers and query.
+
+        Raises:
+            MisfitError: one is missing, or a constant is another.
+        """
+        words: dict[Word, json.Json] = {}
+        parameters: dict[str, ParameterValue] = {}
+        headers = message.headers
+        for each in self._headers:
+            found = headers.all(each.name.lower())
+            _read(each, "header", found, words, parameters)
+        if self._query:
+            self._read_query(message.query, words, parameters)
+        return words, parameters
+
+    def _read_query(self, query: str, words: dict[Word, json.Json], parameters: dict[str, ParameterValue]) -> None:
+        try:
+            given = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+        except ValueError as error:
+            raise DecodeError(f"the query is malformed: {error}") from error
+        known = {each.name for each in self._query}
+        for name, _ in given:
+            if name not in known and not self._ignore_unknown:
+                raise MisfitError(f"the form has no query parameter {name!r}")
+        for each in self._query:
+            _read(each, "query parameter", [text for name, text in given if name == each.name], words, parameters)
+
+    def write(self, words: _Words, parameters: Parameters) -> tuple[list[tuple[bytes, bytes]], str]:
+        """The headers and the query of a request.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, nothing to write for one that is required; or a text that a header cannot
+                hold.
+        """
+        headers = []
+        for each in self._headers:
+            text = _written(each, "header", words, parameters)
+            if text is not None:
+                headers.append((each.name.encode(), _header_value(each.name, text)))
+        pairs = [(each.name, _written(each, "query parameter", words, parameters)) for each in self._query]
+        return headers, urlencode([(name, text) for name, text in pairs if text is not None])
+
+
+def _fields(templates: Mapping[str, Template], place: Place) -> tuple[HeadField, ...]:
+    found = []
+    for key, template in templates.items():
+        (node,) = parse_body(template, Role.HEADER, (*place, key))
+        if not isinstance(node, Constant | Anything | Slot | ParameterPlace):
+            raise FormError((*place, key), "expected a constant, a word such as $id, $param.NAME, or $_")
+        optional = key.endswith("?")
+        if isinstance(node, Anything) and node.written is MISSING and not optional:
+            raise FormError((*place, key), f"nothing says what to write: write `$_=VALUE`, or the name as `{key}?`")
+        found.append(HeadField(key.removesuffix("?"), node, optional))
+    return tuple(found)
+
+
+def _read(
+    field: HeadField, what: str, found: list[str], words: dict[Word, json.Json], parameters: dict[str, ParameterValue]
+) -> None:
+    if not found:
+        if not field.optional:
+            raise MisfitError(f"the {what} {field.name!r} is missing")
+        return
+    if len(found) > 1:
+        raise MisfitError(f"the {what} {field.name!r} is there {len(found)} times, expected it once")
+    text = found[0]
+    match field.node:
+        case Constant(value):
+            if text != _text(value):
+                raise MisfitError(f"the {what} {field.name!r} is {text!r}, expected {_text(value)!r}")
+        case Slot(word):
+            words[word] = text
+        case ParameterPlace(name):
+            parameters[name] = text
+
+
+def _written(field: HeadField, what: str, words: _Words, parameters: Parameters) -> str | None:
+    value: json.Json = None
+    match field.node:
+        case Constant(constant):
+            value = None if field.optional else constant
+        case Anything(written):
+            value = None if written is MISSING or field.optional else written
+        case Slot(word):
+            value = words.get(word)
+        case ParameterPlace(name):
+            value = parameters.get(name)
+    if value is not None:
+        return _text(value)
+    if not field.optional:
+        raise invalid_input(f"nothing in the message goes to the {what} {field.name!r}, which the form requires")
+    return None
+
+
+def _text(value: json.Json) -> str:
+    return value if isinstance(value, str) else json.write(value).decode()
+
+
+def _header_value(name: str, text: str) -> bytes:
+    if not text.isprintable() or text != text.strip():
+        raise invalid_input(f"the header {name!r} cannot hold {text[:100]!r}")
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"the header {name!r} cannot hold {text[:100]!r}") from error

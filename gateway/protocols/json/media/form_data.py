@@ -1,0 +1,64 @@
+"""Form data to the JSON text of an object with a member for each part, and back.
+
+A part is one of three, which the form says of each: a file, whose bytes are base64 in the JSON; a text; or a JSON
+document, as BentoML has them.
+"""
+
+import json
+from base64 import b64decode, b64encode
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen
+from gateway.core.json import write as write_json
+from gateway.core.types import Buffer
+from gateway.protocols.json.media import multipart
+from gateway.protocols.json.media.json_texts import check_document, members
+from gateway.protocols.json.media.multipart import FormPart
+
+_FILE_TYPE, _JSON_TYPE = "application/octet-stream", "application/json"
+
+
+@frozen
+class FormFields:
+    """The parts that a form describes, by name: `documents` are JSON. Other parts are files or texts, as they look."""
+
+    files: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    documents: frozenset[str] = frozenset()
+
+    def read(self, body: Buffer, content_type: str, *, parts: int) -> bytes:
+        """The JSON text of form data. `content_type` is the header, `parts` the largest number of parts.
+
+        Raises:
+            DecodeError: it is malformed, a text is not UTF-8, or a document is not one; names the part.
+            GatewayError: TOO_LARGE, more parts.
+        """
+        found = multipart.read(body, content_type, parts=parts)
+        return b"{%b}" % b",".join([b"%b:%b" % (write_json(part.name), self._value(part)) for part in found.values()])
+
+    def _value(self, part: FormPart) -> bytes:
+        if part.name in self.documents:
+            document = bytes(part.content)
+            check_document(document, f"part {part.name!r}")
+            return document
+        if part.name in self.texts:
+            return write_json(part.text)
+        if part.name in self.files:
+            return b'"%b"' % b64encode(part.content)
+        try:
+            return write_json(part.text)  # the reader refuses it by name, or passes over it
+        except DecodeError:
+            return b'"%b"' % b64encode(part.content)
+
+    def write(self, text: bytes) -> tuple[Buffer, ...]:
+        """The form data of the object in the compact JSON `text`, in parts of bytes."""
+        return multipart.write([self._part(name, value) for name, value in members(text).items()])
+
+    def _part(self, name: str, value: bytes) -> FormPart:
+        if name in self.files:
+            # servers take a part for a file if it has a file name
+            return FormPart(name, b64decode(value[1:-1]), _FILE_TYPE, name)
+        if name in self.documents:
+            return FormPart(name, value, _JSON_TYPE)
+        given = json.loads(value)
+        return FormPart(name, given.encode() if isinstance(given, str) else value)

@@ -1,0 +1,65 @@
+"""JSON texts that are taken apart without being read: their elements, their members, and whether they are one document.
+
+Texts may hold NaN and infinities, as Python's `json` writes them; msgspec refuses those, so it is asked first.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from gateway.core.errors import DecodeError
+
+DOCUMENTS = msgspec.json.Decoder(Raw)
+"""Checks the grammar without making values."""
+_LIST = msgspec.json.Decoder(list[Raw])
+_OBJECT = msgspec.json.Decoder(dict[str, Raw])
+_LENIENT = json.JSONDecoder()
+
+# possessive: no input makes the matching backtrack
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_LITERAL = re.compile(rb"\b(?:NaN|nan|Infinity|inf)\b")
+
+
+def check_document(text: bytes, what: str) -> None:
+    """Raises DecodeError, naming `what`, unless `text` is exactly one document: put into another text, it could stand
+    for two. Members that occur twice, and the letters of strings, are left to its reader."""
+    try:
+        DOCUMENTS.decode(_LITERAL.sub(b"0", _STRING.sub(b'""', text)))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise DecodeError(f"{what} is not one JSON document: {error}") from error
+
+
+def elements(text: bytes) -> list[bytes]:
+    """The texts of the elements of the list in `text`, which is compact JSON that the gateway wrote."""
+    try:
+        return list(map(bytes, _LIST.decode(text)))
+    except msgspec.DecodeError:
+        return [element.encode() for element in _elements(text.decode())]
+
+
+def _elements(text: str) -> Iterator[str]:
+    at = 1
+    while at < len(text) - 1:
+        _, end = _LENIENT.raw_decode(text, at)
+        yield text[at:end]
+        at = end + 1
+
+
+def members(text: bytes) -> Mapping[str, bytes]:
+    """The texts of the members of the object in `text`, which is compact JSON that the gateway wrote."""
+    try:
+        return {key: bytes(value) for key, value in _OBJECT.decode(text).items()}
+    except msgspec.DecodeError:
+        return {key: value.encode() for key, value in _members(text.decode())}
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    at = 1
+    while at < len(text) - 1:
+        key, colon = _LENIENT.raw_decode(text, at)
+        _, end = _LENIENT.raw_decode(text, colon + 1)
+        yield key, text[colon + 1 : end]
+        at = end + 1

@@ -1,0 +1,51 @@
+"""JSON lines (`application/jsonlines`, `application/x-ndjson`): one JSON document in each line, to the JSON text of the
+list of these documents, and back."""
+
+import msgspec
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import Buffer
+from gateway.protocols.json.media.json_texts import DOCUMENTS, check_document, elements
+from gateway.protocols.json.media.pieces import in_pieces
+
+_BOM = b"\xef\xbb\xbf"
+_BLANKS = b" \t\r\n"
+
+
+def read(body: Buffer) -> bytes:
+    """The JSON text of the list of the documents in `body`. The last line may be blank. A body without lines is an
+    empty list.
+
+    Raises:
+        DecodeError: a line that is not exactly one document, or blank; the text has its number. Members that occur
+            twice, and the letters of strings, are left to the reader of the list.
+    """
+    text = bytes(body).removeprefix(_BOM).replace(b"\r\n", b"\n")
+    *_, last = text.rpartition(b"\n")
+    text = text.removesuffix(last) if not last.strip(_BLANKS) else text + b"\n"
+    number = 1
+    for piece in in_pieces(text):
+        _check_lines(piece[:-1], number)
+        number += piece.count(b"\n")
+    return b"[%b]" % text[:-1].replace(b"\n", b",")
+
+
+def _check_lines(lines: bytes, first: int) -> None:
+    """Raises DecodeError unless each line is one document. `first` is the number of the first line."""
+    # What a line holds beside its document could make two of it in the list. msgspec takes any blanks between
+    # documents; so their texts, each on a line of its own, must be the lines.
+    try:
+        documents = DOCUMENTS.decode_lines(lines)
+        if len(documents) == lines.count(b"\n") + 1 and b"\n".join(documents) == lines:
+            return
+    except (msgspec.DecodeError, RecursionError):
+        pass  # NaN, or a fault
+    for number, line in enumerate(lines.split(b"\n"), first):
+        if not line.strip(_BLANKS):
+            raise DecodeError(f"line {number} is empty, expected a JSON document")
+        check_document(line, f"line {number}")
+
+
+def write(text: bytes) -> bytes:
+    """The lines of the elements of the list in the compact JSON `text`; without elements an empty body."""
+    return b"".join([b"%b\n" % document for document in elements(text)])

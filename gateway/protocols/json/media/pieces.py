@@ -1,0 +1,15 @@
+"""Texts of many lines, cut into pieces of whole lines: one call into C for each piece, during which no other thread
+runs."""
+
+from collections.abc import Iterator
+
+_PIECE = 2**20  # bytes; a pattern takes some milliseconds for them
+
+
+def in_pieces(text: bytes, start: int = 0) -> Iterator[bytes]:
+    """The lines of `text`, which ends with a line feed, from `start` on, in pieces of about 1 MiB or one line."""
+    at = start
+    while at < len(text):
+        end = text.rfind(b"\n", at, at + _PIECE) + 1 or text.find(b"\n", at) + 1
+        yield text[at:end]
+        at = end

@@ -1,0 +1,87 @@
+"""Streams of documents in one body: server-sent events and JSON lines.
+
+OpenAI's API ends its events with one that is `[DONE]`. That is read wherever events are, and written if the form's
+`stream` is `openai`.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.frozen import frozen
+from gateway.core.protocol import StreamFraming
+from gateway.core.server_sent_events import EventCutter, write_event
+from gateway.core.types import Buffer
+
+END_MARK = b"[DONE]"
+"""The data of the event after the last document."""
+
+_BLANKS = b" \t\r\n"
+
+
+class LineCutter:
+    """Cuts a stream of bytes into its lines, each of at most `limit` bytes. Blank lines are skipped: servers send them
+    to keep a connection open. The last line needs no end."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._line = bytearray()
+        """The line whose end has not arrived."""
+
+    def feed(self, data: Buffer) -> list[Buffer]:
+        """The lines that `data` completes, without their ends. Raises GatewayError, RESOURCE_EXHAUSTED, beyond the
+        limit."""
+        first, *others = bytes(data).split(b"\n")
+        lines: list[Buffer] = []
+        self._extend(first)
+        for start in others:
+            lines += self._end_line()
+            self._extend(start)
+        return lines
+
+    def boundary(self) -> list[Buffer]:
+        """Nothing: a line may go on in the next HTTP chunk."""
+        return []
+
+    def end(self) -> list[Buffer]:
+        """The line that ends with the body."""
+        return self._end_line()
+
+    def _extend(self, piece: bytes) -> None:
+        self._line += piece
+        if len(self._line) > self._limit + 1:  # a carriage return
+            raise refusal(Reason.TOO_LARGE, f"a line has more than {self._limit} bytes (limits.message)")
+
+    def _end_line(self) -> list[Buffer]:
+        line = bytes(self._line).strip(_BLANKS)
+        self._line.clear()
+        return [line] if line else []
+
+
+def write_line(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    """A line that holds `parts`, a JSON text without line ends; nothing if there are no parts."""
+    return (*parts, b"\n") if parts else ()
+
+
+EVENTS = StreamFraming(write_event, partial(EventCutter, end_mark=END_MARK))
+LINES = StreamFraming(write_line, LineCutter)
+
+
+@frozen
+class StreamKind:
+    """How a streamed reply is written: its framing, its media type, and the body of the message that ends it."""
+
+    framing: StreamFraming
+    media_type: str
+    end: tuple[bytes, ...] = ()
+
+
+STREAM_KINDS: Mapping[str, StreamKind] = MappingProxyType(
+    {
+        "sse": StreamKind(EVENTS, "text/event-stream"),
+        "openai": StreamKind(EVENTS, "text/event-stream", (END_MARK,)),
+        "jsonl": StreamKind(LINES, "application/jsonlines"),
+    }
+)
+"""The values of a form's `stream`."""

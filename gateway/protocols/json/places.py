@@ -1,0 +1,333 @@
+"""Reads what stands at one place of a body: a tensor, a word such as the id, parameters, a constant, or anything."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.frozen import field
+from gateway.core.json import Json
+from gateway.core.protocol import Limits
+from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Shape, Tensor, TensorSpec
+from gateway.protocols.json import literals
+from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.plain import read_plain, to_parameter
+from gateway.protocols.json.templates import (
+    Anything,
+    Constant,
+    Every,
+    EverySpelling,
+    ParameterPlace,
+    ParametersPlace,
+    Slot,
+    Spelling,
+    TensorPlace,
+    Word,
+)
+from gateway.protocols.json.tensor_form import TensorForm
+from gateway.protocols.json.tensor_reading import read_tensor
+from gateway.protocols.json.types import Leaf
+
+
+class BodyContents(Struct, frozen=True):
+    """The contents of a body. The words of places in rows are lists. `texts` are the parameters that are the JSON text
+    of a list or an object."""
+
+    tensors: tuple[Tensor, ...] = ()
+    words: Mapping[Word, Json] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+class BodyReading:
+    """The contents of one body while it is read. `cuts` are the texts that were cut out of it, by key."""
+
+    def __init__(self, limits: Limits, cuts: Mapping[str, bytes]) -> None:
+        self.limits = limits
+        self.cuts = cuts
+        self.cuts_read = 0
+        self.is_marked = False
+        """Whether NaN and infinities in the text are marked (`literals`)."""
+        self.members = 0
+        """Members of objects that the body's type does not have: in parameters, messages and what is passed over."""
+        self.tensors: list[Tensor] = []
+        self.shapes: dict[str, Shape] = {}
+        self.names: list[str] | None = None
+        self.words: dict[Word, Json] = {}
+        self.parameters: dict[str, ParameterValue] = {}
+        self.texts: dict[str, str] = {}
+
+    def plain(self, text: Raw) -> Json:
+        """The value of a JSON text whose members are counted. Raises DecodeError as `read_plain`."""
+        plain = bytes(text)
+        if self.is_marked and literals.is_marked(plain):
+            raise DecodeError("NaN or an infinity, which is no JSON, where no tensor stands")
+        value, members = read_plain(plain, self.limits.json_values)
+        self.members += members
+        return value
+
+    def found(self) -> BodyContents:
+        """The contents that were read."""
+        return BodyContents(tuple(self.tensors), self.words, self.parameters, self.texts)
+
+
+ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
+"""Reads one place of a body, given as the value of its type."""
+
+
+def reader_of_place(
+    leaf: Leaf, specs: Mapping[str, TensorSpec], keys: Mapping[TensorPlace, str], role: str
+) -> ReadPlace:
+    """The function that reads what stands at `leaf`. `keys` are those of tensors that may be cut out."""
+    match leaf.node:
+        case TensorPlace(name, spelling):
+            spec = specs.get(name)
+            form = TensorForm(leaf.node, name if spec else "", f"{role} {name!r}", spec, leaf.rows)
+            if spelling is Spelling.SHAPE:
+                return partial(_read_shape, leaf, form)
+            return partial(_read_tensor, leaf, form, keys.get(leaf.node))
+        case Every(spelling):
+            return partial(_EVERY[spelling], leaf, role)
+        case Slot(word):
+            return partial(_check_index if word is Word.INDEX else _read_word, leaf, word)
+        case Constant(value):
+            return partial(_compare, leaf, value)
+        case Anything():
+            return partial(_pass_over, leaf)
+        case ParameterPlace(name):
+            return partial(_read_parameter, leaf, name)
+        case ParametersPlace():
+            return partial(_read_parameters, leaf)
+    raise TypeError(leaf.node)
+
+
+# --- tensors ---
+
+
+def _read_tensor(leaf: Leaf, form: TensorForm, key: str | None, value: Any, reading: BodyReading) -> None:
+    given = leaf.get(value)
+    if type(given) is bytes:
+        text: bytes | None = given
+    elif key is not None and key in reading.cuts and given is not UNSET:
+        text = reading.cuts[key]
+        reading.cuts_read += 1
+    else:
+        text = bytes(given) if type(given) is Raw else _joined(given, form.label)
+    if text is None:
+        return
+    if not text:
+        raise MisfitError(f"not JSON: {form.label} is missing")
+    _add_tensor(form, text, reading)
+
+
+def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
+    if reading.is_marked:
+        text = literals.unmark(text)
+    shape = reading.shapes.get(form.place.name) if reading.shapes else None
+    reading.tensors.append(read_tensor(form, text, shape, reading.limits))
+
+
+def _joined(given: Any, what: str) -> bytes | None:
+    """The JSON text of what stands in rows, as one list; None if it stands in none. Raises DecodeError if it stands in
+    some of them."""
+    if given is UNSET:
+        return None
+    if type(given) is Raw:
+        return bytes(given)
+    if given and type(given[0]) is Raw and UNSET not in given:
+        return b"[%b]" % b",".join(given)
+    texts = [_joined(each, what) for each in given]
+    found = [each for each in texts if each is not None]
+    if len(found) == len(texts):
+        return b"[%b]" % b",".join(found)
+    if found:
+        raise DecodeError(f"{what} is missing in row {texts.index(None)}, but is in others")
+    return None
+
+
+_decode_shape = msgspec.json.Decoder(list[int]).decode
+
+
+def _read_shape(leaf: Leaf, form: TensorForm, value: Any, reading: BodyReading) -> None:
+    given = leaf.get(value)
+    if given is UNSET:
+        return
+    try:
+        shape = _decode_shape(given)
+    except msgspec.DecodeError as error:
+        raise MisfitError(f"the shape of {form.label}: {error}") from error
+    if len(shape) > MAX_RANK or any(each < 0 for each in shape):
+        raise DecodeError(f"{form.label} has the shape {shape[: MAX_RANK + 1]}, expected up to {MAX_RANK} sizes")
+    reading.shapes[form.place.name] = tuple(shape)
+
+
+# --- all tensors, by name ---
+
+
+def _every_form(name: str, role: str, rows: int) -> TensorForm:
+    return TensorForm(TensorPlace(name), name, f"{role} {name!r}", None, rows)
+
+
+def _read_members(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
+    """An object with a member for each tensor; or rows of them."""
+    given = leaf.get(value)
+    if given is UNSET:
+        return
+    for name in _names(given):
+        form = _every_form(name, role, leaf.rows)
+        text = _joined(_of_name(given, name), form.label)
+        assert text is not None
+        _add_tensor(form, text, reading)
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    """The names that all objects in `given` have; it is one, or rows of them."""
+    if type(given) is dict:
+        if "" in given:
+            raise DecodeError("a member has an empty name, expected the name of a tensor")
+        return tuple(given)
+    first: tuple[str, ...] = ()
+    keys: set[str] = set()
+    for at, each in enumerate(given):
+        names = _names(each)
+        if not at:
+            first, keys = names, set(names)
+        elif names != first and keys != set(names):
+            raise DecodeError(f"row {at} has the members {list(names)[:20]}, but row 0 has {list(first)[:20]}")
+    return first
+
+
+def _of_name(given: Any, name: str) -> Any:
+    return given[name] if type(given) is dict else [_of_name(each, name) for each in given]
+
+
+_decode_names = msgspec.json.Decoder(list[str]).decode
+
+
+def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
+    given = leaf.get(value)
+    if given is UNSET:
+        return
+    if bytes(given).count(b",") > reading.limits.json_values:
+        raise DecodeError(f"more than {reading.limits.json_values} names of columns (limits.json_values)")
+    try:
+        names = _decode_names(given)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MisfitError(f"the names of the {role}s: {error}") from error
+    if len(set(names)) < len(names) or "" in names:
+        raise DecodeError(f"the names of the {role}s are {names[:20]}, expected each once and none empty")
+    reading.names = names
+
+
+_decode_table = msgspec.json.Decoder(list[list[Raw]]).decode
+_BYTES_OF_CELL = 48
+"""Bytes of memory that a cell of a table takes while it is read."""
+
+
+def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
+    """RowList of cells, of which each column is a tensor."""
+    given = leaf.get(value)
+    if given is UNSET:
+        return
+    text, limit = bytes(given), reading.limits.message
+    cells = text.count(b",")
+    if cells * _BYTES_OF_CELL > limit:
+        raise refusal(Reason.TOO_LARGE, f"a table of {cells} cells takes more than {limit} bytes (limits.message)")
+    try:
+        rows = _decode_table(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise MisfitError(f"the table of {role}s: {error}") from error
+    names = reading.names
+    if names is None:
+        names = [str(at) for at in range(len(rows[0]) if rows else 0)]
+    for at, row in enumerate(rows):
+        if len(row) != len(names):
+            raise DecodeError(f"row {at} has {len(row)} cells for {len(names)} columns")
+    columns: Iterable[Iterable[bytes]] = zip(*rows, strict=True) if rows else [()] * len(names)
+    for name, column in zip(names, columns, strict=True):
+        _add_tensor(_every_form(name, role, 1), b"[%b]" % b",".join(column), reading)
+
+
+_EVERY: Mapping[EverySpelling, Callable[[Leaf, str, Any, BodyReading], None]] = {
+    EverySpelling.MEMBERS: _read_members,
+    EverySpelling.NAMES: _read_names,
+    EverySpelling.TABLE: _read_table,
+}
+
+
+# --- words, constants, and the rest ---
+
+
+def _read_word(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
+    given = leaf.get(value)
+    if given is UNSET or given is None:
+        return
+    if type(given) is Raw:
+        given = reading.plain(given)
+    known = reading.words.setdefault(word, given)
+    if known != given:
+        raise DecodeError(f"{word.value} is {given!r} at one place and {known!r} at another")
+
+
+def _check_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
+    for numbers in _innermost(leaf.get(value)):
+        for at, number in enumerate(numbers):
+            if number is not UNSET and number is not None and number != at:
+                raise DecodeError(f"row {at} says that its index is {number}: rows must be in order")
+
+
+def _innermost(given: Any) -> Iterator[list[Any]]:
+    """The innermost lists of nested ones."""
+    if given and type(given[0]) is list:
+        for each in given:
+            yield from _innermost(each)
+    elif given is not UNSET:
+        yield given
+
+
+def _flat(given: Any) -> Iterator[Any]:
+    """The values of a place that may be in rows, in one list."""
+    if type(given) is list:
+        for each in given:
+            yield from _flat(each)
+    elif given is not UNSET:
+        yield given
+
+
+def _compare(leaf: Leaf, constant: object, value: Any, reading: BodyReading) -> None:
+    for given in _flat(leaf.get(value)):
+        if given != constant:
+            raise MisfitError(f"{given!r}, expected {constant!r}")
+
+
+def _pass_over(leaf: Leaf, value: Any, reading: BodyReading) -> None:
+    for given in _flat(leaf.get(value)):
+        reading.plain(given)
+
+
+def _read_parameter(leaf: Leaf, name: str, value: Any, reading: BodyReading) -> None:
+    given = leaf.get(value)
+    if given is not UNSET and given is not None:
+        _add_parameter(name, given, reading)
+
+
+def _read_parameters(leaf: Leaf, value: Any, reading: BodyReading) -> None:
+    given = leaf.get(value)
+    if given is not UNSET and given is not None:
+        for name, each in given.items():
+            _add_parameter(name, each, reading)
+
+
+def _add_parameter(name: str, text: Raw, reading: BodyReading) -> None:
+    given = reading.plain(text)
+    if given is None:
+        return
+    if name in reading.parameters:
+        raise DecodeError(f"parameter {name!r} is at two places")
+    parameter = to_parameter(given)
+    reading.parameters[name] = parameter
+    if isinstance(parameter, str) and not isinstance(given, str):
+        reading.texts[name] = parameter

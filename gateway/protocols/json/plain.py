@@ -1,0 +1,94 @@
+"""Plain JSON in a body: what `$_`, `$params` and `$message` stand for, and keys that occur twice.
+
+msgspec reads a body by its type. It keeps the last of equal keys, and passes over what it does not look at: here the
+rest is checked.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from gateway.core.errors import DecodeError
+from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
+from gateway.core.types import ParameterValue
+
+_decode = msgspec.json.Decoder().decode
+# A string and, if it is a key, its colon; or a brace. Nothing backtracks: quantifiers are possessive, and a string
+# without an end goes on to the end of the text, which is then looked at once.
+_TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
+
+
+def too_many(values: int) -> DecodeError:
+    """The error of a body with too many values."""
+    return DecodeError(f"more than {values} JSON values outside tensor data; limits.json_values is the limit")
+
+
+def read_plain(text: bytes, values: int) -> tuple[Json, int]:
+    """The value of a JSON text that has at most `values` values, and how many members its objects have.
+
+    Raises:
+        DecodeError: not JSON, too many values, a key that occurs twice, or nested too deep.
+    """
+    # each value but the first follows a comma or an opening bracket
+    if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:
+        raise too_many(values)
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}") from error
+    if type(value) not in (dict, list):
+        return value, 0
+    counted, members = _counted(value, 1)
+    if counted > values:
+        raise too_many(values)
+    return value, members
+
+
+def _counted(value: Any, level: int) -> tuple[int, int]:
+    """The values and the members in a list or an object."""
+    if level > MAX_DEPTH:
+        raise DecodeError(f"nested deeper than {MAX_DEPTH}")
+    members = len(value) if type(value) is dict else 0
+    values = 1 + len(value)
+    for each in value.values() if type(value) is dict else value:
+        if type(each) in (dict, list):
+            inner, inner_members = _counted(each, level + 1)
+            values, members = values + inner - 1, members + inner_members
+    return values, members
+
+
+def members_of(text: bytes) -> int:
+    """How many members all objects of a JSON text have.
+
+    Raises:
+        DecodeError: a key occurs twice in one object.
+    """
+    members, open_objects = 0, list[set[bytes]]()
+    for token in _TOKEN.finditer(text):
+        key, colon = token.groups()
+        if key is None:
+            if token[0] == b"{":
+                open_objects.append(set())
+            elif open_objects:
+                open_objects.pop()
+        elif colon is not None and open_objects:
+            members += 1
+            name = _unescaped(key)
+            if name in open_objects[-1]:
+                raise DecodeError(f"key {name.decode('utf-8', 'replace')!r} occurs twice in one object")
+            open_objects[-1].add(name)
+    return members
+
+
+def _unescaped(key: bytes) -> bytes:
+    return str(_decode(b'"%b"' % key)).encode("utf-8", "surrogatepass") if b"\\" in key else key
+
+
+def to_parameter(value: Json) -> ParameterValue:
+    """A JSON value as a parameter: a scalar as it is, any other JSON, and integers beyond 64 bits, as its text."""
+    if isinstance(value, str | bool | float) or (isinstance(value, int) and INT64_MIN <= value <= INT64_MAX):
+        return value
+    return write(value).decode()

@@ -1,0 +1,98 @@
+"""Makes the Protocol of a form: its five functions are bound to the form as it was compiled."""
+
+from typing import TYPE_CHECKING
+
+from gateway.core.protocol import HttpForm, Models, Protocol, StreamFraming, Traits, Wire
+from gateway.protocols.json.checks import check_form
+from gateway.protocols.json.client import FormClient
+from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, compile_form
+from gateway.protocols.json.form import Form
+from gateway.protocols.json.media.streams import STREAM_KINDS
+from gateway.protocols.json.server import FormServer
+from gateway.protocols.json.templates import ParameterPlace, ParametersPlace, Word, walk_all
+
+if TYPE_CHECKING:
+    from gateway.core.json.openapi import DescribeOperation
+
+PREFIX = "json:"
+"""The beginning of the name of every form's Protocol."""
+
+
+def protocol_of(name: str, form: Form) -> Protocol:
+    """The wire form `json:NAME` that `form` describes.
+
+    Raises:
+        FormError: a template that cannot be used, or what cannot be read back unambiguously, with its place in the
+            form.
+    """
+    compiled = compile_form(name, form)
+    check_form(compiled)
+    server, client = FormServer(compiled), FormClient(compiled)
+    streams = any(each.form.stream for each in compiled.exchanges)
+    return Protocol(
+        PREFIX + name,
+        carrier=HttpForm(
+            wants_stream=server.wants_stream if streams else None,
+            body_wants_stream=server.body_wants_stream if server.has_mixed_streams else None,
+            stream_framing=_framing(compiled),
+        ),
+        patterns=server.patterns,
+        decode_request=server.decode_request,
+        encode_response=server.encode_response,
+        encode_error=server.encode_error,
+        encode_request=client.encode_request,
+        decode_response=client.decode_response,
+        traits=_traits(compiled),
+        encode_end=server.encode_end if streams else None,
+        describer=lambda: _describer(compiled),
+    )
+
+
+def _describer(form: CompiledForm) -> "DescribeOperation":
+    from gateway.protocols.json.openapi import describer  # only when somebody asks for a document
+
+    return describer(form)
+
+
+def _framing(form: CompiledForm) -> StreamFraming | None:
+    return next((STREAM_KINDS[each.form.stream].framing for each in form.exchanges if each.form.stream), None)
+
+
+def _traits(form: CompiledForm) -> Traits:
+    return Traits(
+        wire=Wire(
+            # what a form declares of its tensors is not on the wire
+            untyped=True,
+            unnamed=True,
+            selects=False,
+            parameters=any(map(_has_parameters, form.exchanges)),
+            streams=any(each.form.stream for each in form.exchanges),
+        ),
+        models=Models(
+            named=all(_names_model(form)),
+            may_be_named=any(_names_model(form)),
+            versions=bool if any("{version}" in path for each in form.exchanges for path in each.form.paths) else None,
+            # what a form declares is said of every model, whether the server has it or not
+            companions=all(_names_model(form)) and form.signature is None,
+            ready_as_a_whole=True,
+            metadata_parts=(),
+            trusted_metadata=form.signature is not None,
+            signature=form.signature,
+            platform="json",
+        ),
+    )
+
+
+def _has_parameters(exchange: CompiledExchange) -> bool:
+    """Whether its requests can carry parameters."""
+    places = ParameterPlace | ParametersPlace
+    return bool(exchange.head.parameters) or any(isinstance(each, places) for each in walk_all(exchange.request.nodes))
+
+
+def _names_model(form: CompiledForm) -> list[bool]:
+    """For each path of each exchange, whether requests there name a model."""
+    return [
+        Word.MODEL in each.request.words or Word.MODEL in each.head.words or "{model}" in path
+        for each in form.exchanges
+        for path in each.form.paths
+    ]

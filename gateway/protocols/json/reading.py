@@ -1,0 +1,173 @@
+"""Reads bodies by their templates: a body's type takes it apart, and what stands at each place becomes a value.
+
+In bodies above CUT_FROM bytes the texts of tensors are cut out first, so that they are not passed over twice. msgspec
+ignores that a key occurs twice. So colons are counted: a body has as many as it has members, or it is looked at again.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from gateway.core import json
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.protocol import Limits
+from gateway.core.types import TensorSpec
+from gateway.protocols.json import literals
+from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.places import BodyContents, BodyReading, reader_of_place
+from gateway.protocols.json.plain import members_of, too_many
+from gateway.protocols.json.templates import (
+    Every,
+    EverySpelling,
+    Node,
+    Object,
+    RowList,
+    Spelling,
+    TensorPlace,
+    rows_of_tensor,
+    walk,
+)
+from gateway.protocols.json.types import body_type
+
+CUT_FROM = 2**11
+"""Bytes of a body from which on cutting the tensors out costs less than letting msgspec pass over them."""
+_BACKSLASH = ord("\\")
+_BLANKS = b" \t\r\n"
+_MOST_CUT = 16
+"""Keys that a body is searched for; the values of further ones are left in it."""
+_NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
+_BYTES_OF_MEMBER = 64
+"""Bytes of memory that a member of a row takes while a body is read."""
+
+
+class BodyReader:
+    """Reads the bodies of one template. `role` is what errors call its tensors, `input` or `output`."""
+
+    def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str, *, ignore_unknown: bool) -> None:
+        self._type = body_type(node, ignore_unknown=ignore_unknown)
+        self._members = self._type.members
+        keys = _cut_keys(node)
+        self._keys = tuple((key, b'"%b"' % key.encode()) for key in keys.values())
+        self._has_rows = any(isinstance(each, RowList) for each in walk(node))
+        leaves = sorted(self._type.leaves, key=lambda leaf: not _is_read_first(leaf.node))
+        self._places = [reader_of_place(each, specs, keys, role) for each in leaves]
+
+    def read(self, text: bytes, limits: Limits) -> BodyContents:
+        """The contents of the body `text`.
+
+        Raises:
+            MisfitError: it is not as the template. DecodeError: it is, but something in it is wrong.
+            GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
+        """
+        decode = self._type.decode
+        if decode is None:
+            reading = BodyReading(limits, _NO_CUTS)
+            for read in self._places:
+                read(text.strip(_BLANKS), reading)
+            return reading.found()
+        rest, cuts = self._cut(text) if len(text) > CUT_FROM else (text, _NO_CUTS)
+        reading = BodyReading(limits, cuts)
+        found = self._read(decode, rest, reading)
+        if reading.cuts_read != len(cuts):  # one of them was cut out of something else
+            found = self._read(decode, text, BodyReading(limits, _NO_CUTS))
+        return found
+
+    def _read(self, decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> BodyContents:
+        colons = text.count(b":")
+        if colons > reading.limits.json_values:
+            self._check_size(text, colons, reading.limits)
+        try:
+            value = _decoded(decode, text, reading)
+        except msgspec.ValidationError as error:
+            raise MisfitError(_explained(str(error))) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MisfitError(f"not JSON: {error}") from error
+        except RecursionError as error:
+            raise MisfitError(f"nested deeper than {json.MAX_DEPTH}") from error
+        for read in self._places:
+            read(value, reading)
+        # there are more colons where a key occurs twice or is ignored, and where a string has one
+        if colons != self._members(value) + reading.members:
+            members_of(text)
+        return reading.found()
+
+    def _check_size(self, text: bytes, members: int, limits: Limits) -> None:
+        """Refuse a body of too many members before they become objects."""
+        if not self._has_rows:
+            if members_of(text) > limits.json_values:
+                raise too_many(limits.json_values)
+        elif members * _BYTES_OF_MEMBER > limits.message:
+            raise refusal(Reason.TOO_LARGE, f"{members} members in rows take more than limits.message bytes")
+
+    def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
+        """`text` with 0 in place of the tensors that were cut out, and their texts by key."""
+        if not self._keys or _BACKSLASH in text:
+            return text, _NO_CUTS
+        rest, cuts = text, {}
+        for key, quoted in self._keys:
+            if quoted not in rest:
+                continue
+            try:
+                rest, found = json.cut_out(rest, key.encode(), 1)
+            except DecodeError:
+                continue
+            if found:
+                cuts[key] = found[0].bytes.rstrip(_BLANKS)
+        return rest, cuts
+
+
+def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> Any:
+    """The body as a value of its type. NaN and infinities are marked first if there are any."""
+    try:
+        return decode(text)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        marked = literals.mark(text)
+        if marked is None:
+            raise
+        reading.is_marked = True
+        return decode(marked)
+
+
+def _is_read_first(node: Node) -> bool:
+    """Whether what stands there is needed for reading others: shapes, and the names of columns."""
+    if isinstance(node, TensorPlace):
+        return node.spelling is Spelling.SHAPE
+    return isinstance(node, Every) and node.spelling is EverySpelling.NAMES
+
+
+def _cut_keys(node: Node) -> Mapping[TensorPlace, str]:
+    """The keys of lists of numbers that stand in no row, of those whose key no other member has."""
+    keys = [member.key for each in walk(node) if isinstance(each, Object) for member in each.members]
+    places = {place: key for place, key in _cuttable(node).items() if keys.count(key) == 1}
+    return dict(islice(places.items(), _MOST_CUT))
+
+
+def _cuttable(node: Node) -> dict[TensorPlace, str]:
+    places: dict[TensorPlace, str] = {}
+    if not isinstance(node, Object) or node.every:
+        return places
+    for member in node.members:
+        inner = member.node
+        whole = rows_of_tensor(inner)
+        if whole is not None:
+            places[whole[0]] = member.key
+        elif isinstance(inner, TensorPlace) and inner.spelling is Spelling.FLAT:
+            places[inner] = member.key
+        places |= _cuttable(inner)
+    return places
+
+
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+
+
+def _explained(text: str) -> str:
+    """An error of msgspec with the remedy, where a member is not in the form."""
+    return _UNKNOWN.sub(
+        r'member `\1` is not in the form, in which `ignore_unknown: true` or `"\1?": $_` ignores it', text
+    )

@@ -1,0 +1,249 @@
+"""Facing clients: requests as the form has them to canonical Requests, Answers to replies."""
+
+from collections.abc import Mapping
+
+from gateway.core import bytes_elements, http_status, json
+from gateway.core.datatypes import BYTES
+from gateway.core.errors import DecodeError, GatewayError, error_fields
+from gateway.core.frozen import replace
+from gateway.core.operations import STREAM, Operation
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.types import (
+    Answer,
+    Headers,
+    Message,
+    ModelEntry,
+    Parameters,
+    Request,
+    Response,
+    Tensor,
+    Translate,
+    inference,
+    reply,
+)
+from gateway.protocols.json.choice import Choice, unknown_type
+from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage
+from gateway.protocols.json.form import JSON_TYPE
+from gateway.protocols.json.media.streams import STREAM_KINDS
+from gateway.protocols.json.misfit import explained
+from gateway.protocols.json.templates import Word
+from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
+
+_JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
+
+_ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
+"""Whether a body wants a stream is asked before the listener's own limits are known, but after its size is checked."""
+
+
+class _Route:
+    """The exchanges of one method and path."""
+
+    def __init__(self, exchanges: list[CompiledExchange]) -> None:
+        self.by_request = Choice(exchanges, lambda each: each.request_type)
+        self._by_response = Choice(exchanges, lambda each: each.response_type)
+        types = {each.form.response_type for each in exchanges}
+        self._has_types = len(types) > 1
+        streams = {bool(each.form.stream) for each in exchanges}
+        self.streams, self.is_mixed = streams == {True}, len(streams) > 1
+        self._only = exchanges[0] if len(exchanges) == 1 else None
+
+    def read(self, message: Message, listener: ListenerSettings) -> Request:
+        """The request, by the first exchange that it fits. Raises DecodeError and GatewayError."""
+        if self._only is not None:
+            return self._read(self._only, message, listener)
+        content_type = message.headers.get("content-type")
+        exchanges = self.by_request.by_type(content_type)
+        if not exchanges:
+            raise unknown_type(content_type, self.by_request.exchanges)
+        errors: list[DecodeError] = []
+        for each in exchanges:
+            try:
+                return self._read(each, message, listener)
+            except DecodeError as error:
+                errors.append(error)
+        raise explained(errors, "exchanges")
+
+    def _read(self, exchange: CompiledExchange, message: Message, listener: ListenerSettings) -> Request:
+        found = exchange.request.read(message.body, message.headers, listener.limits)
+        words, parameters, captures = found.words, found.parameters, message.captures
+        if not exchange.head.is_empty:
+            more_words, more_parameters = exchange.head.read(message)
+            words = {**more_words, **words}
+            parameters = _joined(more_parameters, parameters)
+            for word, text in more_words.items():
+                _agreed(word.value, text, found.words.get(word, ""))
+        replying = exchange
+        if self._has_types:
+            replying = self._by_response.replying(exchange, message.headers.get("accept"))
+        origin = replying.origin
+        if found.texts:
+            origin = replace(origin, texts=found.texts)
+        model, version, id = captures.get("model", ""), captures.get("version", ""), None
+        if words:
+            model = _agreed("model", model, words.get(Word.MODEL, ""))
+            version = _agreed("version", version, words.get(Word.VERSION, ""))
+            id = words.get(Word.ID)
+        request = inference(
+            model or listener.model,
+            version,
+            id,
+            found.tensors,
+            (),
+            parameters,
+            message.deadline,
+            origin,
+            None,
+        )
+        return replace(request, operation=STREAM) if replying.form.stream else request
+
+
+def _joined(some: Parameters, others: Parameters) -> Parameters:
+    for name in some:
+        if name in others:
+            raise DecodeError(f"parameter {name!r} is in the head of the request and in its body")
+    return {**some, **others}
+
+
+def _agreed(what: str, one: str, other: str) -> str:
+    if one and other and one != other:
+        raise DecodeError(f"the {what} is {one!r} in the head of the request and {other!r} in its body")
+    return one or other
+
+
+class FormServer:
+    """The side of a form that faces clients."""
+
+    def __init__(self, form: CompiledForm) -> None:
+        self._form = form
+        exchanges: dict[str, list[CompiledExchange]] = {}
+        for each in form.exchanges:
+            for path in each.form.paths:
+                exchanges.setdefault(f"{each.form.method} {path}", []).append(each)
+        self._routes = {pattern: _Route(some) for pattern, some in exchanges.items()}
+        self._operations: dict[str, Operation] = {}
+        for probe, operation in ((form.ready, Operation.READY), (form.live, Operation.LIVE)):
+            for path in probe.form.paths if probe else ():
+                asked = Operation.MODEL_READY if "{model}" in path else operation
+                self._operations.setdefault(f"GET {path}", asked)
+        if form.form.models:
+            self._operations.setdefault(f"GET {form.form.models.path}", Operation.MODELS)
+        self.patterns = tuple(dict.fromkeys((*self._routes, *self._operations)))
+        # all streams of a form are of one kind
+        self._stream_end = next((STREAM_KINDS[each.form.stream].end for each in form.exchanges if each.form.stream), ())
+        self.has_mixed_streams = any(route.is_mixed for route in self._routes.values())
+
+    def decode_request(self, message: Message, listener: ListenerSettings) -> Request:
+        """The canonical Request of a client's message.
+
+        Raises:
+            DecodeError: it is not as the form has it.
+            GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
+        """
+        route = self._routes.get(message.pattern)
+        if route is not None:
+            return route.read(message, listener)
+        captures = message.captures
+        operation = self._operations[message.pattern]
+        return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
+
+    def wants_stream(self, message: Message) -> bool:
+        """Whether all exchanges at the message's path reply by streams."""
+        route = self._routes.get(message.pattern)
+        return route is not None and route.streams
+
+    def body_wants_stream(self, message: Message) -> bool:
+        """Whether the exchange that reads the message replies by a stream, where others at its path do not."""
+        route = self._routes.get(message.pattern)
+        if route is None or not route.is_mixed:
+            return False
+        try:
+            return route.read(message, _ANY_LISTENER).operation is STREAM
+        except (DecodeError, GatewayError):
+            return False  # `decode_request` reports it
+
+    def encode_response(self, answer: Answer, request: Request, translate: Translate) -> Message:
+        """The reply to a request that `decode_request` read; one of several in a stream.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, naming an output that the form has no place for.
+        """
+        if isinstance(answer, Response):
+            return _reply(answer, request, translate)
+        if isinstance(answer, tuple):
+            return self._list(answer)
+        probe = self._form.live if request.operation is Operation.LIVE else self._form.ready
+        assert probe is not None
+        return _state(probe, good=answer is True)
+
+    def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
+        """The reply that reports `error`: as the form has it, else `{"error": text}`."""
+        text = error.message.encode("utf-8", "replace").decode()
+        status = http_status.number(error)
+        words: dict[Word, json.Json] = {
+            Word.MESSAGE: text,
+            Word.CODE: status,
+            Word.GRPC_CODE: error.status.name,
+            Word.ID: request.id if request else None,
+            Word.MODEL: (request.model if request else "") or None,
+        }
+        form = self._form.form
+        media_type = form.error_type
+        try:
+            parts = self._form.error.write(Said(words=words))
+        except GatewayError:
+            parts = ()
+        if not parts:
+            parts, media_type = (json.write({"error": text}),), JSON_TYPE
+        headers = Headers(((b"content-type", media_type.encode()), *error_fields(error)))
+        return Message(headers=headers, parts=parts, status=status)
+
+    def encode_end(self, request: Request) -> Message | None:
+        """The message that ends a stream. It is empty if the stream has no end mark: one without a response still needs
+        its status and headers."""
+        origin = request.origin
+        assert isinstance(origin, FormMessage)
+        return reply(origin.response_headers, self._stream_end, 200)
+
+    def _list(self, models: tuple[ModelEntry, ...]) -> Message:
+        """The list of models. A template without versions has each name once."""
+        pairs = [(each.name, each.version) for each in models]
+        names = [*dict.fromkeys(name for name, _ in pairs)]
+        if any(version for _, version in pairs):
+            try:
+                columns = {"model": [name for name, _ in pairs], "version": [version for _, version in pairs]}
+                return reply(_JSON, self._form.models.write(Said(tensors=_texts(columns))), 200)
+            except GatewayError:
+                pass  # the template has no versions
+        return reply(_JSON, self._form.models.write(Said(tensors=_texts({"model": names}))), 200)
+
+
+def _texts(columns: Mapping[str, list[str]]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(name, BYTES, (len(texts),), bytes_elements.pack([text.encode() for text in texts]))
+        for name, texts in columns.items()
+    )
+
+
+def _reply(answer: Response, request: Request, translate: Translate) -> Message:
+    asked, origin = request.origin, answer.origin
+    assert isinstance(asked, FormMessage)
+    body = asked.response
+    assert body is not None
+    words: Mapping[Word, json.Json] = NO_WORDS
+    if body.words:
+        words = {
+            Word.ID: answer.id if request.id is None else request.id,
+            Word.MODEL: request.model or answer.model or None,
+            Word.VERSION: request.version or answer.version or None,
+        }
+    texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
+    said = Said(translate.nan or "error", translate, answer.outputs, words, answer.parameters, texts)
+    parts = body.write(said)
+    return reply(body.headers(asked.response_headers, parts), parts, 200)
+
+
+def _state(probe: CompiledProbe, *, good: bool) -> Message:
+    if not good:
+        return Message(headers=_JSON, parts=(b'{"error":"not ready"}',), status=503)
+    parts = probe.response.write(Said())
+    return Message(headers=_JSON if parts else Headers(), parts=parts, status=probe.form.status)

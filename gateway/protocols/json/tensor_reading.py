@@ -1,0 +1,276 @@
+"""Reads one tensor of a body from its text, in the spellings that templates have."""
+
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from gateway.core import bytes_elements, json, npy
+from gateway.core.casting import cast
+from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.json import Array
+from gateway.core.json.contents import shaped
+from gateway.core.json.untyped import untyped_numbers
+from gateway.core.protocol import Limits
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.templates import Spelling
+from gateway.protocols.json.tensor_form import TensorForm, filled, fits
+
+_UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
+_OPENING, _BRACE = ord("["), ord("{")
+_MOST_BYTES = 8
+"""Bytes of an element at most; its text has two at least."""
+
+
+def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limits) -> Tensor:
+    """The tensor in `text`, which is a JSON value; in rows it is the list of what stands in each. `shape` is that of
+    the place `|shape`, if there is one.
+
+    Raises:
+        DecodeError: names the tensor: the text is anything else, or not of the datatype and the shape that are
+            declared.
+        GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
+    """
+    try:
+        tensor = _READERS[form.place.spelling](form, text, limits)
+    except MisfitError as error:
+        raise MisfitError(f"{form.label}: {error}") from error
+    except DecodeError as error:
+        raise DecodeError(f"{form.label}: {error}") from error
+    return in_declared_shape(form, tensor) if shape is None else _in_shape(form, tensor, shape)
+
+
+def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
+    """The tensor in the shape that the form declares, if it does. Raises DecodeError if it is of another datatype or
+    shape."""
+    spec = form.spec
+    if spec is None:
+        return tensor
+    if tensor.datatype is not spec.datatype:
+        raise DecodeError(f"{form.label} is {tensor.datatype}, expected {spec.datatype}")
+    return tensor if fits(tensor.shape, spec.shape) else _in_shape(form, tensor, spec.shape)
+
+
+_FREE = frozenset({Spelling.FLAT, Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES, Spelling.BASE64})
+"""The spellings that do not say the shape."""
+
+
+def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
+    """The tensor in the shape that is `wanted`, -1 for any size. Raises DecodeError if it has another."""
+    shape = filled(wanted, tensor.elements) if form.place.spelling in _FREE else None
+    if shape is None:
+        bare = "" if tensor.shape else f"; a bare element is written `${form.place.name}|scalar` in the form"
+        raise DecodeError(f"{form.label} has shape {list(tensor.shape)}, expected {list(wanted)}{bare}")
+    return Tensor(
+        tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters, tensor.untyped
+    )
+
+
+# --- as lists ---
+
+
+def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """A list, nested by the tensor's shape; outside of rows also one bare element, of shape []."""
+    if len(text) * _MOST_BYTES // 2 > limits.message:
+        _check_count(text, limits)
+    if text[0] == _OPENING and b'"' not in text:
+        try:
+            tensor = _numbers(form, text)
+        except DecodeError:
+            pass  # `array` reads it, or says what is wrong
+        else:
+            return _checked(form, tensor)
+    if text[0] == _BRACE:
+        raise MisfitError("an object, expected an array")
+    array = json.array(text, values=limits.json_values, literals=True)
+    return _checked(form, _of_array(form.name, array, form.spec.datatype if form.spec else None))
+
+
+def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
+    rank = len(tensor.shape)
+    if rank < form.rows and tensor.shape[-1:] == (0,):  # no rows, so that none shows the lists in them
+        shape = (*tensor.shape, *[0] * (form.rows - rank))
+        return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
+    if rank < form.rows:
+        raise MisfitError(f"nested {rank} deep, expected {form.rows} lists of rows")
+    if rank > MAX_RANK:
+        raise DecodeError(f"nested {rank} deep, a tensor has {MAX_RANK} dimensions at most")
+    return tensor
+
+
+def _numbers(form: TensorForm, text: bytes) -> Tensor:
+    """The tensor of a list of numbers. Raises DecodeError for every other text."""
+    if form.spec is None:
+        datatype, data, shape = untyped_numbers(text)
+        return Tensor(form.name, datatype, shape, data, "", {}, True)
+    found = shaped(text, form.spec.datatype)
+    if found is None:
+        raise DecodeError
+    data_of_spec, shape = found
+    return Tensor(form.name, form.spec.datatype, shape, data_of_spec)
+
+
+def _check_count(text: bytes, limits: Limits) -> None:
+    count = text.count(b",") + 1
+    if count * _MOST_BYTES > limits.message:
+        raise refusal(
+            Reason.TOO_LARGE, f"a tensor of about {count} elements is beyond {limits.message} bytes (limits.message)"
+        )
+
+
+def _of_array(name: str, array: Array, datatype: Datatype | None) -> Tensor:
+    values = array.values
+    if isinstance(values, bytes):
+        if datatype not in (None, BYTES):
+            raise DecodeError(f"holds strings, expected {datatype}")
+        return Tensor(name, BYTES, array.shape, values, untyped=datatype is None)
+    if datatype is None:
+        return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, _raw(values), untyped=True)
+    if len(values) == 0:
+        return Tensor(name, datatype, array.shape, b"")
+    if datatype is BYTES:
+        raise DecodeError("holds no strings, expected BYTES as strings")
+    if values.dtype.kind == "b" and datatype.kind is not Kind.BOOL:
+        raise DecodeError(f"holds true or false, expected {datatype}")
+    return Tensor(name, datatype, array.shape, _raw(cast(values, datatype, "it")))
+
+
+def _raw(values: "np.ndarray[Any, Any]") -> Buffer:
+    return np.ascontiguousarray(values).view(np.uint8).data
+
+
+def _read_flat(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    tensor = _read_nested(form, text, limits)
+    if len(tensor.shape) != form.rows + 1:
+        raise MisfitError(f"nested as {list(tensor.shape)}, expected one flat list")
+    return tensor
+
+
+def _read_row(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """A flat list that stands for one row."""
+    if text[0] != _OPENING or text.rfind(b"[") != 0 or b'"' in text:
+        raise MisfitError("expected a flat list of numbers")
+    tensor = _read_nested(form, text, limits)
+    return Tensor(tensor.name, tensor.datatype, (1, *tensor.shape), tensor.data, "", {}, tensor.untyped)
+
+
+def _read_items(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """A list, or one bare element that stands for a list of one."""
+    return _read_nested(form, text if text[0] == _OPENING else b"[%b]" % text, limits)
+
+
+def _read_texts(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """A list of texts, or one text that stands for a list of one."""
+    if b'"' not in text and text.strip(b"[] \t\r\n"):
+        raise MisfitError("expected a text or a list of texts")
+    return _of_texts(_read_items(form, text, limits))
+
+
+# --- bare elements ---
+
+
+def _read_scalar(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """One bare element; in rows one for each."""
+    tensor = _read_nested(form, text if form.rows else b"[%b]" % text, limits)
+    if len(tensor.shape) != max(form.rows, 1):
+        raise MisfitError("a list, expected one element")
+    return tensor
+
+
+def _read_text(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    return _of_texts(_read_scalar(form, text, limits))
+
+
+def _of_texts(tensor: Tensor) -> Tensor:
+    if tensor.datatype is BYTES:
+        return tensor
+    if tensor.elements:
+        raise MisfitError("a number or a boolean, expected a text")
+    return Tensor(tensor.name, BYTES, tensor.shape, b"", untyped=tensor.untyped)
+
+
+def _read_bytes(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """The base64 of one element; in rows of one for each."""
+    contents, shape = _decoded(form, text, limits)
+    return Tensor(form.name, BYTES, shape, bytes_elements.pack(contents))
+
+
+def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """The base64 of raw elements, little-endian; in rows of those of each row."""
+    contents, shape = _decoded(form, text, limits)
+    datatype = form.place.datatype or (form.spec.datatype if form.spec else BYTES)
+    sizes = set(map(len, contents))
+    if len(sizes) > 1:
+        raise DecodeError("ragged: the rows hold different numbers of bytes")
+    size = sizes.pop() if sizes else 0
+    if size % datatype.size:
+        raise DecodeError(f"{size} bytes, expected a multiple of the {datatype.size} of {datatype}")
+    data = b"".join(contents)
+    if datatype is BOOL and data.strip(b"\0\1"):
+        raise DecodeError("a byte of BOOL is neither 0 nor 1")
+    lead = shape if form.rows else ()
+    return Tensor(form.name, datatype, (*lead, size // datatype.size), data)
+
+
+def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """The base64 of a `.npy` file; in rows of one for each row, which have one datatype and shape."""
+    contents, lead = _decoded(form, text, limits)
+    files = [npy.decode(each, "the file") for each in contents]
+    if not form.rows:
+        [file] = files
+        return Tensor(form.name, file.datatype, file.shape, file.data)
+    if not files:
+        return Tensor(form.name, form.spec.datatype if form.spec else Datatype.FP64, lead, b"")
+    first = files[0]
+    for at, file in enumerate(files):
+        if (file.datatype, file.shape) != (first.datatype, first.shape):
+            found = f"{file.datatype} {list(file.shape)} in file {at}"
+            raise DecodeError(f"{found} and {first.datatype} {list(first.shape)} in file 0")
+    return Tensor(form.name, first.datatype, (*lead, *first.shape), b"".join([file.data for file in files]))
+
+
+def _decoded(form: TensorForm, text: bytes, limits: Limits) -> tuple[list[bytes], Shape]:
+    """The bytes of base64 texts, and the shape of these texts."""
+    array = json.array(text if form.rows else b"[%b]" % text, values=limits.json_values, literals=False)
+    if not isinstance(array.values, bytes):
+        if prod(array.shape):
+            raise MisfitError("a number or a boolean, expected base64 in a string")
+        return [], array.shape
+    if len(array.shape) != max(form.rows, 1):
+        raise MisfitError("a list, expected base64 in a string")
+    try:
+        return [_decode(each) for each in bytes_elements.unpack(array.values)], array.shape
+    except Base64Error as error:
+        raise DecodeError(f"not base64: {error}") from error
+
+
+_PIECE = 2**20
+"""Bytes of base64 decoded by one call into C, during which no other thread runs."""
+
+
+def _decode(text: bytes) -> bytes:
+    if len(text) <= _PIECE:
+        return b64decode(text, validate=True)
+    pieces = [b64decode(text[at : at + _PIECE], validate=True) for at in range(0, len(text), _PIECE)]
+    if any(len(each) < _PIECE // 4 * 3 for each in pieces[:-1]):
+        raise Base64Error("padding before the end")
+    return b"".join(pieces)
+
+
+_READERS: Mapping[Spelling, Callable[[TensorForm, bytes, Limits], Tensor]] = {
+    Spelling.NESTED: _read_nested,
+    Spelling.FLAT: _read_flat,
+    Spelling.ITEMS: _read_items,
+    Spelling.TEXTS: _read_texts,
+    Spelling.ROW: _read_row,
+    Spelling.SCALAR: _read_scalar,
+    Spelling.TEXT: _read_text,
+    Spelling.BYTES: _read_bytes,
+    Spelling.BASE64: _read_base64,
+    Spelling.NPY: _read_npy,
+}

@@ -1,0 +1,206 @@
+"""Forms in a configuration: `forms`, and the names of forms in its other parts."""
+
+from typing import Any
+
+import pytest
+
+from gateway.assembly.forms import with_forms
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads_with_warnings
+from gateway.config.effective import effective
+from gateway.config.forms import ExchangeConfig, FormConfig, ListingConfig, ProbeConfig
+from gateway.protocols.json import form
+
+FORMS = """\
+forms:
+  prices:
+    infer: {path: /predict, request: {features: $x}, response: {prediction: $y}}
+    tensors: {x: "FP64 [-1, 4]", y: {datatype: FP64, shape: [-1]}}
+"""
+REST = """\
+listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}]
+backends: {science: {protocol: json, form: prices, endpoints: ["h:1"], policies: [{timeout: {seconds: 1}}]}}
+routes: [{match: {model: m}, backend: science}]
+"""
+
+
+def problems(text: str, **environ: str) -> list[str]:
+    """The problems of a configuration, or its warnings."""
+    try:
+        return [
+            str(each).removeprefix("c.yaml:") for each in loads_with_warnings(text, "c.yaml", catalog(), environ)[1]
+        ]
+    except ConfigError as error:
+        return [str(each).removeprefix("c.yaml:") for each in error.problems]
+
+
+def test_a_backend_speaks_a_declared_form() -> None:
+    config, warnings = loads_with_warnings(FORMS + REST, "c.yaml", catalog())
+    assert warnings == ()
+    assert config.backends["science"].protocol == "json:prices"
+    assert config.forms["prices"].document() == {
+        "infer": [{"path": "/predict", "request": {"features": "$x"}, "response": {"prediction": "$y"}}],
+        "tensors": {"x": "FP64 [-1, 4]", "y": {"datatype": "FP64", "shape": [-1]}},
+    }
+
+
+def test_both_ways_to_name_a_form_are_the_same() -> None:
+    other = REST.replace("protocol: json, form: prices", 'protocol: "json:prices"')
+    first, second = (loads_with_warnings(FORMS + each, "c.yaml", catalog())[0] for each in (REST, other))
+    assert first.backends["science"].protocol == second.backends["science"].protocol
+
+
+LISTENER = REST.replace("[v2-rest]", '[v2-rest, "json:NAME"]')
+BACKEND = REST.replace("form: prices", "form: NAME")
+BROKEN = {
+    "unknown form of a backend": (
+        FORMS + BACKEND.replace("NAME", "pricess"),
+        ["6:44: no form is called 'pricess'; did you mean 'prices'?"],
+    ),
+    "unknown form of a listener": (
+        FORMS + LISTENER.replace("NAME", "mlfow"),
+        ["5:71: no form is called 'json:mlfow'; did you mean 'json:mlflow'?"],
+    ),
+    "a form without `json:`": (
+        FORMS + REST.replace("[v2-rest]", "[litserve]"),
+        ["5:62: no protocol is called 'litserve'; did you mean 'json:litserve'?"],
+    ),
+    "no form named": (
+        FORMS + REST.replace("form: prices, ", ""),
+        [
+            "6:32: 'json' needs the name of a form: add `form: NAME`; expected bentoml, cog, huggingface, litserve, "
+            "mlflow, openai-embeddings, prices, ray, sagemaker, seldon, torchserve or vertex"
+        ],
+    ),
+    "a form of another protocol": (
+        FORMS + REST.replace("protocol: json,", "protocol: umbridge,"),
+        ["6:42: a form goes with `protocol: json`, not with umbridge; remove one of them"],
+    ),
+    "no form named by a listener": (
+        FORMS + REST.replace("[v2-rest]", "[json]").replace("prices", "pr"),
+        [
+            "5:62: 'json' needs the name of a form: write json:NAME; expected json:bentoml, json:cog, "
+            "json:huggingface, json:litserve, json:mlflow, json:openai-embeddings, json:prices, json:ray, "
+            "json:sagemaker, json:seldon, json:torchserve or json:vertex",
+            "6:44: no form is called 'pr'; expected bentoml, cog, huggingface, litserve, mlflow, openai-embeddings, "
+            "prices, ray, sagemaker, seldon, torchserve or vertex",
+        ],
+    ),
+    "a spelling that no template has": (
+        FORMS.replace("features: $x", "features: $x|flt") + REST,
+        ["3:49: |flt is no spelling of a tensor; did you mean |flat?"],
+    ),
+    "a datatype that does not exist": (
+        FORMS.replace("FP64 [-1, 4]", "REAL [-1, 4]") + REST,
+        ["4:18: 'REAL' is no datatype, expected one of BOOL"],
+    ),
+    "a name that cannot stand in an address": (
+        FORMS.replace("prices:", "my/prices:") + REST.replace("form: prices", '"form": "my/prices"'),
+        ["2:3: expected a name of letters, digits, '-', '_' and '.', got 'my/prices'"],
+    ),
+    "the second of several exchanges": (
+        FORMS.replace("infer: {", "infer: [{path: /a, request: $x, response: $y}, {").replace("$y}}", "$y|x}}]") + REST,
+        ["3:117: |x is no spelling"],
+    ),
+    "an exchange's key": (
+        FORMS.replace("infer: {", "infer: [{path: /a, request: $x, response: $y}, {methd: GET, ").replace(
+            "$y}}\n", "$y}}]\n"
+        )
+        + REST,
+        ["3:53: 'methd' is not a key here; did you mean 'method'?"],
+    ),
+    "a problem elsewhere does not hide it": (
+        FORMS.replace("$y}}", "$y|flt}}") + REST.replace("routes:", "ruotes:"),
+        ["3:77: |flt is no spelling", "7:1: 'ruotes' is not a key here; did you mean 'routes'?"],
+    ),
+    "a key that no form has": (
+        FORMS.replace("path:", "pth:") + REST,
+        ["3:12: the key 'path' is missing", "3:13: 'pth' is not a key here; did you mean 'path'?"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), BROKEN.values(), ids=BROKEN)
+def test_mistakes_are_told_with_their_places(text: str, expected: list[str]) -> None:
+    found = problems(text)
+    assert len(found) == len(expected), found
+    assert [each[: len(start)] for each, start in zip(found, expected, strict=True)] == expected
+
+
+def test_the_path_of_a_form_does_not_stand_in_an_endpoint_again() -> None:
+    assert problems(FORMS + REST.replace('"h:1"', '"http://h:1/predict"')) == [
+        "6:64: warning: json:prices appends its own paths, such as /predict, to the path of 'http://h:1/predict'; "
+        "remove the part that it appends"
+    ]
+
+
+SECRET = FORMS.replace("request: {", 'headers: {x-key: "${KEY}"}, request: {')
+
+
+def test_the_configuration_in_use_shows_forms_as_they_are_written_and_references_in_place_of_secrets() -> None:
+    config, _ = loads_with_warnings(SECRET + REST, "c.yaml", catalog(), {"KEY": "s3cret"})
+    shown = effective(config)
+    assert isinstance(shown, dict)
+    assert shown["forms"]["prices"] == {
+        "infer": [
+            {
+                "path": "/predict",
+                "headers": {"x-key": "${KEY}"},
+                "request": {"features": "$x"},
+                "response": {"prediction": "$y"},
+            }
+        ],
+        "tensors": {"x": "FP64 [-1, 4]", "y": {"datatype": "FP64", "shape": [-1]}},
+    }
+
+
+def test_a_form_with_a_reference_is_for_backends() -> None:
+    assert problems(SECRET + REST, KEY="s3cret") == []
+    assert problems(SECRET + LISTENER.replace("NAME", "prices"), KEY="s3cret") == [
+        "5:71: the form 'json:prices' has a reference, which errors would tell clients; such a form is for backends"
+    ]
+
+
+def test_a_form_that_nothing_names_has_no_effect() -> None:
+    text = FORMS + REST.replace("form: prices", "form: litserve")
+    assert problems(text) == [
+        "2:3: warning: 'prices' has no effect: no backend and no listener names it; write `json:prices` as protocol"
+    ]
+
+
+def test_a_form_in_place_of_a_ready_one_is_told() -> None:
+    text = (FORMS + REST).replace("prices", "litserve")
+    assert problems(text) == ["2:3: warning: 'litserve' takes the place of the ready form of this name"]
+    declared = loads_with_warnings(text, "c.yaml", catalog())[0]
+    assert with_forms({}, declared)["json:litserve"].patterns == ("POST /predict",)
+
+
+def test_ready_forms_are_read_only_where_they_are_named() -> None:
+    config, _ = loads_with_warnings(FORMS + REST.replace("form: prices", "form: litserve"), "c.yaml", catalog())
+    assert sorted(with_forms({}, config)) == ["json:litserve", "json:prices"]
+
+
+WHOLE: dict[str, Any] = {
+    "infer": [
+        {
+            "path": ["/a/{model}", "/a"], "method": "PUT", "headers": {"h?": "$id"}, "query": {"q?": "$id"},
+            "request_type": "application/json", "request": {"x": "$x"}, "response_type": "application/json",
+            "response": {"y": "$y"}, "ignore_unknown": False,
+        }
+    ],
+    "ready": {"path": ["/ready"], "status": 204, "response": {"ok": True}, "ignore_unknown": False},
+    "live": {"path": "/live"},
+    "models": {"path": "/models", "response": [{"id": "$model"}, "..."], "ignore_unknown": False},
+    "error": {"error": "$message"},
+    "error_type": "application/json",
+    "tensors": {"x": "FP64 [2]", "y": "FP64 [2]"},
+    "ignore_unknown": True,
+}  # fmt: skip
+
+
+def test_the_keys_of_the_configuration_are_those_of_forms() -> None:
+    assert form.parse_form(FormConfig.model_validate(WHOLE).document()) == form.parse_form(WHOLE)
+    assert set(FormConfig.model_fields) == set(WHOLE)
+    assert set(ExchangeConfig.model_fields) - {"stream"} == set(WHOLE["infer"][0])
+    assert set(ProbeConfig.model_fields) == set(WHOLE["ready"])
+    assert set(ListingConfig.model_fields) == set(WHOLE["models"])

@@ -1,0 +1,116 @@
+"""Each ready form in front of V2 and behind V2 and UM-Bridge, over loopback sockets, with the models of the matrix.
+
+A form carries what its templates have a place for. Its codec alone, without sockets, says what that is; accordingly a
+call through the gateway must be answered as the model does, or be refused.
+"""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.types import Request, Response, Tensor
+from gateway.reference.bundled.testing import KINDS
+from tests.contract import expectations as expect
+from tests.contract.cases import each
+from tests.contract.comparing import numbers
+from tests.contract.flavors import Dialect
+from tests.contract.matrix import MODELS, Matrix, running, serves
+from tests.contract.ready_forms import EVERY, FORMS, OTHERS
+from tests.contract.wire import LITERAL, or_error
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KIND = expect.array("kind", expect.INT32, [0])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def matrix() -> AsyncIterator[Matrix]:
+    async with running({dialect.name: dialect for dialect in EVERY.values()}) as found:
+        yield found
+
+
+def infer(model: str, inputs: tuple[Tensor, ...]) -> Request:
+    return Request(Operation.INFER, model, inputs=inputs, translate=LITERAL)
+
+
+def asked(dialect: Dialect, inputs: tuple[Tensor, ...]) -> Request:
+    """What a server understands of a call with these inputs. Raises GatewayError if it has no form in the protocol."""
+    return dialect.asked(infer("m", tuple(expect.shaped(each, dialect) for each in inputs)))
+
+
+def can_ask(dialect: Dialect, inputs: tuple[Tensor, ...]) -> bool:
+    return not isinstance(or_error(lambda: asked(dialect, inputs)), GatewayError)
+
+
+def carries(dialect: Dialect, case: expect.Case) -> bool:
+    """Whether a call, and its answer, have a form in the protocol."""
+    request = infer("m", tuple(expect.shaped(each, dialect) for each in case.inputs))
+    response = Response(tuple(expect.shaped(each, dialect) for each in case.outputs))
+    answer = or_error(lambda: dialect.answered(response, asked(dialect, case.inputs), request))
+    return not isinstance(answer, GatewayError)
+
+
+def is_one_of_both(front: Dialect, back: Dialect) -> bool:
+    return (front in FORMS.values()) is (back in FORMS.values())
+
+
+each_pair = each(
+    {
+        "both are ready forms, or none is": lambda front, back, case: is_one_of_both(front, back),
+        "no server of this protocol has such a model": lambda _, back, case: (
+            not serves(back.protocol, MODELS[case.model])
+        ),
+        "the client cannot send such inputs": lambda front, _, case: (
+            not (expect.sendable(front, case) and can_ask(front, case.inputs))
+        ),
+    },
+    "{front}-to-{back}-{case}",
+    front=EVERY,
+    back=EVERY,
+    case=expect.CASES,
+)
+
+
+@each_pair
+async def test_a_model_answers_or_the_call_is_refused(
+    matrix: Matrix, front: Dialect, back: Dialect, case: expect.Case
+) -> None:
+    call = matrix.ask(front, back, infer(case.model, expect.as_sent(case.inputs, front, back)))
+    if not (carries(front, case) and carries(back, case)):
+        with pytest.raises(GatewayError) as caught:
+            await call
+        assert caught.value.reason in (Reason.INVALID_INPUT, Reason.INVALID_OUTPUT, Reason.UNSUPPORTED)
+        return
+    answer = await call
+    assert isinstance(answer, Response)
+    assert [numbers(found) for found in answer.outputs] == [numbers(expected) for expected in case.outputs]
+
+
+each_form_in_front = each({}, "{front}-to-{back}", front=FORMS, back=OTHERS)
+
+
+@each_form_in_front
+async def test_a_gateway_is_ready_in_the_words_of_the_form(matrix: Matrix, front: Dialect, back: Dialect) -> None:
+    for operation in (Operation.LIVE, Operation.READY):
+        assert await matrix.ask(front, back, Request(operation, "double")) is True
+
+
+@pytest.mark.parametrize("number", KINDS)
+@each(
+    {"the client cannot send the input": lambda front, _: not can_ask(front, (KIND,))},
+    "{front}-to-{back}",
+    front=FORMS,
+    back={"v2-rest": OTHERS["v2-rest"]},
+)
+async def test_an_error_is_told_in_the_words_of_the_form(
+    matrix: Matrix, front: Dialect, back: Dialect, number: int
+) -> None:
+    kind = expect.array("kind", expect.INT32, [number])
+    with pytest.raises(GatewayError) as caught:
+        await matrix.ask(front, back, infer("fail", expect.as_sent((kind,), front, back)))
+    reason = expect.told(front, KINDS[number], (kind,))
+    assert (caught.value.status, caught.value.reason) == (reason.status, reason)
+    assert f"model 'fail' was asked for {KINDS[number].value}" in caught.value.message

@@ -1,0 +1,721 @@
+"""Exchanges of each ready form as bytes, and what they mean: recorded from real clients and servers where these can be
+installed, else written after their documents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.core.datatypes import DATATYPES
+from gateway.core.types import ParameterValue, Tensor, tensor
+
+Plain: TypeAlias = tuple[str, str, Any]
+"""A tensor: its name, datatype and nested lists."""
+
+
+def plain(tensor: Tensor) -> Plain:
+    values = tensor.array.tolist()
+    return tensor.name, tensor.datatype.value, _texts(values)
+
+
+def _texts(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_texts(each) for each in values]
+    return _text(values) if isinstance(values, bytes) else values
+
+
+def _text(element: bytes) -> str | bytes:
+    try:
+        return element.decode()
+    except UnicodeDecodeError:
+        return element
+
+
+def as_tensor(given: Plain) -> Tensor:
+    name, datatype, values = given
+    known = DATATYPES[datatype]
+    return tensor(name, np.array(values, known.dtype), known)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A reply of a server, its tensors, and how a listener writes these; `writes` only where that is other bytes."""
+
+    body: bytes
+    outputs: tuple[Plain, ...]
+    type: str = "application/json"
+    writes: bytes = b""
+    status: int = 200
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    read: bool = True
+    """Whether a server gives it in answer to what the gateway writes."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request of a client, its tensors, and how it is written to a backend. `path`, `to` and `writes` are given only
+    where they are others than the form's first and the client's."""
+
+    body: bytes
+    inputs: tuple[Plain, ...]
+    told: tuple[Told, ...]
+    """The replies to it; those after the first are read, and written to a client that asks the same."""
+    path: str = ""
+    to: str = ""
+    type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    method: str = "POST"
+    model: str = ""
+    version: str = ""
+    id: str = ""
+    parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
+    writes: bytes = b""
+    writes_type: str = ""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A server's error, and its message; `writes` is how a listener tells it, with the same status."""
+
+    status: int
+    body: bytes
+    message: str
+    writes: bytes
+    type: str = "application/json"
+    failed: int = 0
+    """The status that stands for it, where a server has another."""
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """All exchanges of one form; and its probe: the path, and replies of servers that are ready, and that are not."""
+
+    path: str
+    asked: Mapping[str, Asked]
+    failed: Mapping[str, Failed]
+    probe: str
+    ready: tuple[bytes, ...]
+    resting: tuple[bytes, ...] = ()
+
+
+def npy(values: Any, dtype: str) -> bytes:
+    """A file of numpy, version 1.0, as `numpy.save` writes it."""
+    array = np.array(values, dtype)
+    header = f"{{'descr': '{array.dtype.str}', 'fortran_order': False, 'shape': {array.shape}, }}"
+    header = header.ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + array.tobytes()
+
+
+X = ("", "INT64", [[1, 2], [3, 4]])
+Y = ("", "FP64", [9.0, 19.5])
+
+MLFLOW = Exchanges(
+    path="/invocations",
+    asked={
+        # ScoringServerClient of mlflow 3.17.2, `mlflow models serve` with scikit-learn
+        "an array": Asked(
+            b'{"inputs": [[1, 2], [3, 4]]}',
+            (X,),
+            (
+                Told(b'{"predictions": [9.0, 19.5]}', (Y,), writes=b'{"predictions":[9.0,19.5]}'),
+                Told(
+                    b'{"predictions": [9.0, NaN]}',
+                    (("", "FP64", [9.0, float("nan")]),),
+                    writes=b'{"predictions":[9.0,NaN]}',
+                ),
+                Told(
+                    b'{"predictions": [{"a": 1.0, "b": "x"}, {"a": 2.0, "b": "y"}]}',
+                    (("a", "FP64", [1.0, 2.0]), ("b", "BYTES", ["x", "y"])),
+                    writes=b'{"predictions":[{"a":1.0,"b":"x"},{"a":2.0,"b":"y"}]}',
+                ),
+                Told(
+                    b'{"predictions": {"p": [1.0, 2.0], "q": [[1], [2]]}}',
+                    (("p", "FP64", [1.0, 2.0]), ("q", "INT64", [[1], [2]])),
+                    writes=b'{"predictions":[{"p":1.0,"q":[1]},{"p":2.0,"q":[2]}]}',
+                ),
+            ),
+            writes=b'{"inputs":[[1,2],[3,4]]}',
+        ),
+        "a table": Asked(
+            b'{"dataframe_split": {"index": [0, 1], "columns": ["a", "b"], "data": [[1, 1.5], [2, 3.0]]}}',
+            (("a", "INT64", [1, 2]), ("b", "FP64", [1.5, 3.0])),
+            (Told(b'{"predictions": [9.0, 19.5]}', (Y,), writes=b'{"predictions":[9.0,19.5]}'),),
+            writes=b'{"dataframe_split":{"columns":["a","b"],"data":[[1,1.5],[2,3.0]]}}',
+        ),
+        "records": Asked(
+            b'{"dataframe_records": [{"a": 1, "b": 1.5}, {"a": 2, "b": 3.0}], "params": {"top": 3}}',
+            (("a", "INT64", [1, 2]), ("b", "FP64", [1.5, 3.0])),
+            (Told(b'{"predictions": [9.0, 19.5]}', (Y,), writes=b'{"predictions":[9.0,19.5]}'),),
+            parameters={"top": 3},
+            writes=b'{"dataframe_split":{"columns":["a","b"],"data":[[1,1.5],[2,3.0]]},"params":{"top":3}}',
+        ),
+        "arrays by name": Asked(
+            b'{"inputs": {"a": [[1, 2]], "b": [3.5]}}',
+            (("a", "INT64", [[1, 2]]), ("b", "FP64", [3.5])),
+            (Told(b'{"predictions": [9.0]}', (("", "FP64", [9.0]),), writes=b'{"predictions":[9.0]}'),),
+            writes=b'{"inputs":{"a":[[1,2]],"b":[3.5]}}',
+        ),
+        "instances": Asked(
+            b'{"instances": [[1, 2], [3, 4]]}',
+            (X,),
+            (Told(b'{"predictions": [9.0, 19.5]}', (Y,), writes=b'{"predictions":[9.0,19.5]}'),),
+            writes=b'{"inputs":[[1,2],[3,4]]}',
+        ),
+        "CSV": Asked(
+            b"a,b\n1,1.5\n2,3.0\n",
+            (("a", "INT64", [1, 2]), ("b", "FP64", [1.5, 3.0])),
+            (Told(b'{"predictions": [9.0, 19.5]}', (Y,), writes=b'{"predictions":[9.0,19.5]}'),),
+            type="text/csv",
+            writes=b'{"dataframe_split":{"columns":["a","b"],"data":[[1,1.5],[2,3.0]]}}',
+            writes_type="application/json",
+        ),
+    },
+    failed={
+        "of the model": Failed(
+            400,
+            b'{"error_code": "BAD_REQUEST", "message": "X has 3 features", "stack_trace": "Traceback ..."}',
+            "X has 3 features",
+            b'{"error_code":"BAD_REQUEST","message":"X has 3 features"}',
+        ),
+        "of mlflow 3": Failed(
+            400,
+            b'{"error_code": "BAD_REQUEST", "message": "Invalid input.", "sqlstate": "KAM00", "error_class": '
+            b'"INVALID_PARAMETER_VALUE"}',
+            "Invalid input.",
+            b'{"error_code":"BAD_REQUEST","message":"Invalid input."}',
+        ),
+        "a content type": Failed(
+            415,
+            b"This predictor only supports the following content types",
+            "This predictor only supports the following content types",
+            b'{"error_code":"BAD_REQUEST","message":"This predictor only supports the following content types"}',
+            type="text/plain",
+        ),
+    },
+    probe="/ping",
+    ready=(b"\n",),
+)
+
+SAGEMAKER = Exchanges(
+    path="/invocations",
+    asked={
+        # boto3 1.44.5; it sends no Content-Type unless it is told one
+        "instances, from boto3": Asked(
+            b'{"instances": [[1, 2], [3, 4]]}',
+            (X,),
+            (Told(b'{"predictions": [9.0, 19.5]}', (Y,), writes=b'{"predictions":[9.0,19.5]}'),),
+            path="/endpoints/prices/invocations",
+            to="/invocations",
+            type="",
+            headers=(("x-amzn-sagemaker-inference-id", "i-1"), ("x-amzn-sagemaker-target-variant", "blue")),
+            model="prices",
+            id="i-1",
+            parameters={"target_variant": "blue"},
+            writes=b"[[1,2],[3,4]]",
+            writes_type="application/json",
+        ),
+        "features": Asked(
+            b'{"instances":[{"features":[1,2]},{"features":[3,4]}]}',
+            (X,),
+            (Told(b'{"predictions":[{"score":9.0},{"score":19.5}]}', (Y,), read=False),),
+            writes=b"[[1,2],[3,4]]",
+        ),
+        "a list": Asked(b"[[1,2],[3,4]]", (X,), (Told(b"[9.0,19.5]", (Y,)),), writes=b"[[1,2],[3,4]]"),
+        "CSV": Asked(
+            b"1,2\n3,4\n",
+            (X,),
+            (Told(b"9.0\r\n19.5\r\n", (("", "FP64", [[9.0], [19.5]]),), type="text/csv"),),
+            type="text/csv",
+            writes=b"[[1,2],[3,4]]",
+            writes_type="application/json",
+        ),
+        ".npy": Asked(
+            npy([[1.0, 2.0]], "<f4"),
+            (("", "FP32", [[1.0, 2.0]]),),
+            (Told(npy([9.0], "<f8"), (("", "FP64", [9.0]),), type="application/x-npy"),),
+            type="application/x-npy",
+            writes=b"[[1.0,2.0]]",
+            writes_type="application/json",
+        ),
+        "JSON lines": Asked(
+            b'{"features":[1,2]}\n{"features":[3,4]}\n',
+            (X,),
+            (Told(b'{"score":9.0}\n{"score":19.5}\n', (Y,), type="application/jsonlines"),),
+            type="application/jsonlines",
+            writes=b"[[1,2],[3,4]]",
+            writes_type="application/json",
+        ),
+    },
+    failed={
+        "of the container": Failed(500, b'{"message": "boom"}', "boom", b'{"message":"boom"}'),
+        "of the service": Failed(
+            424,
+            b'{"ErrorCode":"X","Message":"Received server error (500)","OriginalMessage":"boom",'
+            b'"OriginalStatusCode":500,"LogStreamArn":"arn"}'.replace(b'"ErrorCode":"X",', b""),
+            "Received server error (500)",
+            b'{"message":"Received server error (500)"}',
+        ),
+    },
+    probe="/ping",
+    ready=(b"",),
+)
+
+VERTEX = Exchanges(
+    path="/predict",
+    asked={
+        "a client of the API": Asked(
+            b'{"instances":[[1,2],[3,4]],"parameters":{"top":3}}',
+            (X,),
+            (
+                Told(b'{"predictions":[9.0,19.5]}', (Y,)),
+                Told(
+                    b'{"predictions":[9.0,19.5],"deployedModelId":"77","model":"projects/1/locations/l/models/2",'
+                    b'"modelDisplayName":"prices","modelVersionId":"1"}',
+                    (Y,),
+                    writes=b'{"predictions":[9.0,19.5]}',
+                ),
+                Told(
+                    b'{"predictions":[{"a":1.0,"b":"x"},{"a":2.0,"b":"y"}]}',
+                    (("a", "FP64", [1.0, 2.0]), ("b", "BYTES", ["x", "y"])),
+                ),
+            ),
+            path="/v1/projects/p/locations/l/endpoints/prices:predict",
+            to="/predict",
+            model="prices",
+            parameters={"top": 3},
+        ),
+        "the path of AIP_PREDICT_ROUTE": Asked(
+            b'{"instances":[{"a":1,"b":1.5},{"a":2,"b":3.0}]}',
+            (("a", "INT64", [1, 2]), ("b", "FP64", [1.5, 3.0])),
+            (Told(b'{"predictions":[9.0,19.5]}', (Y,)),),
+            path="/v1/endpoints/1/deployedModels/2:predict",
+            to="/predict",
+        ),
+        "bytes": Asked(
+            b'{"instances":[{"b64":"//4="},{"b64":"AA=="}]}',
+            (("", "BYTES", [b"\xff\xfe", "\0"]),),
+            (Told(b'{"predictions":[9.0,19.5]}', (Y,)),),
+            path="/v1/projects/p/locations/l/endpoints/prices:rawPredict",
+            to="/predict",
+            model="prices",
+        ),
+    },
+    failed={
+        "of the API": Failed(
+            400,
+            b'{"error":{"code":400,"message":"boom","status":"INVALID_ARGUMENT"}}',
+            "boom",
+            b'{"error":{"code":400,"message":"boom","status":"INVALID_ARGUMENT"}}',
+        ),
+        "of a container": Failed(
+            500,
+            b'{"detail":"An exception ModelError occurred. Arguments: (\'boom\',)."}',
+            "An exception ModelError occurred. Arguments: ('boom',).",
+            b'{"error":{"code":500,"message":"An exception ModelError occurred. Arguments: (\'boom\',).",'
+            b'"status":"INTERNAL"}}',
+        ),
+    },
+    probe="/health",
+    ready=(b"{}", b""),
+)
+
+TORCHSERVE = Exchanges(
+    path="/predictions/m",
+    asked={
+        "a list": Asked(
+            b"[[1,2],[3,4]]",
+            (X,),
+            (
+                Told(b"[\n  9.0,\n  19.5\n]", (Y,), type="", writes=b"[9.0,19.5]"),
+                Told(
+                    b'{\n  "tabby": 0.5,\n  "tiger": 0.25\n}',
+                    (("tabby", "FP64", 0.5), ("tiger", "FP64", 0.25)),
+                    type="",
+                    writes=b'{"tabby":0.5,"tiger":0.25}',
+                ),
+            ),
+            path="/predictions/m/1.0",
+            model="m",
+            version="1.0",
+        ),
+        "KServe's envelope": Asked(
+            b'{"instances":[[1,2],[3,4]]}',
+            (X,),
+            (Told(b'{"predictions":[9.0,19.5]}', (Y,), read=False),),
+            model="m",
+            writes=b"[[1,2],[3,4]]",
+        ),
+        "bytes": Asked(
+            b"\xff\xd8\xff",
+            (("", "BYTES", [b"\xff\xd8\xff"]),),
+            (Told(b"[9.0,19.5]", (Y,), type=""),),
+            type="image/jpeg",
+            model="m",
+            writes_type="application/octet-stream",
+        ),
+        "a file": Asked(
+            b'--b\r\nContent-Disposition: form-data; name="data"; filename="kitten.jpg"\r\n'
+            b"Content-Type: image/jpeg\r\n\r\n\xff\xd8\xff\r\n--b--\r\n",
+            (("", "BYTES", [b"\xff\xd8\xff"]),),
+            (Told(b"[9.0,19.5]", (Y,), type=""),),
+            type="multipart/form-data; boundary=b",
+            model="m",
+            writes=b"\xff\xd8\xff",
+            writes_type="application/octet-stream",
+        ),
+    },
+    failed={
+        "of the handler": Failed(
+            503,
+            b'{\n  "code": 503,\n  "type": "InternalServerException",\n  "message": "Prediction failed"\n}\n',
+            "Prediction failed",
+            b'{"code":503,"type":"InternalServerException","message":"Prediction failed"}',
+        ),
+    },
+    probe="/ping",
+    ready=(b'{\n  "status": "Healthy"\n}\n',),
+    resting=(b'{\n  "status": "Unhealthy"\n}\n',),
+)
+
+SELDON = Exchanges(
+    path="/api/v1.0/predictions",
+    asked={
+        "ndarray": Asked(
+            b'{"data":{"names":["a","b"],"ndarray":[[1,2],[3,4]]},"meta":{"puid":"u1","tags":{"k":1}}}',
+            (X,),
+            (
+                Told(
+                    b'{"data":{"names":["p"],"ndarray":[9.0,19.5]},"meta":{}}',
+                    (Y,),
+                    writes=b'{"data":{"ndarray":[9.0,19.5]},"meta":{"puid":"u1"}}',
+                ),
+                Told(
+                    b'{"strData":"HI","meta":{}}',
+                    (("", "BYTES", ["HI"]),),
+                    writes=b'{"data":{"ndarray":["HI"]},"meta":{"puid":"u1"}}',
+                ),
+            ),
+            path="/seldon/ns/prices/api/v1.0/predictions",
+            to="/api/v1.0/predictions",
+            model="prices",
+            id="u1",
+            parameters={"k": 1},
+            writes=b'{"data":{"ndarray":[[1,2],[3,4]]},"meta":{"puid":"u1","tags":{"k":1}}}',
+        ),
+        "tensor": Asked(
+            b'{"data":{"tensor":{"shape":[2,2],"values":[1,2,3,4]}}}',
+            (X,),
+            (
+                Told(
+                    b'{"data":{"names":[],"tensor":{"shape":[2],"values":[9.0,19.5]}},"meta":{}}',
+                    (Y,),
+                    writes=b'{"data":{"tensor":{"shape":[2],"values":[9.0,19.5]}}}',
+                ),
+            ),
+            path="/predict",
+            to="/api/v1.0/predictions",
+            writes=b'{"data":{"ndarray":[[1,2],[3,4]]}}',
+        ),
+        "strData": Asked(
+            b'{"strData":"hi"}',
+            (("", "BYTES", ["hi"]),),
+            (Told(b'{"strData":"HI","meta":{}}', (("", "BYTES", ["HI"]),), writes=b'{"strData":"HI"}'),),
+            writes=b'{"data":{"ndarray":["hi"]}}',
+        ),
+        "binData": Asked(
+            b'{"binData":"AAH/"}',
+            (("", "BYTES", [b"\0\1\xff"]),),
+            (Told(b'{"binData":"/wEA"}', (("", "BYTES", [b"\xff\1\0"]),)),),
+            writes=b'{"binData":"AAH/"}',
+        ),
+    },
+    failed={
+        "of the model": Failed(
+            500,
+            b'{"status":{"code":-1,"info":"boom","reason":"MICROSERVICE_INTERNAL_ERROR","status":1}}',
+            "boom",
+            b'{"status":{"code":-1,"info":"boom","reason":"MICROSERVICE_INTERNAL_ERROR","status":1}}',
+        ),
+    },
+    probe="/health/ping",
+    ready=(b"pong",),
+)
+
+TWO_LABELS = (
+    ("", "BYTES", [["POSITIVE", "NEGATIVE"]]),
+    ("", "FP64", [[0.75, 0.25]]),
+)
+
+HUGGINGFACE = Exchanges(
+    path="/",
+    asked={
+        # huggingface_hub.InferenceClient 2.4.0
+        "text_classification": Asked(
+            b'{"inputs":"good","parameters":{"top_k":2}}',
+            (("", "BYTES", ["good"]),),
+            (
+                Told(
+                    b'[[{"label": "POSITIVE", "score": 0.75}, {"label": "NEGATIVE", "score": 0.25}]]',
+                    TWO_LABELS,
+                    writes=b'[[{"label":"POSITIVE","score":0.75},{"label":"NEGATIVE","score":0.25}]]',
+                ),
+                Told(
+                    b'[{"label":"POSITIVE","score":0.75},{"label":"NEGATIVE","score":0.25}]',
+                    (("", "BYTES", ["POSITIVE", "NEGATIVE"]), ("", "FP64", [0.75, 0.25])),
+                ),
+            ),
+            parameters={"top_k": 2},
+            writes=b'{"inputs":["good"],"parameters":{"top_k":2}}',
+        ),
+        "feature_extraction": Asked(
+            b'{"inputs":["hello","you"],"normalize":true}',
+            (("", "BYTES", ["hello", "you"]),),
+            (Told(b"[[0.5,0.25],[1.0,2.0]]", (("", "FP64", [[0.5, 0.25], [1.0, 2.0]]),)),),
+            parameters={"normalize": True},
+        ),
+        "zero_shot_classification": Asked(
+            b'{"inputs":"x","parameters":{"candidate_labels":["a","b"],"multi_label":false}}',
+            (("", "BYTES", ["x"]), ("", "BYTES", ["a", "b"])),
+            (Told(b'[{"label":"a","score":0.75}]', (("", "BYTES", ["a"]), ("", "FP64", [0.75]))),),
+            parameters={"multi_label": False},
+            writes=b'{"inputs":["x"],"parameters":{"candidate_labels":["a","b"],"multi_label":false}}',
+        ),
+        "sentence_similarity": Asked(
+            b'{"inputs":{"source_sentence":"a","sentences":["b","c"]},"parameters":{}}',
+            (("", "BYTES", ["a"]), ("", "BYTES", ["b", "c"])),
+            (Told(b"[0.5,0.25]", (("", "FP64", [0.5, 0.25]),)),),
+            writes=b'{"inputs":["a"],"parameters":{"candidate_labels":["b","c"]}}',
+        ),
+        "tabular_classification": Asked(
+            b'{"parameters":{},"table":{"a":["1","2"],"b":["3","4"]}}',
+            (("a", "BYTES", ["1", "2"]), ("b", "BYTES", ["3", "4"])),
+            (Told(b'["x","y"]', (("", "BYTES", ["x", "y"]),)),),
+            writes=b'{"inputs":["1","2"],"parameters":{"candidate_labels":["3","4"]}}',
+        ),
+        "image_classification": Asked(
+            b"\xff\xd8\xff",
+            (("", "BYTES", [b"\xff\xd8\xff"]),),
+            (Told(b'[{"label":"cat","score":0.75}]', (("", "BYTES", ["cat"]), ("", "FP64", [0.75]))),),
+            type="",
+            writes_type="application/octet-stream",
+        ),
+    },
+    failed={
+        "an error": Failed(400, b'{"error":"boom"}', "boom", b'{"error":"boom"}'),
+        "several": Failed(400, b'{"error":["a","b"]}', '["a","b"]', b'{"error":"[\\"a\\",\\"b\\"]"}'),
+    },
+    probe="/health",
+    ready=(b"", b"{}"),
+)
+
+EMBEDDING = (("", "FP32", [[1.0, 2.5, -3.0]]),)
+USAGE = {"prompt_tokens": 1, "total_tokens": 1}
+
+OPENAI_EMBEDDINGS = Exchanges(
+    path="/v1/embeddings",
+    asked={
+        # openai 3.54.0, which asks for base64 by itself
+        "a text": Asked(
+            b'{"model":"m","input":"hello","encoding_format":"base64"}',
+            (("", "BYTES", ["hello"]),),
+            (
+                Told(
+                    b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":"AACAPwAAIEAAAEDA"}],"model":"m",'
+                    b'"usage":{"prompt_tokens":1,"total_tokens":1}}',
+                    EMBEDDING,
+                    parameters=USAGE,
+                    read=False,
+                ),
+            ),
+            model="m",
+            writes=b'{"model":"m","input":["hello"]}',
+        ),
+        "texts, as numbers": Asked(
+            b'{"model":"m","input":["a","b"],"dimensions":2,"encoding_format":"float"}',
+            (("", "BYTES", ["a", "b"]),),
+            (
+                Told(
+                    b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,1.0]},{"object":"embedding","index":1,'
+                    b'"embedding":[0.25,2.0]}],"model":"m"}',
+                    (("", "FP64", [[0.5, 1.0], [0.25, 2.0]]),),
+                ),
+            ),
+            model="m",
+            parameters={"dimensions": 2},
+            writes=b'{"model":"m","input":["a","b"],"dimensions":2}',
+        ),
+        "tokens": Asked(
+            b'{"model":"m","input":[1,2,3]}',
+            (("", "INT64", [[1, 2, 3]]),),
+            (
+                Told(
+                    b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,1.0]}],"model":"m-2"}',
+                    (("", "FP64", [[0.5, 1.0]]),),
+                    writes=b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5,1.0]}],"model":"m"}',
+                ),
+            ),
+            model="m",
+        ),
+        "sequences of tokens": Asked(
+            b'{"model":"m","input":[[1,2],[3,4]]}',
+            (X,),
+            (
+                Told(
+                    b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.5]},{"object":"embedding","index":1,'
+                    b'"embedding":[0.25]}],"model":"m"}',
+                    (("", "FP64", [[0.5], [0.25]]),),
+                ),
+            ),
+            model="m",
+        ),
+    },
+    failed={
+        "an error": Failed(
+            400,
+            b'{"error":{"message":"boom","type":"invalid_request_error","param":null,"code":null}}',
+            "boom",
+            b'{"error":{"message":"boom","type":"api_error"}}',
+        ),
+    },
+    probe="/health",
+    ready=(b"",),
+)
+
+BENTOML = Exchanges(
+    path="/m",
+    asked={
+        "arguments by name": Asked(
+            b'{"x":[[1,2],[3,4]]}',
+            (("x", "INT64", [[1, 2], [3, 4]]),),
+            (
+                Told(b"[[2, 4], [6, 8]]", (("", "INT64", [[2, 4], [6, 8]]),), writes=b"[[2,4],[6,8]]"),
+                Told(b"3.5", (("", "FP64", 3.5),)),
+                Told(b"HI", (("", "BYTES", ["HI"]),), type="text/plain; charset=utf-8", writes=b'["HI"]'),
+                Told(
+                    b'[{"a":1.0,"b":"x"},{"a":2.0,"b":"y"}]',
+                    (("a", "FP64", [1.0, 2.0]), ("b", "BYTES", ["x", "y"])),
+                ),
+            ),
+            model="m",
+        ),
+        "an argument without a name": Asked(
+            b"[[1,2],[3,4]]", (X,), (Told(b"[9.0,19.5]", (Y,)),), model="m", writes=b'{"input0":[[1,2],[3,4]]}'
+        ),
+    },
+    failed={
+        "a missing argument": Failed(
+            400,
+            b'{"error":"1 validation error for Input","detail":[{"type":"missing","loc":["x"],"msg":"Field required",'
+            b'"url":"https://errors.pydantic.dev/2.14/v/missing"}]}',
+            "1 validation error for Input",
+            b'{"error":"1 validation error for Input"}',
+        ),
+        "of the library": Failed(500, b'[{"error":"no"}]', "no", b'{"error":"no"}'),
+        "no such method": Failed(404, b"Not Found", "Not Found", b'{"error":"Not Found"}', type="text/plain"),
+    },
+    probe="/readyz",
+    ready=(b"",),
+)
+
+LITSERVE = Exchanges(
+    path="/predict",
+    asked={
+        "the number of the quick start": Asked(
+            b'{"input":4.0}', (("", "FP64", [4.0]),), (Told(b'{"output":80.0}', (("", "FP64", [80.0]),)),)
+        ),
+        "a list": Asked(b'{"input":[[1,2],[3,4]]}', (X,), (Told(b'{"output":[9.0,19.5]}', (Y,)),)),
+    },
+    failed={
+        "of the model": Failed(
+            500, b'{"detail":"Internal server error"}', "Internal server error", b'{"detail":"Internal server error"}'
+        ),
+    },
+    probe="/health",
+    ready=(b"ok",),
+)
+
+RAY = Exchanges(
+    path="/",
+    asked={
+        "a list": Asked(
+            b"[[1,2],[3,4]]",
+            (X,),
+            (
+                Told(b"[9.0,19.5]", (Y,)),
+                Told(b"setosa", (("", "BYTES", ["setosa"]),), type="text/plain; charset=utf-8", writes=b'["setosa"]'),
+            ),
+        ),
+        "an object": Asked(
+            b'{"sepal length":[1.5],"petal length":[2.5]}',
+            (("sepal length", "FP64", [1.5]), ("petal length", "FP64", [2.5])),
+            (Told(b'{"result":["setosa"]}', (("result", "BYTES", ["setosa"]),), writes=b'["setosa"]'),),
+        ),
+    },
+    failed={
+        "of the deployment": Failed(
+            500, b"Internal Server Error", "Internal Server Error", b"Internal Server Error", type="text/plain"
+        ),
+    },
+    probe="/-/healthz",
+    ready=(b"success",),
+)
+
+COG = Exchanges(
+    path="/predictions",
+    asked={
+        "a prediction": Asked(
+            b'{"input":{"x":[[1,2],[3,4]]},"id":"abc"}',
+            (("x", "INT64", [[1, 2], [3, 4]]),),
+            (
+                Told(
+                    b'{"id":"abc","logs":"","metrics":{"predict_time":0.03},"output":[9.0,19.5],"status":"succeeded"}',
+                    (Y,),
+                    writes=b'{"status":"succeeded","output":[9.0,19.5],"id":"abc"}',
+                ),
+                Told(
+                    b'{"id":"abc","output":{"a":[1.0],"b":["x"]},"status":"succeeded"}',
+                    (("a", "FP64", [1.0]), ("b", "BYTES", ["x"])),
+                    writes=b'{"status":"succeeded","output":{"a":[1.0],"b":["x"]},"id":"abc"}',
+                ),
+            ),
+            id="abc",
+        ),
+    },
+    failed={
+        "of the model": Failed(
+            200,
+            b'{"error":"Prediction failed: boom","id":"abc","logs":"","metrics":{"predict_time":0.03},'
+            b'"status":"failed"}',
+            "Prediction failed: boom",
+            b'{"error":"Prediction failed: boom","status":"failed"}',
+            failed=500,
+        ),
+        "of the set-up": Failed(
+            503, b'{"error":"no weights","status":"failed"}', "no weights", b'{"error":"no weights","status":"failed"}'
+        ),
+        "of a validation": Failed(
+            422,
+            b'{"detail":"x: Field required"}',
+            "x: Field required",
+            b'{"error":"x: Field required","status":"failed"}',
+        ),
+    },
+    probe="/health-check",
+    ready=(b'{"status":"READY","setup":{"status":"succeeded"}}', b'{"status":"BUSY"}'),
+    resting=(b'{"status":"STARTING"}', b'{"status":"SETUP_FAILED","setup":{}}'),
+)
+
+FORMS: Mapping[str, Exchanges] = {
+    "mlflow": MLFLOW,
+    "sagemaker": SAGEMAKER,
+    "vertex": VERTEX,
+    "torchserve": TORCHSERVE,
+    "seldon": SELDON,
+    "huggingface": HUGGINGFACE,
+    "openai-embeddings": OPENAI_EMBEDDINGS,
+    "bentoml": BENTOML,
+    "litserve": LITSERVE,
+    "ray": RAY,
+    "cog": COG,
+}

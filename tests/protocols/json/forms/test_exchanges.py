@@ -1,0 +1,152 @@
+"""The exchanges of each ready form, read and written."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.exchange import decoded
+from gateway.core.http_status import REASONS_BY_NUMBER
+from gateway.core.operations import Operation
+from gateway.core.patterns import Match, PathTable, rows
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.types import Headers, Message, Request, Response, Translate
+from gateway.protocols.json.form import parse_form
+from gateway.protocols.json.protocol import protocol_of
+from gateway.protocols.json.ready import document, names
+from tests.protocols.json.forms.exchanges import FORMS, Asked, Exchanges, Failed, Told, as_tensor, plain
+
+T = TypeVar("T")
+LISTENER = ListenerSettings("test", model="of the listener")
+TARGET = Target("lab", "lab:1")
+LITERAL = Translate(nan="literal")
+PROTOCOLS = {name: protocol_of(name, parse_form(document(name))) for name in names() if True}
+
+
+def test_every_ready_form_has_exchanges() -> None:
+    assert FORMS.keys() == PROTOCOLS.keys()
+
+
+def each(table: Callable[[Exchanges], Iterator[tuple[str, T]]]) -> pytest.MarkDecorator:
+    """Parametrise by the protocol of each form, its exchanges, and each entry of one of their tables."""
+    return pytest.mark.parametrize(
+        ("protocol", "form", "found"),
+        [
+            pytest.param(PROTOCOLS[name], form, found, id=f"{name}: {what}")
+            for name, form in FORMS.items()
+            if name in PROTOCOLS
+            for what, found in table(form)
+        ],
+    )
+
+
+each_request = each(lambda form: iter(form.asked.items()))
+each_reply = each(
+    lambda form: (
+        (f"{what}, {at}", (asked, told)) for what, asked in form.asked.items() for at, told in enumerate(asked.told)
+    )
+)
+each_error = each(lambda form: iter(form.failed.items()))
+
+
+def message(asked: Asked, form: Exchanges, protocol: Protocol) -> Message:
+    """A request as decode_request gets it."""
+    pairs = ([("content-type", asked.type)] if asked.type else []) + list(asked.headers)
+    path = asked.path or form.path
+    match = PathTable(rows([(protocol, "")], "", ())).match(asked.method, path)
+    assert isinstance(match, Match), match
+    headers = Headers([(name.encode(), text.encode()) for name, text in pairs])
+    return Message(asked.method, path, headers, (asked.body,), pattern=match.pattern, captures=match.captures)
+
+
+def reply(body: bytes, kind: str = "application/json", status: int = 200) -> Message:
+    pairs = [(b"content-type", kind.encode())] if kind else []
+    return Message(headers=Headers(pairs), parts=(body,), status=status)
+
+
+@each_request
+def test_a_client_s_request_is_read(protocol: Protocol, form: Exchanges, found: Asked) -> None:
+    request = decoded(message(found, form, protocol), protocol, LISTENER)
+    assert tuple(map(plain, request.inputs)) == found.inputs
+    assert (request.model, request.version, request.id or "") == (
+        found.model or LISTENER.model,
+        found.version,
+        found.id,
+    )
+    assert request.parameters == found.parameters
+
+
+@each_request
+def test_a_request_is_written_as_the_server_takes_it(protocol: Protocol, form: Exchanges, found: Asked) -> None:
+    request = decoded(message(found, form, protocol), protocol, LISTENER)
+    written = protocol.encode_request(request, TARGET)
+    assert b"".join(written.parts) == (found.writes or found.body)
+    assert (written.method, written.path) == ("POST", found.to or found.path or form.path)
+    assert written.headers.get("content-type") == (found.writes_type or found.type)
+
+
+@each_reply
+def test_a_server_s_reply_is_read(protocol: Protocol, form: Exchanges, found: tuple[Asked, Told]) -> None:
+    asked, told = found
+    if not told.read:
+        return
+    request = decoded(message(asked, form, protocol), protocol, LISTENER)
+    answer = protocol.decode_response(reply(told.body, told.type, told.status), request, TARGET)
+    assert isinstance(answer, Response)
+    assert repr(tuple(map(plain, answer.outputs))) == repr(told.outputs)  # NaN is equal to nothing
+    assert answer.parameters == told.parameters
+
+
+@each_reply
+def test_a_reply_is_written_as_the_client_takes_it(
+    protocol: Protocol, form: Exchanges, found: tuple[Asked, Told]
+) -> None:
+    asked, told = found
+    request = decoded(message(asked, form, protocol), protocol, LISTENER)
+    answer = Response(tuple(map(as_tensor, told.outputs)), parameters=told.parameters)
+    written = protocol.encode_response(answer, request, LITERAL)
+    assert b"".join(written.parts) == (told.writes or told.body)
+    assert written.status == 200
+
+
+@each_error
+def test_a_server_s_error_is_read(protocol: Protocol, form: Exchanges, found: Failed) -> None:
+    request = Request(Operation.INFER, "m")
+    with pytest.raises(GatewayError) as caught:
+        protocol.decode_response(reply(found.body, found.type, found.status), request, TARGET)
+    assert caught.value.message == found.message
+
+
+@each_error
+def test_an_error_is_written_as_the_server_tells_it(protocol: Protocol, form: Exchanges, found: Failed) -> None:
+    reason = REASONS_BY_NUMBER.get(found.failed or found.status, Reason.MODEL_ERROR)
+    error = refusal(reason, found.message)
+    asked = next(iter(form.asked.values()))
+    written = protocol.encode_error(error, None, message(asked, form, protocol))
+    assert b"".join(written.parts) == found.writes
+
+
+@each(lambda form: ((body.decode().strip() or "empty", body) for body in form.ready))
+def test_a_server_that_answers_its_probe_is_ready(protocol: Protocol, form: Exchanges, found: bytes) -> None:
+    request = Request(Operation.READY)
+    asked = protocol.encode_request(request, TARGET)
+    assert (asked.method, asked.path) == ("GET", form.probe)
+    assert protocol.decode_response(reply(found), request, TARGET) is True
+
+
+@each(lambda form: ((body.decode().strip(), body) for body in form.resting))
+def test_a_server_that_says_otherwise_is_not(protocol: Protocol, form: Exchanges, found: bytes) -> None:
+    assert protocol.decode_response(reply(found), Request(Operation.READY), TARGET) is False
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_listener_answers_the_probe(name: str) -> None:
+    protocol, form = PROTOCOLS[name], FORMS[name]
+    match = PathTable(rows([(protocol, "")], "", ())).match("GET", form.probe)
+    assert isinstance(match, Match), match
+    request = decoded(Message("GET", form.probe, pattern=match.pattern, captures=match.captures), protocol, LISTENER)
+    for ready, status in ((True, 200), (False, 503)):
+        written = protocol.encode_response(ready, request, LITERAL)
+        assert written.status == status or not form.resting
+        assert protocol.decode_response(reply(b"".join(written.parts), status=written.status), request, TARGET) is ready

@@ -1,0 +1,79 @@
+"""Form data as the JSON of an object with a member for each part, and back."""
+
+import json
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.protocols.json.media import multipart
+from gateway.protocols.json.media.form_data import FormFields
+from gateway.protocols.json.media.multipart import FormPart
+
+FIELDS = FormFields(frozenset({"image"}), frozenset({"prompt", "id"}), frozenset({"x", "y"}))
+
+PARTS = (
+    FormPart("prompt", '"ä", 1'.encode()),
+    FormPart("image", b"\x89PNG\r\n", "application/octet-stream", "image"),
+    FormPart("x", b"[[1.50,NaN]]", "application/json"),
+    FormPart("id", b"7"),
+)
+TEXT = '{"prompt":"\\"ä\\", 1","image":"iVBORw0K","x":[[1.50,NaN]],"id":"7"}'.encode()
+
+
+def read(*parts: FormPart, fields: FormFields = FIELDS) -> bytes:
+    body = multipart.write(parts)
+    return fields.read(b"".join(body), multipart.content_type(body), parts=10)
+
+
+def test_form_data_in_both_directions() -> None:
+    assert read(*PARTS) == TEXT
+    assert FIELDS.write(TEXT) == multipart.write(PARTS)
+    assert read() == b"{}"
+    assert FIELDS.write(b"{}") == multipart.write([])
+
+
+def test_what_httpx_sends_is_read() -> None:
+    data = {"prompt": "a", "x": "[1, 2]", "id": "true"}
+    request = httpx.Request("POST", "http://h/", data=data, files={"image": b"\xff"})
+    text = FIELDS.read(request.read(), request.headers["content-type"], parts=10)
+    assert text == b'{"prompt":"a","x":[1, 2],"id":"true","image":"/w=="}'
+
+
+def test_parts_that_the_form_does_not_know_are_left_to_its_reader() -> None:
+    assert read(FormPart("other", b"1"), FormPart("file", b"\xff")) == b'{"other":"1","file":"/w=="}'
+
+
+@pytest.mark.parametrize("content", [b"", b"1,2", b'1,"y":2', b"[1", b"1}{", b'"a', b"abc", b"[" * 100_000])
+def test_a_document_is_exactly_one(content: bytes) -> None:
+    with pytest.raises(DecodeError, match="part 'x' is not one JSON document"):
+        read(FormPart("x", content))
+
+
+def test_a_text_is_utf8() -> None:
+    with pytest.raises(DecodeError, match="part 'prompt' is not UTF-8"):
+        read(FormPart("prompt", b"\xff"))
+
+
+def test_the_number_of_parts_is_bounded() -> None:
+    with pytest.raises(GatewayError, match="form data with more than 10 parts"):
+        read(*(FormPart(str(at), b"") for at in range(11)))
+
+
+def test_numbers_among_texts_are_written_as_they_are() -> None:
+    body = b"".join(FIELDS.write(b'{"id":7,"prompt":true,"y":{"a":-Infinity}}'))
+    assert b'name="id"\r\n\r\n7\r\n' in body
+    assert b'name="prompt"\r\n\r\ntrue\r\n' in body
+    assert b'name="y"\r\nContent-Type: application/json\r\n\r\n{"a":-Infinity}\r\n' in body
+
+
+@given(st.text(), st.binary(), st.lists(st.floats()))
+def test_what_is_written_comes_back(prompt: str, image: bytes, x: list[float]) -> None:
+    prompt = prompt.encode("utf-8", "replace").decode()
+    parts = [FormPart("prompt", prompt.encode()), FormPart("image", image), FormPart("x", json.dumps(x).encode())]
+    text = read(*parts)
+    body = FIELDS.write(json.dumps(json.loads(text), separators=(",", ":")).encode())
+    again = FIELDS.read(b"".join(body), multipart.content_type(body), parts=10)
+    assert repr(json.loads(again)) == repr(json.loads(text))

@@ -1,0 +1,152 @@
+"""Templates that are wrong, found when the form is loaded: the error names the place in the form."""
+
+import pytest
+
+from gateway.protocols.json.form import FormError
+from tests.protocols.json.declared import declared
+
+INFER = ("infer",)
+REQUEST = ("infer", "request")
+RESPONSE = ("infer", "response")
+
+
+def infer(request: str, response: str = "$y", more: str = "") -> str:
+    return f"infer: {{path: /p, request: {request}, response: {response}}}\n{more}"
+
+
+WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
+    # the language
+    (infer("{a: $x|flatt}"), (*REQUEST, "a"), "did you mean |flat?"),
+    (infer("{a: $x|what}"), (*REQUEST, "a"), "|what is no spelling of a tensor; expected one of |flat"),
+    (infer("{a: $x|base64:FP65}"), (*REQUEST, "a"), "only |base64 has a datatype"),
+    (infer("{a: $x|flat:FP32}"), (*REQUEST, "a"), "only |base64 has a datatype"),
+    (infer("{a: $}"), (*REQUEST, "a"), "no name of a tensor"),
+    (infer("{a: $any}"), (*REQUEST, "a"), "no name of a tensor"),
+    (infer("{a: $x, b: $message}"), (*REQUEST, "b"), "$message has no meaning in a request"),
+    (infer("{a: $x, b: $index}"), (*REQUEST, "b"), "it stands inside of `[T, ...]`"),
+    (infer("[{a: $x, b: $id}, ...]"), (*REQUEST, 0, "b"), "one for the whole message"),
+    (infer("[{a: $x, b: $param.k}, ...]"), (*REQUEST, 0, "b"), "one for the whole message"),
+    (infer("{a: $x, b: $param.}"), (*REQUEST, "b"), "lacks the name"),
+    (infer("{a: $*}"), (*REQUEST, "a"), "stands in an object"),
+    (infer("{a: $*|what}"), (*REQUEST, "a"), "no spelling"),
+    (infer('{"$*": $x}'), (*REQUEST, "$*"), 'expected `"$*": $*`'),
+    (infer('{"$a": $x}'), (*REQUEST, "$a"), "written `$$a`"),
+    (infer("{1: $x}"), (*REQUEST, "1"), "no key of JSON"),
+    (infer('{a: $x, "a?": 1}'), (*REQUEST, "a?"), "twice"),
+    (infer("'{\"a\": 1}'".replace("'", "")[:-1] + ", 'a\"': $x}"), (*REQUEST, 'a"'), "not supported"),
+    (infer("{a: $x, b: 2026-01-01}"), (*REQUEST, "b"), "no constant"),
+    (infer("{a: $x, b: .nan}"), (*REQUEST, "b"), "no constant"),
+    (infer("[$x, ..., $z]"), REQUEST, "`[T, ...]`"),
+    (infer("[...]"), REQUEST, "`[T, ...]`"),
+    (infer("{$any: [$x], a: 1}"), REQUEST, "stands alone"),
+    (infer("{$any: []}"), (*REQUEST, "$any"), "1 to 16"),
+    (infer("{$any: [" + ", ".join(f"{{k{at}: $x}}" for at in range(17)) + "]}"), (*REQUEST, "$any"), "1 to 16"),
+    (infer("{a: {$any: [$x]}}"), (*REQUEST, "a", "$any"), "no key"),
+    (infer("[" * 40 + "$x" + "]" * 40), (*REQUEST, *[0] * 32), "nest 32 deep"),
+    (infer("[" + ", ".join("1" for _ in range(1000)) + ", $x]"), (*REQUEST, 999), "1000 nodes"),
+    # tensors
+    (infer("{a: $x, b: $x}"), REQUEST, "stands at 2 places"),
+    (infer("{a: $x|shape}"), REQUEST, "$x|flat or |base64, which must be here"),
+    (infer("{a: $x|shape, b: $x}"), REQUEST, "$x|flat or |base64, which must be here"),
+    (infer("[{a: $x|shape, b: $x|flat}, ...]"), REQUEST, "whole tensor"),
+    (infer("{a: $x|base64}"), REQUEST, "needs a datatype"),
+    (infer("{a: $x|base64}", "$y", "tensors: {x: 'BYTES [1]', y: 'FP64 [1]'}"), REQUEST, "needs a datatype"),
+    (infer("{a: $x|base64:FP32}", "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]'}"), REQUEST, "FP64 in `tensors`"),
+    (infer("{a: $x|text}", "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]'}"), REQUEST, "$x|text is BYTES"),
+    (infer("{a: [{k: v}, ...], b: $x}"), REQUEST, "holds no tensor"),
+    (infer("{a: [$_=1, ...], b: $x}"), REQUEST, "holds no tensor"),
+    (infer('{"$*": $*, a: $x}'), REQUEST, "no other may stand beside it"),
+    (infer('{a: {"$*": $*}, b: {"$*": $*}}'), REQUEST, "stands once"),
+    (infer("{a: $*|names}"), REQUEST, "stands once"),
+    (infer("{a: $*|table}"), REQUEST, "stands once"),
+    (infer('{"$*": $*}', "$y", "tensors: {y: 'FP64 [1]'}"), REQUEST, "has `tensors`"),
+    (infer("$x", "$y", "tensors: {x: 'FP64 [1]'}"), RESPONSE, "$y is not declared in `tensors`; `tensors` has x"),
+    (infer("$xx", "$y", "tensors: {xxx: 'FP64 [1]', y: 'FP64 [1]'}"), REQUEST, "did you mean $xxx?"),
+    (infer("$x", "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]', z: 'FP64 [1]'}"), ("tensors", "z"), "in no template"),
+    (infer("$x", "$x", "tensors: {x: 'FP64 [1]'}"), ("tensors", "x"), "in requests and in responses"),
+    (infer('{"a?": $x, b: $z}'), REQUEST, "$x may be missing, so the position"),
+    (infer('{o: {"a?": $x}, "b?": $z}'), REQUEST, "declare the form's tensors"),
+    # what cannot be written
+    (infer("{a: $x, b: $_}"), (*REQUEST, "b"), "write `$_=VALUE`"),
+    (infer("{a: $x, b: [$_]}"), (*REQUEST, "b", 0), "write `$_=VALUE`"),
+    (infer("$x", "$y", "error: {m: $message, c: $_}"), ("error", "c"), "write `$_=VALUE`"),
+    (infer("$x", "$y", "ready: {path: /r, response: {c: $_}}"), ("ready", "response", "c"), "write `$_=VALUE`"),
+    (infer("{a: $x, b: $param.k, c: $param.k}"), REQUEST, "$param.k stands at 2 places"),
+    (infer("{a: $x, b: $params, c: $params}"), REQUEST, "$params stands at two places"),
+    ("infer: {path: /p, headers: {h: $_}, request: $x, response: $y}", ("infer", "headers", "h"), "`$_=VALUE`"),
+    (
+        "infer: {path: /p, headers: {h: [1]}, request: $x, response: $y}",
+        ("infer", "headers", "h"),
+        "a constant, a word",
+    ),
+    ("infer: {path: /p, query: {q: $x}, request: $x, response: $y}", ("infer", "query", "q"), "has no tensors"),
+    # what is never used
+    (infer("{$any: [{a: $x}, {a: $x|flat}]}"), (*REQUEST, "$any", 1), "alternative 1 accepts all"),
+    (infer('{$any: [{a: $x, "b?": $_}, {a: $x, b: 1}]}'), (*REQUEST, "$any", 1), "alternative 1 accepts all"),
+    (infer('{$any: [{"$*": $*}, {a: $x}]}'), (*REQUEST, "$any", 1), "alternative 1 accepts all"),
+    (infer("{$any: [$x, [$x, ...]]}"), (*REQUEST, "$any", 1), "alternative 1 accepts all"),
+    (
+        "infer: [{path: /p, request: $x, response: $y}, {path: /p, request: $z, response: {y: $y}}]",
+        ("infer", 1),
+        "exchange 1 accepts all",
+    ),
+    # the whole form
+    (
+        infer("$x", "$y", "ready: {path: /r}\nmodels: {path: /r, response: [$model, ...]}"),
+        ("models", "path"),
+        "`ready`",
+    ),
+    (
+        "infer: {path: /p, method: GET, request: $x, response: $y}\nready: {path: /p}",
+        ("ready", "path"),
+        "is the path of `infer`",
+    ),
+    (infer("$x", "$y", "models: {path: /m, response: {a: 1}}"), ("models", "response"), "$model stands nowhere"),
+    (
+        "infer: [{path: /p, request: $x, response: $y, stream: sse},"
+        " {path: /q, request: $x, response: $y, stream: jsonl}]",
+        ("infer",),
+        "of one kind",
+    ),
+    (
+        "infer: {path: /p, request: $x, response_type: text/plain, response: $y, stream: sse}",
+        ("infer", "response_type"),
+        "messages of a stream are JSON",
+    ),
+    (
+        "infer: {path: /p, request_type: nonsense, request: $x, response: $y}",
+        ("infer", "request_type"),
+        "no media type",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "place", "why"), WRONG, ids=[each[0][:90] for each in WRONG])
+def test_a_form_that_cannot_be_used_is_refused(text: str, place: tuple[str | int, ...], why: str) -> None:
+    with pytest.raises(FormError) as raised:
+        declared(text)
+    assert why in raised.value.message
+    assert raised.value.path == place
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        infer("{$any: [{input: $x|texts}, {input: $x|row}, {input: $x}]}"),
+        infer("{$any: [{instances: $x}, {instances: [{a: $x}, ...]}]}"),
+        infer('{$any: [{a: $x}, {"$*": $*}]}'),
+        infer("{$any: [{a: $x, k: 1}, {a: $x, k: 2}]}"),
+        infer('{$any: [{a: $x}, {a: $x, "b?": $_}]}'),
+        infer("$x", "{$any: [$y, {y: $y}]}"),
+        "infer: [{path: /p, request: $x, response: $y},"
+        " {path: /p, request: $x, response_type: text/plain, response: $y}]",
+        "infer: [{path: /p, request: $x, response: $y}, {path: /q, request: $x, response: $y}]",
+        "infer: [{path: /p, headers: {k: a}, request: $x, response: $y}, {path: /p, request: $x, response: $y}]",
+        infer("$x", "$y", "ready: {path: /r}\nlive: {path: /r}"),
+        infer('{a: $x, "b?": $z}'),
+        infer('{"a?": $x, b: $z}', "$y", "tensors: {x: 'FP64 [1]', y: 'FP64 [1]', z: 'FP64 [1]'}"),
+        infer("{a: $x, b: $_=1, c: '$_={}', d: $_=text}"),
+    ],
+)
+def test_a_form_whose_parts_differ_is_accepted(text: str) -> None:
+    assert declared(text).name == "json:test"

@@ -1,0 +1,287 @@
+"""The side of a declared form that faces clients."""
+
+import pytest
+
+from gateway.core.errors import DecodeError, GatewayError, invalid_input, not_found
+from gateway.core.operations import Operation
+from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.types import Message, ModelEntry, NotReady, Request, Response, Translate
+from tests.protocols.json.declared import declared, message, read, response, written
+
+PREDICT = "POST /predict"
+MODELS = declared("""
+infer:
+  path: ["/models/{model}/{version}", "/models/{model}", /default]
+  request: {x: $x, "model?": $model, "id?": $id}
+  response: {y: $y, model: $model, "version?": $version, "id?": $id}
+ready: {path: [/health, "/models/{model}/health"]}
+live: {path: /ping, response: {status: up, "uptime?": $_}}
+models: {path: /models, response: {data: [{id: $model, object: model, "version?": $version}, ...]}}
+error: {error: {message: $message, code: $code, status: $code|grpc, "id?": $id}}
+""")
+
+
+def test_a_path_names_the_model_and_its_version() -> None:
+    captures = {"model": "iris", "version": "3"}
+    request = read(MODELS, "POST /models/{model}/{version}", b'{"x":[1]}', captures=captures)
+    assert (request.operation, request.model, request.version) == (Operation.INFER, "iris", "3")
+    assert read(MODELS, "POST /default", b'{"x":[1],"model":"iris"}').model == "iris"
+    assert read(MODELS, "POST /default", b'{"x":[1]}').model == ""
+
+
+def test_a_model_in_the_path_and_another_in_the_body_contradict_each_other() -> None:
+    with pytest.raises(DecodeError, match="'iris' in the head of the request and 'rose' in its body"):
+        read(MODELS, "POST /models/{model}", b'{"x":[1],"model":"rose"}', captures={"model": "iris"})
+
+
+def test_a_reply_has_the_model_and_the_id_of_its_request() -> None:
+    request = read(MODELS, "POST /models/{model}", b'{"x":[1],"id":"7"}', captures={"model": "iris"})
+    answer = Response(request.inputs, "other", "2", "8")
+    reply = MODELS.encode_response(answer, request, Translate())
+    assert (reply.status, reply.headers.get("content-type")) == (200, "application/json")
+    assert reply.body == b'{"y":[1],"model":"iris","version":"2","id":"7"}'
+
+
+def test_probes() -> None:
+    assert read(MODELS, "GET /health").operation is Operation.READY
+    assert read(MODELS, "GET /ping").operation is Operation.LIVE
+    asked = read(MODELS, "GET /models/{model}/health", captures={"model": "iris"})
+    assert (asked.operation, asked.model) == (Operation.MODEL_READY, "iris")
+    ready = MODELS.encode_response(True, asked, Translate())
+    assert (ready.status, ready.body) == (200, b"")
+    live = MODELS.encode_response(True, read(MODELS, "GET /ping"), Translate())
+    assert (live.status, live.body) == (200, b'{"status":"up"}')
+    for answer in (False, NotReady("why")):
+        assert MODELS.encode_response(answer, asked, Translate()).status == 503
+
+
+def test_the_list_of_models() -> None:
+    request = read(MODELS, "GET /models")
+    assert request.operation is Operation.MODELS
+    listed = MODELS.encode_response((ModelEntry("a", "1"), ModelEntry("a", "2")), request, Translate())
+    assert listed.body == (
+        b'{"data":[{"id":"a","object":"model","version":"1"},{"id":"a","object":"model","version":"2"}]}'
+    )
+    listed = MODELS.encode_response((ModelEntry("a"), ModelEntry("a"), ModelEntry("b")), request, Translate())
+    assert listed.body == b'{"data":[{"id":"a","object":"model"},{"id":"b","object":"model"}]}'
+    assert MODELS.encode_response((), request, Translate()).body == b'{"data":[]}'
+
+
+def test_errors_are_in_the_template_of_the_form_and_else_an_object() -> None:
+    request = read(MODELS, "POST /default", b'{"x":[1],"id":"7"}')
+    error = MODELS.encode_error(not_found('no "m"'), request, Message())
+    assert (error.status, error.headers.get("gateway-reason")) == (404, "model-not-found")
+    assert error.body == b'{"error":{"message":"no \\"m\\"","code":404,"status":"NOT_FOUND","id":"7"}}'
+    plain = declared("infer: {path: /predict, request: $x, response: $y}\nerror: $message\nerror_type: text/plain")
+    error = plain.encode_error(invalid_input("wrong"), None, Message())
+    assert (error.headers.get("content-type"), error.body) == ("text/plain", b"wrong")
+    other = declared("infer: {path: /predict, request: $x, response: $y}")
+    assert other.encode_error(invalid_input("wrong"), None, Message()).body == b'{"error":"wrong"}'
+
+
+TYPES = declared("""
+infer:
+- {path: /predict, request: {x: $x}, response: {y: $y}}
+- {path: /predict, request_type: text/csv, request: $x, response_type: text/csv, response: $y}
+- {path: /predict, request_type: "text/csv; header=present", request: [{"$*": $*}, ...], response: {y: $y}}
+- {path: /predict, request_type: "image/*", request: $x, response_type: text/plain, response: $y}
+""")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "shape"),
+    [
+        ("application/json", b'{"x":[1,2]}', (2,)),
+        ("application/json; charset=UTF-8", b'{"x":[1,2]}', (2,)),
+        ("application/vnd.api+json", b'{"x":[1,2]}', (2,)),
+        ("", b'{"x":[1,2]}', (2,)),
+        ("nonsense", b'{"x":[1,2]}', (2,)),
+        ("text/csv", b"1,2\n", (1, 2)),
+        ("text/csv;charset=utf-8", b"1,2\n", (1, 2)),
+        ("text/csv; header=present", b"a\n1\n", (1,)),
+        ("image/png", b"\x89PNG", (1,)),
+    ],
+)
+def test_the_content_type_chooses_the_exchange(content_type: str, body: bytes, shape: tuple[int, ...]) -> None:
+    [x] = read(TYPES, PREDICT, body, content_type=content_type).inputs
+    assert x.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "why"),
+    [
+        (
+            "application/xml",
+            b"<x/>",
+            "'application/xml' is none that the form has, which are application/json, text/csv",
+        ),
+        ("application/json", b"1,2\n", "Expected `object`"),
+        ("text/csv", b'{"x":[1]}\n1', "line"),
+        ("application/json; charset=latin-1", b'{"x":[1]}', "charset"),
+    ],
+)
+def test_a_content_type_that_is_unknown_or_lies_is_refused(content_type: str, body: bytes, why: str) -> None:
+    with pytest.raises(DecodeError, match=why):
+        read(TYPES, PREDICT, body, content_type=content_type)
+
+
+@pytest.mark.parametrize(
+    ("accept", "reply"),
+    [
+        ("", b'{"y":[1,2]}'),
+        ("*/*", b'{"y":[1,2]}'),
+        ("application/json, text/csv", b'{"y":[1,2]}'),
+        ("text/csv", b"1\r\n2\r\n"),
+        ("application/json;q=0, text/*", b"1\r\n2\r\n"),
+        ("application/xml", b'{"y":[1,2]}'),
+    ],
+)
+def test_a_reply_has_a_type_that_the_client_accepts(accept: str, reply: bytes) -> None:
+    request = read(TYPES, PREDICT, b'{"x":[1,2]}', accept=accept)
+    assert TYPES.encode_response(Response(request.inputs), request, Translate()).body == reply
+
+
+def test_a_single_exchange_reads_every_content_type() -> None:
+    only = declared("infer: {path: /predict, request: {x: $x}, response: $y}")
+    for content_type in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert read(only, PREDICT, b'{"x":[1]}', content_type=content_type).inputs[0].shape == (1,)
+
+
+def test_exchanges_of_one_type_read_every_content_type() -> None:
+    """`curl -d` says that a body is a web form's."""
+    both = declared("""
+infer:
+  - {path: /predict, request: {x: $x}, response: $y}
+  - {path: /predict, request: {z: $x}, response: $y}
+""")
+    for body in (b'{"x":[1]}', b'{"z":[1]}'):
+        content_type = "application/x-www-form-urlencoded"
+        assert read(both, PREDICT, body, content_type=content_type).inputs[0].shape == (1,)
+
+
+HEADS = declared("""
+infer:
+  path: /predict
+  headers: {"x-key": $param.key, "x-id?": $id, "x-kind?": fixed, "x-model?": $model}
+  query: {top: $param.top, "mode?": $_}
+  request: {x: $x, "params?": $params}
+  response: {y: $y}
+""")
+
+
+def test_headers_and_query_parameters_are_words_and_parameters() -> None:
+    request = read(
+        HEADS, PREDICT, b'{"x":[1]}', query="top=5&mode=a%20b", x_key="k", x_id="7", x_kind="fixed", x_model="m"
+    )
+    assert (request.parameters, request.id, request.model) == ({"key": "k", "top": "5"}, "7", "m")
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "fields", "why"),
+    [
+        (b'{"x":[1]}', "top=5", {}, "header 'x-key' is missing"),
+        (b'{"x":[1]}', "", {"x_key": "k"}, "query parameter 'top' is missing"),
+        (b'{"x":[1]}', "top=5&top=6", {"x_key": "k"}, "'top' is there 2 times"),
+        (b'{"x":[1]}', "top=5&more=6", {"x_key": "k"}, "no query parameter 'more'"),
+        (b'{"x":[1]}', "top=5", {"x_key": "k", "x_kind": "other"}, "'other', expected 'fixed'"),
+        (
+            b'{"x":[1],"params":{"top":1}}',
+            "top=5",
+            {"x_key": "k"},
+            "'top' is in the head of the request and in its body",
+        ),
+        (b'{"x":[1]}', "top=%ff", {"x_key": "k"}, "query is malformed"),
+    ],
+)
+def test_a_head_that_is_not_as_the_form_has_it_is_refused(
+    body: bytes, query: str, fields: dict[str, str], why: str
+) -> None:
+    with pytest.raises(DecodeError, match=why):
+        read(HEADS, PREDICT, body, query=query, **fields)
+
+
+STREAMS = declared("""
+infer:
+- {path: /stream, request: {x: $x}, response: {y: $y}, stream: openai}
+- {path: /both, request: {x: $x, stream: true}, response: {y: $y}, stream: openai}
+- {path: /both, request: {x: $x, "stream?": false}, response: {y: $y}}
+""")
+
+
+def test_an_exchange_may_reply_by_a_stream() -> None:
+    form = STREAMS.http
+    assert form.wants_stream is not None
+    assert form.wants_stream(message("POST /stream"))
+    assert not form.wants_stream(message("POST /both"))
+    assert form.body_wants_stream is not None
+    assert form.body_wants_stream(message("POST /both", b'{"x":[1],"stream":true}'))
+    assert not form.body_wants_stream(message("POST /both", b'{"x":[1]}'))
+    assert not form.body_wants_stream(message("POST /both", b"nonsense"))
+    assert STREAMS.traits.wire.streams
+    request = read(STREAMS, "POST /stream", b'{"x":[1]}')
+    assert request.operation is Operation.STREAM
+    part = STREAMS.encode_response(Response(request.inputs), request, Translate())
+    assert (part.headers.get("content-type"), part.body) == ("text/event-stream", b'{"y":[1]}')
+    assert form.stream_framing is not None
+    assert b"".join(map(bytes, form.stream_framing.wrap(part.parts))) == b'data: {"y":[1]}\n\n'
+    assert STREAMS.encode_end is not None
+    end = STREAMS.encode_end(request)
+    assert end is not None
+    assert (end.status, end.body) == (200, b"[DONE]")
+    assert read(STREAMS, "POST /both", b'{"x":[1]}').operation is Operation.INFER
+
+
+@pytest.mark.parametrize(
+    ("stream", "media_type", "written"),
+    [("sse", "text/event-stream", b'data: {"y":[1]}\n\n'), ("jsonl", "application/jsonlines", b'{"y":[1]}\n')],
+)
+def test_other_streams_end_without_a_mark(stream: str, media_type: str, written: bytes) -> None:
+    form = declared(f"infer: {{path: /stream, request: {{x: $x}}, response: {{y: $y}}, stream: {stream}}}")
+    request = read(form, "POST /stream", b'{"x":[1]}')
+    part = form.encode_response(Response(request.inputs), request, Translate())
+    assert part.headers.get("content-type") == media_type
+    assert form.http.stream_framing is not None
+    assert b"".join(map(bytes, form.http.stream_framing.wrap(part.parts))) == written
+    assert form.encode_end is not None
+    end = form.encode_end(request)
+    assert end is not None
+    assert end.body == b""
+
+
+def test_a_list_among_the_parameters_comes_back_as_a_list() -> None:
+    form = declared('infer: {path: /predict, request: {x: $x, "p?": $params}, response: {y: $y, "p?": $params}}')
+    request = read(form, PREDICT, b'{"x":[1],"p":{"l":[1,2],"s":"[1,2]"}}')
+    assert request.parameters == {"l": "[1,2]", "s": "[1,2]"}
+    answer = response(form, request, b'{"y":[1],"p":{"l":{"a":1}}}')
+    assert form.encode_response(answer, request, Translate()).body == b'{"y":[1],"p":{"l":{"a":1}}}'
+
+
+def test_form_data_is_a_file_a_text_and_a_document() -> None:
+    form = declared(
+        "infer: {path: /predict, request_type: multipart/form-data,"
+        ' request: {image: $image, "prompt?": $prompt|text, "id?": $id}, response: {y: $y}}'
+    )
+    body = (
+        b'--b\r\nContent-Disposition: form-data; name="image"; filename="a.png"\r\n\r\n\x89PNG\xff\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="id"\r\n\r\n7\r\n--b--\r\n'
+    )
+    request = read(form, PREDICT, body, content_type="multipart/form-data; boundary=b")
+    assert (request.id, [(each.shape, each.array.tolist()) for each in request.inputs]) == (
+        "7",
+        [((1,), [b"\x89PNG\xff"])],
+    )
+
+
+def test_other_variables_of_a_path_mean_nothing() -> None:
+    form = declared('infer: {path: ["/v1/{project}/{model}:predict", /p], request: $x, response: $y}')
+    pattern = "POST /v1/{project}/{model}:predict"
+    assert pattern in form.patterns
+    assert read(form, pattern, b"[1]", captures={"project": "p", "model": "m"}).model == "m"
+    inputs = read(form, "POST /p", b"[1]").inputs
+    assert written(form, Request(Operation.INFER, "m", inputs=inputs)).path == "/p"
+
+
+def test_too_much_is_refused_as_too_large() -> None:
+    form = declared("infer: {path: /predict, request: $x, response: $y}")
+    with pytest.raises(GatewayError, match=r"limits\.message"):
+        form.decode_request(message(PREDICT, b"[%b1]" % (b"1," * 3000)), ListenerSettings(limits=Limits(message=1000)))

@@ -1,0 +1,380 @@
+"""A gateway whose configuration declares a form: a program as Flask's tutorials have it behind V2, clients of that
+program in front of a V2 server, changes of the form while the gateway runs, and the commands and pages that show it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+
+from gateway.cli.options import catalog
+from gateway.client import AsyncClient, ServerKind
+from gateway.config import loads
+from gateway.runtime.app import Gateway
+from tests.interop.processes import free_port
+from tests.limits import GENEROUS
+
+FORMS = """\
+forms:
+  prices:
+    infer:
+      path: /predict
+      request: {features: $x, "request_id?": $id}
+      response: {prediction: $y, "took_ms?": $_}
+    ready: {path: /health}
+    error: {detail: $message}
+    tensors: {x: "FP64 [-1, 4]", y: "FP64 [-1]"}
+  doubles:
+    infer: {path: "/double/{model}", request: {x: $x}, response: {y: $y}}
+    tensors: {x: "FP64 [-1, 3]", y: "FP64 [-1, 3]"}
+"""
+CONFIG = (
+    FORMS
+    + """\
+listeners:
+  - name: http
+    bind: "127.0.0.1:0"
+    protocols: [v2-rest, "json:prices", "json:doubles"]
+    model: prices
+admin: {bind: "127.0.0.1:0"}
+reference: [{protocol: v2-rest, bind: "127.0.0.1:TENSORS", models: [double]}]
+backends:
+  legacy: {protocol: json, form: prices, endpoints: ["http://127.0.0.1:LEGACY"]}
+  tensors: {protocol: v2-rest, endpoints: ["http://127.0.0.1:TENSORS"]}
+routes:
+  - {match: {model: prices}, backend: legacy}
+  - {match: {model: double}, backend: tensors}
+"""
+)
+ROWS = [[1, 2, 3, 4], [0.5, 0.5, 0, 0]]
+V2 = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2, 4], "data": ROWS}], "id": "a-1"}
+
+
+class House(BaseHTTPRequestHandler):
+    """Adds the features of each house. It keeps the bodies that it got."""
+
+    protocol_version = "HTTP/1.1"
+    bodies: list[Any]
+
+    def do_GET(self) -> None:
+        self._reply(200 if self.path == "/health" else 404, {})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.bodies.append(body)
+        if self.path != "/predict" or "features" not in body:
+            self._reply(400, {"detail": "there are no features"})
+        elif body["features"][0][0] < 0:
+            self._reply(422, {"detail": "a house cannot have less than nothing"})
+        else:
+            self._reply(200, {"prediction": [sum(row) for row in body["features"]], "took_ms": 3})
+
+    def _reply(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+class Legacy:
+    """The running program."""
+
+    def __init__(self, port: int, bodies: list[Any]) -> None:
+        self.port = port
+        self.bodies = bodies
+        self.url = f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def houses() -> Iterator[Legacy]:
+    bodies: list[Any] = []
+    handler = type("OneHouse", (House,), {"bodies": bodies})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield Legacy(server.server_address[1], bodies)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def legacy() -> Iterator[Legacy]:
+    with houses() as found:
+        yield found
+
+
+class Running:
+    """A gateway with CONFIG, and ways to ask it."""
+
+    def __init__(self, gateway: Gateway, text: str) -> None:
+        self.gateway = gateway
+        self.text = text
+        self.address = gateway.listeners["http"].address
+
+    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=f"http://{self.address}", timeout=GENEROUS) as client:
+            return await client.post(path, json=body, headers=headers)
+
+    async def get(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=f"http://{self.address}", timeout=GENEROUS) as client:
+            return await client.get(path)
+
+    async def admin(self, path: str, body: Any = None) -> Any:
+        url = f"http://{self.gateway.ports['admin'].address}{path}"
+        async with httpx.AsyncClient(timeout=GENEROUS) as client:
+            reply = await (client.get(url) if body is None else client.post(url, json=body))
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    async def reload(self, *changes: tuple[str, str]) -> tuple[str, ...]:
+        for before, after in changes:
+            assert before in self.text
+            self.text = self.text.replace(before, after)
+        return await self.gateway.reload(loads(self.text, "test.yaml", catalog(), {}))
+
+
+@pytest.fixture
+async def running(legacy: Legacy) -> AsyncIterator[Running]:
+    text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", str(free_port()))
+    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
+    await gateway.start()
+    yield Running(gateway, text)
+    await gateway.drain(0)
+
+
+async def test_a_client_of_v2_reaches_a_program_that_speaks_the_form(running: Running, legacy: Legacy) -> None:
+    reply = await running.post("/v2/models/prices/infer", V2)
+    assert reply.status_code == 200
+    assert reply.json() == {
+        "model_name": "prices",
+        "id": "a-1",
+        "outputs": [{"name": "y", "datatype": "FP64", "shape": [2], "data": [10.0, 1.0]}],
+    }
+    assert legacy.bodies == [{"features": ROWS, "request_id": "a-1"}]
+
+
+async def test_an_error_of_the_program_is_told_in_its_words(running: Running) -> None:
+    rows = [[-1, 0, 0, 0], [0, 0, 0, 0]]
+    reply = await running.post("/v2/models/prices/infer", {"inputs": [{**V2["inputs"][0], "data": rows}]})  # type: ignore[dict-item]
+    assert reply.status_code == 400
+    assert "a house cannot have less than nothing" in reply.json()["error"]
+
+
+async def test_a_client_of_the_form_reaches_a_server_of_v2(running: Running) -> None:
+    reply = await running.post("/double/double", {"x": [[1, 2.5, -3]]})
+    assert (reply.status_code, reply.json()) == (200, {"y": [[2.0, 5.0, -6.0]]})
+    wrong = await running.post("/double/double", {"x": [[1, 2, 3]], "y": 1})
+    assert wrong.status_code == 400
+    assert "y" in wrong.json()["error"]
+
+
+async def test_the_form_on_both_sides(running: Running, legacy: Legacy) -> None:
+    reply = await running.post("/predict", {"features": ROWS, "request_id": "b"})
+    assert (reply.status_code, reply.json()) == (200, {"prediction": [10.0, 1.0]})
+    assert legacy.bodies == [{"features": ROWS, "request_id": "b"}]
+
+
+async def test_a_reload_changes_the_form_of_both_sides(running: Running, legacy: Legacy) -> None:
+    assert (await running.post("/predict", {"features": ROWS})).status_code == 200
+    listener = running.gateway.listeners["http"]
+    changed = await running.reload(
+        ("request: {features: $x,", 'request: {features: $x, "unit": m,'),
+        ("path: /predict", "path: [/predict, /price]"),
+    )
+    assert changed == ("form 'prices': infer changed",)
+    assert running.gateway.listeners["http"] is listener
+    assert (await running.post("/predict", {"features": ROWS})).status_code == 400
+    assert (await running.post("/price", {"features": ROWS, "unit": "m"})).json() == {"prediction": [10.0, 1.0]}
+    assert legacy.bodies[-1] == {"features": ROWS, "unit": "m"}
+
+
+async def test_a_reload_that_leaves_a_form_as_it_is_leaves_its_connections(running: Running) -> None:
+    before = running.gateway.backends["legacy"]
+    endpoint = before.endpoints[0]
+    connector = endpoint.connector
+    assert await running.reload(("model: prices\n", "model: double\n")) == ("listener 'http': model changed",)
+    assert running.gateway.backends["legacy"].endpoints[0] is endpoint
+    assert endpoint.connector is connector
+    assert running.gateway.backends["legacy"].protocol is before.protocol
+
+
+async def test_a_reload_adds_and_removes_forms(running: Running) -> None:
+    added = await running.reload(
+        ("forms:\n", "forms:\n  other: {infer: {path: /other, request: $a, response: $b}}\n"),
+        ('"json:doubles"]', '"json:other"]'),
+    )
+    assert added == ("listener 'http': protocols changed", "form 'other' added")
+    assert (await running.post("/double/double", {"x": [[1, 2, 3]]})).status_code == 404
+    assert (await running.post("/other", [[1, 2, 3, 4]])).json() == [10.0]
+
+
+async def test_the_document_of_a_listener_describes_the_form_truly(running: Running) -> None:
+    found = await running.admin("/api/openapi/http")
+    operation = found["paths"]["/predict"]["post"]
+    body = operation["requestBody"]["content"]["application/json"]
+    assert Draft202012Validator(body["schema"]).is_valid({"features": ROWS, "request_id": "a"})
+    assert not Draft202012Validator(body["schema"]).is_valid({"features": [[1, 2, 3]]})
+    assert not Draft202012Validator(body["schema"]).is_valid({"features": ROWS, "more": 1})
+    reply = await running.post("/predict", body["example"])
+    Draft202012Validator(operation["responses"]["200"]["content"]["application/json"]["schema"]).validate(reply.json())
+    assert found["paths"]["/health"]["get"]["summary"] == "Whether the server is ready"
+    wrong = await running.post("/predict", {"features": 1})
+    described = found["components"]["responses"]["json-prices-400"]["content"]["application/json"]
+    Draft202012Validator(described["schema"]).validate(wrong.json())
+
+
+PLAYED = {
+    "listener": "http", "protocol": "json:prices", "model": "prices",
+    "inputs": [{"name": "x", "datatype": "FP64", "shape": "1, 4", "values": "1, 2, 3, 4", "declared": [-1, 4]}],
+    "outputs": [{"name": "y", "datatype": "FP64", "shape": [-1]}],
+}  # fmt: skip
+
+
+async def test_the_playground_shows_both_directions_of_the_form(running: Running) -> None:
+    assert (await running.admin("/api/playground"))["operations"]["json:prices"] == ["infer"]
+    sent = await running.admin("/api/playground/send", PLAYED)
+    assert (sent["status"], sent["error"]) == ("OK", "")
+    [call] = sent["calls"]
+    assert call["request"]["head"][0] == "POST /predict"
+    assert json.loads(call["request"]["body"]) == {"features": [[1.0, 2.0, 3.0, 4.0]]}
+    assert json.loads(call["replies"][0]["body"]) == {"prediction": [10.0]}
+    explained = await running.admin("/api/playground/explain", PLAYED)
+    assert explained["error"] is None
+
+
+async def test_the_snippets_of_a_form_that_is_declared_say_where(running: Running, tmp_path: Path) -> None:
+    found = {each["name"]: each["code"] for each in await running.admin("/api/playground/snippets", PLAYED)}
+    assert "/predict" in found["curl"]
+    assert "--config gateway.yaml" in found["gateway call"]
+    program = found["gateway.client"].replace("import numpy", "import numpy", 1)
+    assert "ServerKind(form=" in program
+    run = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
+    )
+    assert run.stdout.split() == ["y", "[10.0]"]
+
+
+async def test_the_client_for_python_speaks_a_form_that_is_described(legacy: Legacy) -> None:
+    document = (
+        loads(CONFIG.replace("LEGACY", "1").replace("TENSORS", "2"), "c", catalog(), {}).forms["prices"].document()
+    )
+    async with AsyncClient(f"json:prices://127.0.0.1:{legacy.port}", kind=ServerKind(form=document)) as client:
+        outputs = await client.infer("any", x=ROWS)
+        assert outputs["y"].tolist() == [10.0, 1.0]
+        assert await client.ready()
+
+
+def test_a_form_that_is_described_goes_with_an_address_of_one() -> None:
+    with pytest.raises(ValueError, match="a form goes with an address json:NAME://HOST:PORT"):
+        AsyncClient("v2-rest://127.0.0.1:1", kind=ServerKind(form={}))
+    form = {"infer": {"path": "/", "request": "$x|flt", "response": "$y"}}
+    with pytest.raises(ValueError, match=r"the form 'json:a' at infer\.request: \|flt is no spelling"):
+        AsyncClient("json:a://127.0.0.1:1", kind=ServerKind(form=form))
+
+
+def gateway_command(*arguments: str, folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "gateway", *arguments]
+    variables = {**os.environ, **environ}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=GENEROUS, check=False, cwd=folder, env=variables
+    )
+
+
+def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Path) -> None:
+    text = CONFIG.replace("LEGACY", str(legacy.port)).replace("TENSORS", "9")
+    (tmp_path / "c.yaml").write_text(text)
+    address = f"json:prices://127.0.0.1:{legacy.port}"
+    called = gateway_command(
+        "call", address, "m", "--set", f"x={json.dumps(ROWS)}", "--config", "c.yaml", folder=tmp_path
+    )
+    assert json.loads(called.stdout)["outputs"][0]["data"] == [10.0, 1.0], called.stderr
+    unknown = gateway_command("call", address, "m", "--set", "x=1", folder=tmp_path)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("no protocol 'json:prices'")
+    (tmp_path / "r.http").write_bytes(
+        b'POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 26\r\n\r\n{"features": [[1,2,3,4]]} '
+    )
+    explained = gateway_command("explain", "r.http", "--config", "c.yaml", folder=tmp_path)
+    assert "json:prices over http at listener 'http'" in explained.stdout
+    assert '{"features":[[1.0,2.0,3.0,4.0]]}' in explained.stdout
+    live = gateway_command("check", "--live", "--timeout", "20", "c.yaml", folder=tmp_path)
+    rows = {each["backend"]: each["result"] for each in json.loads(live.stdout)["routes"]}
+    assert rows == {"legacy": "ok", "tensors": "error"}
+
+
+def test_an_explanation_shows_references_in_place_of_what_a_form_has_from_them(tmp_path: Path) -> None:
+    keyed = 'path: /predict\n      headers: {x-key: "${SECRET}"}'
+    text = (
+        CONFIG.replace("path: /predict", keyed)
+        .replace(', "json:prices"', "")
+        .replace("features: $x", 'features: $x, key: "${SECRET}"')
+    )
+    (tmp_path / "c.yaml").write_text(text.replace("LEGACY", "9").replace("TENSORS", "9"))
+    (tmp_path / "r.http").write_bytes(
+        b"POST /v2/models/prices/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 80\r\n\r\n"
+        + b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,4],"data":[1,2,3,4]}]}'.ljust(80)
+    )
+    explained = gateway_command("explain", "r.http", "--config", "c.yaml", folder=tmp_path, SECRET="s3cret")
+    assert explained.returncode == 0, explained.stderr
+    assert "x-key: ${SECRET}" in explained.stdout
+    assert '"key":"${SECRET}"' in explained.stdout
+    assert "s3cret" not in explained.stdout
+
+
+def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(json.dumps({"features": ROWS, "request_id": "a"}))
+    (tmp_path / "reply.json").write_text('{"prediction": [10.0, 1.0], "took_ms": 3}')
+    proposed = gateway_command(
+        "init", "--example", "request.json", "reply.json", "--url", f"{legacy.url}/predict", folder=tmp_path
+    )
+    assert proposed.returncode == 0, proposed.stderr
+    assert "the example was read back by the form" in proposed.stderr
+    checked = gateway_command("check", "--strict", "gateway.yaml", folder=tmp_path)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    text = (tmp_path / "gateway.yaml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0")
+
+    async def ask() -> Any:
+        gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
+        await gateway.start()
+        try:
+            async with httpx.AsyncClient(timeout=GENEROUS) as client:
+                url = f"http://{gateway.listeners['v2-rest'].address}/v2/models/legacy/infer"
+                body = {"inputs": [{**V2["inputs"][0], "name": "features"}]}  # type: ignore[dict-item]
+                return (await client.post(url, json=body)).json()
+        finally:
+            await gateway.drain(0)
+
+    assert asyncio.run(ask())["outputs"] == [
+        {"name": "prediction", "datatype": "FP64", "shape": [2], "data": [10.0, 1.0]}
+    ]
+
+
+def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text('{"x": [[1], [2, 3]]}')
+    (tmp_path / "reply.json").write_text('{"y": 1}')
+    refused = gateway_command("init", "--example", "request.json", "reply.json", folder=tmp_path)
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        "request.x: a ragged array, whose rows have different lengths; nothing is written\n",
+    )
+    odd = gateway_command("init", "--example", "request.json", folder=tmp_path)
+    assert (odd.returncode, odd.stderr) == (2, "expected pairs of files, a request and its reply, got 1\n")
+    assert not (tmp_path / "gateway.yaml").exists()
