@@ -1,0 +1,200 @@
+"""The datatypes and shapes of a graph's values, and the signature of the model that it makes."""
+
+from collections.abc import Iterable, Mapping
+
+from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
+from gateway.bridge.graphs.graph import Graph, Step
+from gateway.bridge.graphs.transforms import GraphError
+from gateway.bridge.shapes import is_batch
+from gateway.core.datatypes import Datatype, Kind
+from gateway.core.frozen import replace
+from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.types import Signature, TensorSpec, datatype_of
+
+
+class Types:
+    """The types of a graph whose steps call models with these signatures, by step."""
+
+    def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
+        self.graph = graph
+        self.signatures = signatures
+        self._moving = moving_steps(graph, (each.name for each in graph.inputs))
+
+    def of(self, expression: Expression, place: tuple[str | int, ...] = ()) -> TensorSpec:
+        """The datatype and shape of a value.
+
+        Raises:
+            GraphError: a model has no such output, or the tensors of a transform do not fit.
+        """
+        match expression:
+            case Reference(step="", tensor=name):
+                return next(each for each in self.graph.inputs if each.name == name)
+            case Reference():
+                return self._output(expression, place)
+            case Constant(array):
+                return TensorSpec("", datatype_of(array.dtype), array.shape)
+            case First():
+                return self._first(expression, place)
+        return self._transformed(expression)
+
+    def _output(self, reference: Reference, place: tuple[str | int, ...]) -> TensorSpec:
+        step = self.graph.steps[reference.step]
+        outputs = self.signatures[reference.step].outputs
+        if not reference.tensor:
+            if len(outputs) != 1:
+                names = ", ".join(f"'${step.name}.{each.name}'" for each in outputs)
+                raise GraphError(f"model {step.model!r} has {len(outputs)} outputs; expected one of {names}", *place)
+            return outputs[0]
+        for each in outputs:
+            if each.name == reference.tensor:
+                return each
+        names = ", ".join(each.name for each in outputs)
+        text = f"model {step.model!r} of step {step.name!r} has no output {reference.tensor!r}, but {names or 'none'}"
+        raise GraphError(text, *place)
+
+    def _first(self, expression: First, place: tuple[str | int, ...]) -> TensorSpec:
+        first, *others = [self.of(each, place) for each in expression.arguments]
+        for each in others:
+            if each.datatype is not first.datatype or len(each.shape) != len(first.shape):
+                raise GraphError(f"'first' of {first} and {each}, which are not the same", *expression.place)
+        shape = tuple(
+            sizes[0] if len(set(sizes)) == 1 else -1
+            for sizes in zip(first.shape, *(each.shape for each in others), strict=True)
+        )
+        return replace(first, shape=shape)
+
+    def _transformed(self, expression: Transformed) -> TensorSpec:
+        arguments = self.arguments(expression)
+        try:
+            return expression.transform.spec(arguments)
+        except GraphError as error:
+            raise GraphError(f"{expression.name!r}: {error.message}", *expression.place, *error.place) from error
+
+    def arguments(self, expression: Transformed) -> list[TensorSpec]:
+        """The datatypes and shapes of a transform's arguments. Constants have the datatype of the other arguments."""
+        specs = [self.of(each, expression.place) for each in expression.arguments]
+        others = [
+            spec.datatype
+            for spec, each in zip(specs, expression.arguments, strict=True)
+            if not isinstance(each, Constant)
+        ]
+        if not others:
+            return specs
+        return [
+            replace(spec, datatype=others[0]) if isinstance(each, Constant) and _may_be(each, others[0]) else spec
+            for spec, each in zip(specs, expression.arguments, strict=True)
+        ]
+
+    def check(self) -> None:
+        """Raise GraphError if a tensor does not fit its place."""
+        for step in self.graph.steps.values():
+            self._check_step(step)
+        for name, value in self.graph.outputs.items():
+            self.of(value, ("outputs", name))
+
+    def _check_step(self, step: Step) -> None:
+        place = ("steps", step.name, "inputs")
+        wanted = {each.name: each for each in self.signatures[step.name].inputs}
+        for name, value in step.inputs.items():
+            if name not in wanted:
+                names = ", ".join(wanted) or "none"
+                raise GraphError(f"model {step.model!r} has no input {name!r}, but {names}", *place, name)
+            _check_fits(self.of(value, (*place, name)), wanted[name], value, (*place, name))
+        for name in wanted:
+            if name not in step.inputs:
+                raise GraphError(f"model {step.model!r} needs the input {wanted[name]}", *place)
+
+    def signature(self) -> Signature:
+        """The graph's own signature, with the derivatives that it has."""
+        outputs = tuple(
+            replace(self.of(value, ("outputs", name)), name=name, content_type="", description="")
+            for name, value in self.graph.outputs.items()
+        )
+        operations = {Operation.INFER, *(each for each in DERIVATIVES if self._has(each))}
+        return Signature(
+            self.graph.inputs, outputs, frozenset(operations), self.graph.name, platform="graph",
+            description=self.graph.description,
+        )  # fmt: skip
+
+    def _has(self, operation: Operation) -> bool:
+        """Whether the derivative is known wherever an output of floats depends on an input."""
+        if not self._are_points((*self.graph.inputs, *(self.of(each) for each in self.graph.outputs.values()))):
+            return False
+        if not all(self._is_differentiable(each) for each in self.graph.outputs.values()):
+            return False
+        for name in self._moving:
+            step, signature = self.graph.steps[name], self.signatures[name]
+            if not _NEEDED[operation] <= signature.operations:
+                return False
+            if not self._are_points((*signature.inputs, *signature.outputs)):
+                return False
+            if not all(self._is_differentiable(each) for each in step.inputs.values()):
+                return False
+        return True
+
+    @staticmethod
+    def _are_points(specs: Iterable[TensorSpec]) -> bool:
+        """Whether all are floats, and all or none have rows."""
+        found = list(specs)
+        rows = {is_batch(each.shape) for each in found}
+        return len(rows) == 1 and all(each.datatype.kind is Kind.FLOAT for each in found)
+
+    def _is_differentiable(self, expression: Expression) -> bool:
+        """Whether a value is a differentiable function of the tensors in it, row by row."""
+        match expression:
+            case Transformed() if self._depends(expression):
+                specs = self.arguments(expression)
+                is_batched = any(is_batch(each.shape) for each in specs)
+                return (
+                    expression.transform.has_derivative
+                    and self.of(expression).datatype.kind is Kind.FLOAT
+                    and (not is_batched or expression.transform.keeps_rows(specs))
+                    and all(self._is_differentiable(each) for each in expression.arguments)
+                )
+            case First():
+                return all(self._is_differentiable(each) for each in expression.arguments)
+            case Reference() if self._depends(expression):
+                return self.of(expression).datatype.kind is Kind.FLOAT
+        return True
+
+    def _depends(self, expression: Expression) -> bool:
+        return any(not each.step or each.step in self._moving for each in references(expression))
+
+
+def moving_steps(graph: Graph, inputs: Iterable[str]) -> frozenset[str]:
+    """The steps whose outputs depend on these inputs of the graph by their own inputs (and not by `when` alone)."""
+    moving: set[str] = set()
+    moved = frozenset(inputs)
+    for name, step in graph.steps.items():
+        used = (each for value in step.inputs.values() for each in references(value))
+        if any(each.step in moving if each.step else each.tensor in moved for each in used):
+            moving.add(name)
+    return frozenset(moving)
+
+
+_NEEDED = {
+    Operation.GRADIENT: {Operation.GRADIENT},
+    Operation.APPLY_JACOBIAN: {Operation.APPLY_JACOBIAN},
+    Operation.APPLY_HESSIAN: {Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN},
+}
+"""The derivatives of its steps that a derivative of a graph takes."""
+
+
+def _may_be(constant: Constant, datatype: Datatype) -> bool:
+    own = datatype_of(constant.array.dtype)
+    return (Kind.BYTES not in (own.kind, datatype.kind) and own is not Datatype.BOOL) or own is datatype
+
+
+def _check_fits(spec: TensorSpec, wanted: TensorSpec, value: Expression, place: tuple[str | int, ...]) -> None:
+    """Raise GraphError if a value of `spec` cannot be the input `wanted` of a step."""
+    if isinstance(value, Constant):
+        fits = _may_be(value, wanted.datatype)
+        shape = spec.shape if len(spec.shape) == len(wanted.shape) else (-1, *spec.shape)
+    else:
+        fits, shape = spec.datatype is wanted.datatype, spec.shape
+    if not fits:
+        raise GraphError(f"{value} is {spec.datatype}, and the input is {wanted}; `cast` changes it", *place)
+    if len(shape) != len(wanted.shape) or any(
+        have != want and -1 not in (have, want) for have, want in zip(shape, wanted.shape, strict=True)
+    ):
+        raise GraphError(f"{value} is {spec.datatype} {list(spec.shape)}, and the input is {wanted}", *place)
