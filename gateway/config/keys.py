@@ -39,6 +39,7 @@ from gateway.config.fields import (
     distinct,
     refusal,
 )
+from gateway.config.graphs import Graphs
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
@@ -606,6 +607,9 @@ class Config(Keys):
     """Model servers with bundled models, started with the gateway."""
     backends: Mapping[Name, BackendConfig] = {}
     """Groups of model servers, by name."""
+    models: Graphs = Field(default_factory=dict)
+    """Models that the gateway makes of others, by name: graphs of calls, with derivatives by the chain rule.
+    `docs/graphs.md` describes them. A name here is taken before all routes."""
     routes: tuple[RouteConfig, ...] = ()
     """Which requests go to which backend. The first route that matches is used."""
 

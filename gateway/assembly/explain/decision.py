@@ -79,13 +79,16 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
         router.select(request)
     except GatewayError as error:
         decision = replace(decision, error=error.message)
-    places = {id(route): at for (at, _), route in zip(configs, router.routes, strict=True)}
+    graphs = () if passthrough else config.models
+    names = [*(f"models.{each}" for each in graphs), *(route_name(at) for at, _ in configs)]
+    places = {id(route): name for name, route in zip(names, router.routes, strict=True)}
     tried, taken = _tried(request, router, readings, places)
     decision = replace(decision, routes=tried)
     if taken is None or decision.error:
         return decision
-    chosen = config.routes[taken]
-    return replace(decision, route=route_name(taken), backends=tuple(_backends(chosen, request, readings[0], assembly)))
+    chosen = next((each for at, each in configs if route_name(at) == taken), None)
+    backends = () if chosen is None else tuple(_backends(chosen, request, readings[0], assembly))
+    return replace(decision, route=taken, backends=backends)
 
 
 def _key(request: Request) -> RoutingKey:
@@ -93,17 +96,17 @@ def _key(request: Request) -> RoutingKey:
 
 
 def _tried(
-    request: Request, router: Router, readings: Sequence[Reading], places: dict[int, int]
-) -> tuple[tuple[RouteTried, ...], int | None]:
-    """Every route, and the place of the one that is taken."""
+    request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
+) -> tuple[tuple[RouteTried, ...], str | None]:
+    """Every route, and the name of the one that is taken. `places` are their names by identity."""
     found: list[RouteTried] = []
-    taken: int | None = None
+    taken: str | None = None
     for route, destination in router.tried(_key(request)):
         unmet = tuple(_unmet(route, readings, request, named=destination is not None))
         is_taken = taken is None and not unmet
         if is_taken:
             taken = places[id(route)]
-        found.append(RouteTried(route_name(places[id(route)]), is_taken, unmet))
+        found.append(RouteTried(places[id(route)], is_taken, unmet))
     return tuple(found), taken
 
 

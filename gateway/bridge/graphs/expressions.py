@@ -9,7 +9,7 @@
 | `{first: [$a.y, $b.y]}` | the first of these that there is: steps that are not taken have no outputs |
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -83,7 +83,7 @@ def references(expression: Expression) -> Iterator[Reference]:
 class Names:
     """The names that expressions of one graph may use: `inputs`, `steps` that call a model, and `values` (YAML)."""
 
-    def __init__(self, inputs: Iterator[str], steps: Iterator[str], values: Mapping[str, object]) -> None:
+    def __init__(self, inputs: Iterable[str], steps: Iterable[str], values: Mapping[str, object]) -> None:
         self._inputs = frozenset(inputs)
         self._steps = frozenset(steps)
         self._values = values

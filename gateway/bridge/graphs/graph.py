@@ -1,19 +1,19 @@
 """A model that the gateway makes of others: steps, each of which calls a model, and values between them.
 
-A graph is read from `models:` of the configuration and is checked as far as it can be without asking any model: names,
-circles, what nobody needs, and what may be missing because a step is not taken.
+A graph is made of the keys of `models:` in the configuration (GraphKeys). It is checked as far as it can be without
+asking any model: names, circles, what nobody needs, and what may be missing because a step is not taken.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from dataclasses import field
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Names, Reference, read, references
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.core.datatypes import DATATYPES, Datatype, meant_by
-from gateway.core.frozen import field, frozen
+from gateway.core.frozen import frozen
 from gateway.core.types import MAX_RANK, TensorSpec
 
 MOST_STEPS = 1000
@@ -22,21 +22,77 @@ MOST_STEPS = 1000
 STEPS_AT_ONCE = 16
 """Steps of one request that are in flight at once, if a graph does not say."""
 
-T = TypeVar("T")
+
+Scalar: TypeAlias = bool | int | float | str
+
+
+@frozen
+class WhenKeys:
+    """When a step is taken: if a parameter of the request, or a value, compares so. One that there is not is equal to
+    nothing, and neither above nor below anything."""
+
+    parameter: str | None = None
+    """The name of a parameter of the request."""
+    value: object = None
+    """A value of one element, such as `$detector.score`, in place of `parameter`."""
+    equals: Scalar | None = None
+    """The step is taken if it is equal to this."""
+    differs: Scalar | None = None
+    """The step is taken if it is not equal to this, or if there is none."""
+    above: float | None = None
+    """The step is taken if it is a number above this."""
+    below: float | None = None
+    """The step is taken if it is a number below this."""
+
+
+@frozen
+class StepKeys:
+    """A call of a model."""
+
+    model: str
+    """The model, as a client would name it: it takes the route that requests from anywhere take."""
+    version: str = ""
+    """The model's version; without it the request names none."""
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    """`{INPUT: VALUE}`: the value of each of the model's inputs, such as `$theta`, `$forward.temperature`, a constant
+    or a transform."""
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)
+    """Parameters of the call."""
+    when: WhenKeys | None = None
+    """The step is taken only if this holds. It is never taken if one of its inputs is of a step that is not taken."""
+    fallback: tuple[str, ...] = ()
+    """Models that are asked in order if the one before is not found, cannot be reached, is overloaded or fails."""
+
+
+@frozen
+class GraphKeys:
+    """A model that the gateway makes of others."""
+
+    outputs: Mapping[str, object]
+    """`{OUTPUT: VALUE}`: the value of each output, in order."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """`{INPUT: DATATYPE SHAPE}`, in order, such as `{theta: "FP64 [-1, 2]"}`. A first -1 before others is the batch."""
+    steps: Mapping[str, StepKeys | object] = field(default_factory=dict)
+    """The steps, by name, in any order: each a call of a model, or a value. Those that do not wait for each other run
+    at once."""
+    description: str = ""
+    """What clients that ask for metadata are told."""
+    steps_at_once: int = STEPS_AT_ONCE
+    """Steps of one request that are in flight at once."""
 
 
 @frozen
 class Condition:
-    """What must hold for a step to be taken: `parameter` of the request, or `value` (one element), compared with `to`.
-    A parameter or value that there is not is equal to nothing, and neither above nor below anything."""
+    """What must hold for a step to be taken: `parameter` of the request, or `value` (one element), compared with
+    `to`."""
 
     parameter: str
     value: Expression | None
     comparison: str
-    to: bool | int | float | str
+    to: Scalar
 
     def holds(self, found: object) -> bool:
-        """Whether it holds for what the parameter or the value is; None if there is none."""
+        """Whether it holds for the parameter or the value that was found, None if there is none."""
         return _COMPARISONS[self.comparison](found, self.to)
 
 
@@ -67,7 +123,7 @@ class Step:
     model: str
     version: str
     inputs: Mapping[str, Expression]
-    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+    parameters: Mapping[str, Scalar] = field(default_factory=dict)
     when: Condition | None = None
     fallback: tuple[str, ...] = ()
 
@@ -105,44 +161,28 @@ class Graph:
         return {name: step for name, step in self.steps.items() if name in wanted}
 
 
-_KEYS = ("inputs", "steps", "outputs", "description", "steps_at_once")
-_STEP_KEYS = ("model", "version", "inputs", "parameters", "when", "fallback")
-_WHEN_KEYS = ("parameter", "value", *_COMPARISONS)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
-def read_graph(name: str, data: object) -> Graph:
-    """The graph `name` as the configuration has it.
+def make_graph(name: str, keys: GraphKeys) -> Graph:
+    """The graph `name` with these keys.
 
     Raises:
-        GraphError: it is none; `place` leads to what is wrong.
+        GraphError: something is wrong; its `place` leads there.
     """
-    keys = _keys(data, _KEYS, ())
-    inputs = tuple(
-        read_spec(each, text, ("inputs", each)) for each, text in _map(keys.get("inputs", {}), ("inputs",)).items()
-    )
-    steps = _map(keys.get("steps", {}), ("steps",))
-    if len(steps) > MOST_STEPS:
-        raise GraphError(f"{len(steps)} steps; a graph has at most {MOST_STEPS}", "steps")
-    calls = {each: value for each, value in steps.items() if isinstance(value, dict) and "model" in value}
-    _check_names(inputs, steps)
-    names = Names(
-        (each.name for each in inputs), iter(calls), {each: steps[each] for each in steps if each not in calls}
-    )
-    read_steps = {each: _step(each, value, names) for each, value in calls.items()}
-    outputs = _map(keys.get("outputs", {}), ("outputs",))
-    if not outputs:
+    inputs = tuple(read_spec(each, text, ("inputs", each)) for each, text in keys.inputs.items())
+    if len(keys.steps) > MOST_STEPS:
+        raise GraphError(f"{len(keys.steps)} steps; a graph has at most {MOST_STEPS}", "steps")
+    if not keys.outputs:
         raise GraphError("a model has one output at least", "outputs")
-    values = {each: read(value, names, ("outputs", each)) for each, value in outputs.items()}
-    graph = Graph(
-        name,
-        inputs,
-        _in_order(read_steps),
-        values,
-        _text(keys.get("description", ""), ("description",)),
-        _count(keys.get("steps_at_once", STEPS_AT_ONCE), ("steps_at_once",)),
-    )
-    _check_used(graph, steps, names.used_values)
+    _check_names(inputs, keys.steps)
+    calls = {each: value for each, value in keys.steps.items() if isinstance(value, StepKeys)}
+    values = {each: value for each, value in keys.steps.items() if each not in calls}
+    names = Names((each.name for each in inputs), calls, values)
+    steps = _in_order({each: _step(each, value, names) for each, value in calls.items()})
+    outputs = {each: read(value, names, ("outputs", each)) for each, value in keys.outputs.items()}
+    graph = Graph(name, inputs, steps, outputs, keys.description, keys.steps_at_once)
+    _check_used(graph, keys.steps, names.used_values)
     _check_exist(graph)
     return graph
 
@@ -166,34 +206,6 @@ def read_spec(name: str, text: object, place: tuple[str | int, ...]) -> TensorSp
     return TensorSpec(name, datatype, shape)
 
 
-def _keys(data: object, known: Iterable[str], place: tuple[str | int, ...]) -> Mapping[str, object]:
-    found = _map(data, place)
-    for key in found:
-        if key not in known:
-            close = get_close_matches(key, list(known), 1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(known)}"
-            raise GraphError(f"no key {key!r}{hint}", *place, key)
-    return found
-
-
-def _map(data: object, place: tuple[str | int, ...]) -> Mapping[str, object]:
-    if not isinstance(data, dict) or not all(isinstance(each, str) for each in data):
-        raise GraphError(f"expected a map, got {data!r}", *place)
-    return data
-
-
-def _text(data: object, place: tuple[str | int, ...]) -> str:
-    if not isinstance(data, str):
-        raise GraphError(f"expected a text, got {data!r}", *place)
-    return data
-
-
-def _count(data: object, place: tuple[str | int, ...]) -> int:
-    if type(data) is not int or data < 1:
-        raise GraphError(f"expected 1 or more, got {data!r}", *place)
-    return data
-
-
 def _check_names(inputs: Iterable[TensorSpec], steps: Mapping[str, object]) -> None:
     taken = {each.name for each in inputs}
     for name in steps:
@@ -205,46 +217,21 @@ def _check_names(inputs: Iterable[TensorSpec], steps: Mapping[str, object]) -> N
             raise GraphError(f"{name!r} is already an input of the graph", "steps", name)
 
 
-def _step(name: str, data: object, names: Names) -> Step:
+def _step(name: str, keys: StepKeys, names: Names) -> Step:
     place = ("steps", name)
-    keys = _keys(data, _STEP_KEYS, place)
-    inputs = {
-        each: read(value, names, (*place, "inputs", each))
-        for each, value in _map(keys.get("inputs", {}), (*place, "inputs")).items()
-    }
-    parameters = _map(keys.get("parameters", {}), (*place, "parameters"))
-    for each, value in parameters.items():
-        if not isinstance(value, bool | int | float | str):
-            raise GraphError(f"expected a number, a text, true or false, got {value!r}", *place, "parameters", each)
-    fallback = keys.get("fallback", [])
-    listed = [fallback] if isinstance(fallback, str) else fallback
-    if not isinstance(listed, list) or not all(isinstance(each, str) and each for each in listed):
-        raise GraphError(f"expected names of models, got {fallback!r}", *place, "fallback")
-    return Step(
-        name,
-        _text(keys["model"], (*place, "model")),
-        _text(keys.get("version", ""), (*place, "version")),
-        inputs,
-        parameters,  # type: ignore[arg-type]
-        _condition(keys["when"], names, (*place, "when")) if "when" in keys else None,
-        tuple(listed),
-    )
+    inputs = {each: read(value, names, (*place, "inputs", each)) for each, value in keys.inputs.items()}
+    when = None if keys.when is None else _condition(keys.when, names, (*place, "when"))
+    return Step(name, keys.model, keys.version, inputs, keys.parameters, when, keys.fallback)
 
 
-def _condition(data: object, names: Names, place: tuple[str | int, ...]) -> Condition:
-    keys = _keys(data, _WHEN_KEYS, place)
-    if ("parameter" in keys) is ("value" in keys):
+def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Condition:
+    if (keys.parameter is None) is (keys.value is None):
         raise GraphError("a condition has either `parameter` or `value`", *place)
-    compared = [each for each in _COMPARISONS if each in keys]
+    compared = [each for each in _COMPARISONS if getattr(keys, each) is not None]
     if len(compared) != 1:
         raise GraphError(f"a condition has one of {', '.join(_COMPARISONS)}", *place)
-    to = keys[compared[0]]
-    if not isinstance(to, bool | int | float | str):
-        raise GraphError(f"expected a number, a text, true or false, got {to!r}", *place, compared[0])
-    if compared[0] in ("above", "below") and not _are_numbers(to):
-        raise GraphError(f"expected a number, got {to!r}", *place, compared[0])
-    value = read(keys["value"], names, (*place, "value")) if "value" in keys else None
-    return Condition(_text(keys.get("parameter", ""), (*place, "parameter")), value, compared[0], to)
+    value = None if keys.value is None else read(keys.value, names, (*place, "value"))
+    return Condition(keys.parameter or "", value, compared[0], getattr(keys, compared[0]))
 
 
 def _in_order(steps: Mapping[str, Step]) -> dict[str, Step]:

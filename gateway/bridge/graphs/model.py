@@ -5,16 +5,19 @@ with the permissions of the graph, not of its client. They share the client's de
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from functools import partial
 
 import numpy as np
 
 from gateway.bridge.graphs.chain_rule import ChainRule, has_rows, index
+from gateway.bridge.graphs.expressions import Reference
 from gateway.bridge.graphs.graph import Graph, Step
 from gateway.bridge.graphs.sweep import Array, Sweep
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.graphs.types import Types
+from gateway.bridge.shapes import matches
 from gateway.core.errors import (
     DecodeError,
     GatewayError,
@@ -28,10 +31,9 @@ from gateway.core.errors import (
 from gateway.core.frozen import replace
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INFER, Operation
 from gateway.core.protocol import Models, Servers, Traits, Wire
-from gateway.core.transport import Destination
+from gateway.core.transport import Destination, Select
 from gateway.core.types import (
     DEFAULT_TRANSLATE,
-    NO_HEADERS,
     Answer,
     ModelEntry,
     NotReady,
@@ -51,8 +53,6 @@ GRAPH_TRAITS = Traits(
     Models(companions=False, unknown_are_not_found=True, platform="graph"),
     Servers(),
 )
-
-Select = Callable[[Request], Destination]
 
 _ELSEWHERE = frozenset({Status.NOT_FOUND, Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.INTERNAL})
 """With these a step's model cannot answer, and its fallback is asked."""
@@ -95,6 +95,32 @@ class GraphModel:
         await sweep.run(self.graph.needed(values.values()))
         return Response(await sweep.outputs(values), self.graph.name)
 
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of the last step, if all outputs that are asked for are outputs of one step, the last one;
+        each with these outputs.
+
+        Raises:
+            GatewayError: UNIMPLEMENTED, an output is of another kind; the error of a step, which it names.
+        """
+        values = {name: self.graph.outputs[name] for name in self._wanted(request)}
+        last = {each.step if isinstance(each, Reference) else "" for each in values.values()}
+        if len(last) != 1 or "" in last:
+            raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
+        step = self.graph.steps[last.pop()]
+        sweep = self._sweep(request, self._inputs(request))
+        await sweep.run(name for name in self.graph.needed(step.inputs.values()))
+        inputs = await sweep.inputs_of(step)
+        assert inputs is not None, "an output that is needed is not missing"
+        asked = self._request(request, Operation.STREAM, step.model, step, inputs)
+        destination = self._select(asked)
+        assert destination.stream is not None
+        try:
+            async with aclosing(destination.stream(asked)) as responses:
+                async for response in responses:
+                    yield Response(sweep.streamed(step, response, values), self.graph.name)
+        except GatewayError as error:
+            raise _of_step(error, step) from error
+
     def _wanted(self, request: Request) -> Iterable[str]:
         """The names of the outputs that are asked for."""
         if not request.outputs:
@@ -112,9 +138,10 @@ class GraphModel:
         for spec in self.graph.inputs:
             if spec.name not in given:
                 raise invalid_input(f"model {self.graph.name!r} needs the input {spec}")
-            if given[spec.name].datatype is not spec.datatype and not given[spec.name].untyped:
-                text = f"input {spec.name!r} has datatype {given[spec.name].datatype}, expected {spec.datatype}"
-                raise invalid_input(text)
+            tensor = given[spec.name]
+            if tensor.datatype is not spec.datatype or not matches(tensor.shape, spec.shape):
+                text = f"input {spec.name!r} is {tensor.datatype} {list(tensor.shape)}"
+                raise invalid_input(f"{text}, expected {spec.datatype} {list(spec.shape)}")
         known = {each.name for each in self.graph.inputs} | set(DERIVATIVES.get(request.operation, ()))
         for name in given:
             if name not in known:
@@ -239,7 +266,6 @@ class GraphModel:
             listener="",
             protocol=GRAPH,
             path="",
-            headers=NO_HEADERS,
             translate=DEFAULT_TRANSLATE,
             tries=None,
             principal=None,

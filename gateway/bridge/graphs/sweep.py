@@ -104,6 +104,14 @@ class Sweep:
             self._taken[step.name] = found
         return found
 
+    def streamed(self, step: Step, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
+        """The values, all of which are outputs of `step`, of one response of its stream. Raises GatewayError if one is
+        missing."""
+        self._outputs[step.name] = {each.name: each for each in response.outputs}
+        found = self._tensors(values)
+        assert found is not None
+        return found
+
     def _used(self, value: Expression) -> Iterable[Tensor]:
         return (tensor for each in references(value) if (tensor := self._referred(each)) is not None)
 
@@ -151,20 +159,30 @@ class Sweep:
         return self._arrays[id(value)]
 
     def arguments(self, value: Transformed) -> list[Array] | None:
-        """The arrays that a transform is of; None if one is missing. Constants have the datatype of the others."""
+        """The arrays that a transform is of; None if one is missing."""
         found = [self.array(each) for each in value.arguments]
         arrays = [each for each in found if each is not None]
         if len(arrays) < len(found):
             return None
-        dtypes = [
-            array.dtype for array, each in zip(arrays, value.arguments, strict=True) if not isinstance(each, Constant)
-        ]
-        if not dtypes or dtypes[0].kind == "O":
+        others = [array for array, each in zip(arrays, value.arguments, strict=True) if not isinstance(each, Constant)]
+        if not others or others[0].dtype.kind == "O":
             return arrays
         return [
-            array.astype(dtypes[0]) if isinstance(each, Constant) else array
+            self._constant(value, array, others[0]) if isinstance(each, Constant) else array
             for array, each in zip(arrays, value.arguments, strict=True)
         ]
+
+    def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
+        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape: the same
+        for all rows."""
+        array = array.astype(other.dtype)
+        if not value.transform.is_elementwise:
+            return array
+        try:
+            return np.broadcast_to(array, other.shape)
+        except ValueError as error:
+            text = f"{value}: a constant of shape {list(array.shape)} and a tensor of shape {list(other.shape)}"
+            raise self._error(text, value) from error
 
     def _applied(self, value: Transformed, arrays: list[Array]) -> Array:
         # Also where signatures were not known, or promised other things than came.

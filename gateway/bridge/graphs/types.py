@@ -71,18 +71,18 @@ class Types:
             raise GraphError(f"{expression.name!r}: {error.message}", *expression.place, *error.place) from error
 
     def arguments(self, expression: Transformed) -> list[TensorSpec]:
-        """The datatypes and shapes of a transform's arguments. Constants have the datatype of the other arguments."""
+        """The datatypes and shapes of a transform's arguments. Constants have the datatype of the other arguments and,
+        where the transform is elementwise, their shape."""
         specs = [self.of(each, expression.place) for each in expression.arguments]
-        others = [
-            spec.datatype
-            for spec, each in zip(specs, expression.arguments, strict=True)
-            if not isinstance(each, Constant)
-        ]
+        pairs = list(zip(specs, expression.arguments, strict=True))
+        others = [spec for spec, each in pairs if not isinstance(each, Constant)]
         if not others:
             return specs
         return [
-            replace(spec, datatype=others[0]) if isinstance(each, Constant) and _may_be(each, others[0]) else spec
-            for spec, each in zip(specs, expression.arguments, strict=True)
+            _constant(each, others[0], in_its_shape=expression.transform.is_elementwise)
+            if isinstance(each, Constant)
+            else spec
+            for spec, each in pairs
         ]
 
     def check(self) -> None:
@@ -178,6 +178,16 @@ _NEEDED = {
     Operation.APPLY_HESSIAN: {Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN},
 }
 """The derivatives of its steps that a derivative of a graph takes."""
+
+
+def _constant(constant: Constant, other: TensorSpec, *, in_its_shape: bool) -> TensorSpec:
+    """The type of a constant beside an argument of the type `other`."""
+    shape = constant.array.shape
+    datatype = other.datatype if _may_be(constant, other.datatype) else datatype_of(constant.array.dtype)
+    behind = other.shape[len(other.shape) - len(shape) :] if len(shape) <= len(other.shape) else None
+    if in_its_shape and behind is not None and all(have in (1, want) for have, want in zip(shape, behind, strict=True)):
+        shape = other.shape
+    return TensorSpec("", datatype, shape)
 
 
 def _may_be(constant: Constant, datatype: Datatype) -> bool:
