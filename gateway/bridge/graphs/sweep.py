@@ -173,8 +173,8 @@ class Sweep:
         ]
 
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
-        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape: the same
-        for all rows."""
+        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape:
+        the same for all rows."""
         array = array.astype(other.dtype)
         if not value.transform.is_elementwise:
             return array
