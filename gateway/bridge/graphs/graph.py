@@ -97,8 +97,8 @@ class Condition:
 
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "is": lambda found, to: (type(found) is type(to) and found == to) or (_are_numbers(found, to) and found == to),
-    "is_not": lambda found, to: not _COMPARISONS["is"](found, to),
+    "equals": lambda found, to: (type(found) is type(to) or _are_numbers(found, to)) and found == to,
+    "differs": lambda found, to: not _COMPARISONS["equals"](found, to),
     "above": lambda found, to: _are_numbers(found, to) and found > to,
     "below": lambda found, to: _are_numbers(found, to) and found < to,
 }
