@@ -4,8 +4,9 @@ All are made of one Picture: boxes for the graph's inputs, steps and outputs, in
 box stands behind all that it needs, and an arrow for each tensor that goes from one box to another.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
+from itertools import pairwise
 from typing import Literal
 
 from gateway.bridge.graphs.expressions import Expression, First, Reference, Transformed
@@ -215,45 +216,79 @@ path { fill: none; stroke: #59636e }
 
 def as_svg(whole: Picture) -> str:
     """The picture as one SVG document, for light and dark pages."""
-    places = _placed(whole.boxes)
-    width = max(x for x, _, _ in places.values()) + _WIDTH + _MARGIN
-    height = max(y + tall for _, y, tall in places.values()) + _MARGIN
+    layout = _Layout(whole)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(f"The graph of model {whole.title}")}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {layout.height}" width="{layout.width}" '
+        f'height="{layout.height}" role="img" aria-label="{escape(f"The graph of model {whole.title}")}">',
         f"<title>{escape(whole.title)}</title><style>{_STYLE}</style>",
         '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M1 1 7 4 1 7"/></marker>',
     ]
-    parts += _svg_arrows(whole.arrows, places)
-    parts += [_svg_box(box, *places[key]) for key, box in whole.boxes.items()]
+    parts += [_svg_arrow(arrow, layout.points(at)) for at, arrow in enumerate(whole.arrows)]
+    parts += [_svg_box(box, *layout.places[key]) for key, box in whole.boxes.items()]
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _placed(boxes: Mapping[str, Box]) -> dict[str, tuple[int, int, int]]:
-    """For each box its left and upper edge, and its height."""
-    below: dict[int, int] = {}
-    places: dict[str, tuple[int, int, int]] = {}
-    for key, box in boxes.items():
-        tall = _LINE * len(list(_box_lines(box))) + 12
-        top = below.get(box.column, _MARGIN)
-        places[key] = _MARGIN + box.column * (_WIDTH + _GAP_X), top, tall
-        below[box.column] = top + tall + _GAP_Y
-    return places
+class _Layout:
+    """Where everything stands. An arrow over several columns has a lane in each between, below their boxes."""
+
+    def __init__(self, whole: Picture) -> None:
+        self._arrows = whole.arrows
+        self._columns = {key: box.column for key, box in whole.boxes.items()}
+        self._below: dict[int, int] = {}
+        self.places: dict[str, tuple[int, int, int]] = {}
+        """For each box its left and upper edge, and its height."""
+        for key, box in whole.boxes.items():
+            tall = _LINE * len(list(_box_lines(box))) + 12
+            self.places[key] = self._left(box.column), self._free(box.column, tall), tall
+        self._lanes: dict[tuple[int, int], int] = {}
+        for at, arrow in enumerate(whole.arrows):
+            for column in range(self._columns[arrow.start] + 1, self._columns[arrow.end]):
+                self._lanes[at, column] = self._free(column, _LINE) + _LINE // 2
+        self.width = max(x for x, _, _ in self.places.values()) + _WIDTH + _MARGIN
+        self.height = max(self._below.values()) - _GAP_Y + _MARGIN
+        self._beside: dict[tuple[str, bool], int] = {}
+        self._ends = [(self._end(each.start, leaves=True), self._end(each.end, leaves=False)) for each in self._arrows]
+
+    @staticmethod
+    def _left(column: int) -> int:
+        return _MARGIN + column * (_WIDTH + _GAP_X)
+
+    def _free(self, column: int, tall: int) -> int:
+        """The upper edge of the next free place in a column, which is taken."""
+        top = self._below.get(column, _MARGIN)
+        self._below[column] = top + tall + _GAP_Y
+        return top
+
+    def _end(self, key: str, *, leaves: bool) -> int:
+        """The height at which the next arrow leaves a box, or comes to it: they are spread over its side."""
+        _, y, tall = self.places[key]
+        count = sum((each.start if leaves else each.end) == key for each in self._arrows)
+        at = self._beside[key, leaves] = self._beside.get((key, leaves), 0) + 1
+        return y + tall * at // (count + 1)
+
+    def points(self, at: int) -> list[tuple[int, int]]:
+        """Where arrow number `at` begins, passes the columns between, on their left and their right, and ends."""
+        arrow, (begin, end) = self._arrows[at], self._ends[at]
+        first, last = self._columns[arrow.start], self._columns[arrow.end]
+        points = [(self._left(first) + _WIDTH, begin)]
+        for column in range(first + 1, last):
+            points += [(self._left(column), self._lanes[at, column])]
+            points += [(self._left(column) + _WIDTH, self._lanes[at, column])]
+        return [*points, (self._left(last), end)]
 
 
-def _svg_arrows(arrows: Iterable[Arrow], places: Mapping[str, tuple[int, int, int]]) -> Iterator[str]:
-    seen: dict[tuple[str, str], int] = {}
-    for arrow in arrows:
-        at = seen[arrow.start, arrow.end] = seen.get((arrow.start, arrow.end), -1) + 1
-        (x, y, tall), (to_x, to_y, to_tall) = places[arrow.start], places[arrow.end]
-        begin_x, begin_y, end_x, end_y = x + _WIDTH, y + tall // 2 + 12 * at, to_x, to_y + to_tall // 2 + 12 * at
-        bend = (begin_x + end_x) // 2
-        line = f"M{begin_x} {begin_y} C{bend} {begin_y} {bend} {end_y} {end_x} {end_y}"
-        title = f"<title>{escape(arrow.label)}</title>"
-        yield f'<path d="{line}" marker-end="url(#tip)">{title}</path>'
-        at_middle = f'x="{bend}" y="{(begin_y + end_y) // 2 - 4}" text-anchor="middle"'
-        yield f'<text class="small" {at_middle}>{escape(_cut(arrow.label))}{title}</text>'
+def _svg_arrow(arrow: Arrow, points: list[tuple[int, int]]) -> str:
+    line = "M{} {}".format(*points[0])
+    for (x, y), (to_x, to_y) in pairwise(points):
+        bend = (x + to_x) // 2
+        line += f" C{bend} {y} {bend} {to_y} {to_x} {to_y}"
+    title = f"<title>{escape(arrow.label)}</title>"
+    # The label stands in the first lane, where no other line crosses it, if the arrow has one.
+    (x, y), (to_x, to_y) = points[1:3] if len(points) > 2 else points
+    place = f'x="{(x + to_x) // 2}" y="{(y + to_y) // 2 - 4}" text-anchor="middle"'
+    text = f'<text class="small" {place}>{escape(_cut(arrow.label))}{title}</text>'
+    return f'<path d="{line}" marker-end="url(#tip)">{title}</path>{text}'
 
 
 def _svg_box(box: Box, x: int, y: int, tall: int) -> str:
