@@ -45,15 +45,18 @@ class Constant:
 
 @frozen
 class Transformed:
-    """A transform, called `name` in YAML, of other values. `place` leads from the model to it."""
+    """A transform, called `name` in YAML, of other values. `options` are its own, as text; `place` leads from the model
+    to it."""
 
     name: str
     transform: Transform
     arguments: "tuple[Expression, ...]"
+    options: str = ""
     place: tuple[str | int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.arguments))})"
+        options = f"; {self.options}" if self.options else ""
+        return f"{self.name}({', '.join(map(str, self.arguments))}{options})"
 
 
 @frozen
@@ -161,7 +164,8 @@ def _transformed(data: Mapping[str, object], names: Names, place: tuple[str | in
         raise GraphError(f"{name!r} {error.message}", *place, *error.place) from error
     if transform.takes is not None and (is_list or len(arguments) != transform.takes):
         raise GraphError(f"{name!r} takes one value here, not a list", *place, name)
-    return Transformed(name, transform, arguments, place)
+    shown = ", ".join(f"{key} {value}" for key, value in options.items())
+    return Transformed(name, transform, arguments, shown, place)
 
 
 def _some(given: object, place: tuple[str | int, ...]) -> list[object]:
