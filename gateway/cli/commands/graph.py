@@ -31,8 +31,8 @@ def graph(
     ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
-    """Print a model that is made of others. Its steps in their order, and the tensors that go from one to another. Nothing is
-    sent."""
+    """Print a model that is made of others. Its steps in their order, and the tensors that go from one to another.
+    Nothing is sent."""
     found = _named(read(config).models, model)
     if format is Format.TEXT:
         text = "\n".join([*as_text(found), ""])
