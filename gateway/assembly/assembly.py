@@ -14,6 +14,7 @@ from gateway.assembly.routers import Routers
 from gateway.assembly.sides import BackendSides
 from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.graphs.model import GraphModel
 from gateway.config.keys import Config
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
@@ -87,6 +88,11 @@ class Assembly:
     def passthrough(self) -> Router:
         """The Router of requests to routes with `passthrough`."""
         return self._routers.passthrough
+
+    @property
+    def graphs(self) -> Mapping[str, GraphModel]:
+        """The models that are made of others, by name."""
+        return self._routers.graphs.models
 
     @property
     def backends(self) -> Mapping[str, Backend]:

@@ -64,6 +64,7 @@ class GraphModel:
     def __init__(self, graph: Graph, select: Select) -> None:
         self.graph = graph
         self._select = select
+        self.counts: dict[str, object] = {}
 
     async def __call__(self, request: Request) -> Answer:
         """The answer to a request for the graph, or for the server that it stands for.

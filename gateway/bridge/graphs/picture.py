@@ -170,14 +170,15 @@ def as_dot(whole: Picture) -> Iterator[str]:
     yield "  rankdir=LR; node [shape=box, fontname=sans]; edge [fontname=sans, fontsize=10];"
     for key, box in whole.boxes.items():
         shape = {"input": "ellipse", "step": "box", "output": "ellipse"}[box.kind]
-        text = "\\n".join(_escaped(each) for each in _box_lines(box))
+        text = "\\n".join(_escaped(each) for each in box_lines(box))
         yield f'  {_quoted(key)} [shape={shape}, label="{text}"];'
     for arrow in whole.arrows:
         yield f"  {_quoted(arrow.start)} -> {_quoted(arrow.end)} [label={_quoted(arrow.label)}];"
     yield "}"
 
 
-def _box_lines(box: Box) -> Iterator[str]:
+def box_lines(box: Box) -> Iterator[str]:
+    """The lines of text in a box, its name first."""
     yield box.name
     yield box.about
     if box.conditions:
@@ -194,7 +195,7 @@ def _quoted(text: str) -> str:
     return f'"{_escaped(text)}"'
 
 
-_WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
+WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
 """Of the SVG, in pixels: a box's width, a line of text, and the room between columns, between boxes and around."""
 _MOST_LETTERS = 28
 """Letters of a line in a box; what is longer is cut, and whole in its title."""
@@ -216,7 +217,7 @@ path { fill: none; stroke: #59636e }
 
 def as_svg(whole: Picture) -> str:
     """The picture as one SVG document, for light and dark pages."""
-    layout = _Layout(whole)
+    layout = Layout(whole)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {layout.height}" width="{layout.width}" '
         f'height="{layout.height}" role="img" aria-label="{escape(f"The graph of model {whole.title}")}">',
@@ -229,7 +230,7 @@ def as_svg(whole: Picture) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-class _Layout:
+class Layout:
     """Where everything stands. An arrow over several columns has a lane in each between, below their boxes."""
 
     def __init__(self, whole: Picture) -> None:
@@ -239,20 +240,20 @@ class _Layout:
         self.places: dict[str, tuple[int, int, int]] = {}
         """For each box its left and upper edge, and its height."""
         for key, box in whole.boxes.items():
-            tall = _LINE * len(list(_box_lines(box))) + 12
+            tall = _LINE * len(list(box_lines(box))) + 12
             self.places[key] = self._left(box.column), self._free(box.column, tall), tall
         self._lanes: dict[tuple[int, int], int] = {}
         for at, arrow in enumerate(whole.arrows):
             for column in range(self._columns[arrow.start] + 1, self._columns[arrow.end]):
                 self._lanes[at, column] = self._free(column, _LINE) + _LINE // 2
-        self.width = max(x for x, _, _ in self.places.values()) + _WIDTH + _MARGIN
+        self.width: int = max(x for x, _, _ in self.places.values()) + WIDTH + _MARGIN
         self.height = max(self._below.values()) - _GAP_Y + _MARGIN
         self._beside: dict[tuple[str, bool], int] = {}
         self._ends = [(self._end(each.start, leaves=True), self._end(each.end, leaves=False)) for each in self._arrows]
 
     @staticmethod
     def _left(column: int) -> int:
-        return _MARGIN + column * (_WIDTH + _GAP_X)
+        return _MARGIN + column * (WIDTH + _GAP_X)
 
     def _free(self, column: int, tall: int) -> int:
         """The upper edge of the next free place in a column, which is taken."""
@@ -271,10 +272,10 @@ class _Layout:
         """Where arrow number `at` begins, passes the columns between, on their left and their right, and ends."""
         arrow, (begin, end) = self._arrows[at], self._ends[at]
         first, last = self._columns[arrow.start], self._columns[arrow.end]
-        points = [(self._left(first) + _WIDTH, begin)]
+        points = [(self._left(first) + WIDTH, begin)]
         for column in range(first + 1, last):
             points += [(self._left(column), self._lanes[at, column])]
-            points += [(self._left(column) + _WIDTH, self._lanes[at, column])]
+            points += [(self._left(column) + WIDTH, self._lanes[at, column])]
         return [*points, (self._left(last), end)]
 
 
@@ -292,14 +293,14 @@ def _svg_arrow(arrow: Arrow, points: list[tuple[int, int]]) -> str:
 
 
 def _svg_box(box: Box, x: int, y: int, tall: int) -> str:
-    lines = list(_box_lines(box))
+    lines = list(box_lines(box))
     texts = [
         f'<text{"" if at == 0 else " class=" + chr(34) + "small" + chr(34)} x="{x + 10}" '
         f'y="{y + 18 + _LINE * at}">{escape(_cut(line))}<title>{escape(line)}</title></text>'
         for at, line in enumerate(lines)
     ]
     round_ = ' rx="18"' if box.kind != "step" else ' rx="4"'
-    rect = f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{tall}"{round_}/>'
+    rect = f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{tall}"{round_}/>'
     return f'<g class="{box.kind}">{rect}{"".join(texts)}</g>'
 
 

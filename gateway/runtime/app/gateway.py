@@ -21,6 +21,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.graphs.model import GraphModel
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.keys import (
     BackendTlsConfig,
@@ -333,6 +334,11 @@ class Gateway:
     def backend_sides(self) -> Mapping[str, BackendSide]:
         """The backends of the configuration in use, as bridges call them."""
         return self._assembly.backend_sides
+
+    @property
+    def graphs(self) -> Mapping[str, GraphModel]:
+        """The models of the configuration in use that are made of others."""
+        return self._assembly.graphs
 
     @property
     def guards(self) -> Mapping[str, Guard]:
