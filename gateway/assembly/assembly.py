@@ -8,6 +8,7 @@ from gateway.assembly.authentication import Authentication
 from gateway.assembly.backends import Backends
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
+from gateway.assembly.graphs import GraphRoutes
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.policing import Policing
 from gateway.assembly.routers import Routers
@@ -87,6 +88,11 @@ class Assembly:
     def passthrough(self) -> Router:
         """The Router of requests to routes with `passthrough`."""
         return self._routers.passthrough
+
+    @property
+    def graphs(self) -> GraphRoutes:
+        """The models that are graphs."""
+        return self._routers.graphs
 
     @property
     def backends(self) -> Mapping[str, Backend]:

@@ -46,6 +46,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "ready",
                 "reference",
                 "backends",
+                "models",
                 "routes",
             ],
         ),
