@@ -124,6 +124,7 @@ class Assembly:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
             self.policing.adopt(previous.policing)
+            self.graphs.adopt(previous.graphs)
         if self._host.fleets is not None:
             self._host.fleets.take_over(self.config.backends, self._backends.served())
         for prober in self.probers if self._host.part.probes else ():

@@ -53,6 +53,14 @@ class GraphRoutes:
         for signatures in self._signatures.values():
             signatures.drop_all()
 
+    def adopt(self, previous: "GraphRoutes") -> None:
+        """After a reload: go on with the counts of steps that are still there."""
+        for name, model in self.models.items():
+            before = previous.models.get(name)
+            if before is not None:
+                kept = {step: each for step, each in before.calls.counts.items() if step in model.graph.steps}
+                model.calls.counts = kept
+
     def routes(self, clients: Iterable[Protocol]) -> Iterator[Route]:
         """A Route to each graph, for all of these protocols."""
         by_name = {each.name: each for each in clients}

@@ -8,6 +8,7 @@ from time import monotonic
 from gateway.bridge.graphs.graph import GraphStep
 from gateway.core.errors import (
     DecodeError,
+    DetailedError,
     GatewayError,
     Reason,
     Status,
@@ -33,12 +34,9 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INT
 """With these a call may have run, without a result."""
 
 
-class StepCounts:
-    """The calls of one step: how many ended, how many of them with an error, and what they took together."""
-
-    def __init__(self) -> None:
-        self.calls = self.errors = 0
-        self.seconds = 0.0
+CALLS_COUNTED, ERRORS, FALLBACKS, SECONDS = "calls", "errors", "fallbacks", "seconds"
+"""The counts of one step: the calls that have ended, those of them that failed, how often a model of `fallback` was
+asked, and what all calls took together."""
 
 
 class StepCalls:
@@ -51,10 +49,8 @@ class StepCalls:
     def __init__(self, select: Select, is_safe: Callable[[Destination], bool]) -> None:
         self._select = select
         self._is_safe = is_safe
-        self.counts: dict[str, StepCounts] = {}
-        """By the names of the steps."""
-        self.fallbacks: Counter[str] = Counter()
-        """How often a step has asked a model of its `fallback`, by its name."""
+        self.counts: dict[str, Counter[str]] = {}
+        """The counts of each step that was called, by its name."""
 
     async def call(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
@@ -77,7 +73,7 @@ class StepCalls:
             except GatewayError as error:
                 if at == len(step.fallback) or not self._goes_on(error, destination):
                     raise of_step(error, step, model) from error
-                self.fallbacks[step.name] += 1
+                self.counts[step.name][FALLBACKS] += 1
         raise AssertionError("a step has one model at least")
 
     def _goes_on(self, error: GatewayError, destination: Destination) -> bool:
@@ -105,12 +101,10 @@ class StepCalls:
         return answer
 
     def _count(self, step: GraphStep, began: float, *, is_error: bool) -> None:
-        counts = self.counts.get(step.name)
-        if counts is None:
-            counts = self.counts[step.name] = StepCounts()
-        counts.calls += 1
-        counts.errors += is_error
-        counts.seconds += monotonic() - began
+        counts = self.counts.setdefault(step.name, Counter())
+        counts[CALLS_COUNTED] += 1
+        counts[ERRORS] += is_error
+        counts[SECONDS] += monotonic() - began  # type: ignore[assignment]  # a Counter takes any number
 
     async def stream(
         self, request: Request, step: GraphStep, inputs: tuple[Tensor, ...]
@@ -196,8 +190,11 @@ async def answer_of(request: Request, destination: Destination) -> Answer:
 def of_step(error: GatewayError, step: GraphStep, model: str) -> GatewayError:
     """The error of a step's model, with the names of both."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"
-    if isinstance(error, TransportError):
-        made: GatewayError = TransportError(
+    if isinstance(error, DetailedError):
+        brief = f"step {step.name!r} (model {model!r}): {error.brief}"
+        made: GatewayError = DetailedError(error.status, error.reason, brief, error.detail, sent=error.sent)
+    elif isinstance(error, TransportError):
+        made = TransportError(
             error.status, error.reason, text, sent=error.sent, answered=error.answered, retry_after=error.retry_after
         )
     else:
