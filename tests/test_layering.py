@@ -18,7 +18,7 @@ ROOMS: dict[str, set[str]] = {
     "servers": {"core"},
     "observing": {"core"},
     "reference": {"core"},
-    "config": {"core", "bridge.settings"},
+    "config": {"core", "bridge.settings", "bridge.graphs"},
     "assembly": {
         *("core", "protocols", "transports", "bridge", "routing", "policies", "auth", "servers", "observing"),
         *("reference", "config"),

@@ -8,13 +8,13 @@ from gateway.assembly.authentication import Authentication
 from gateway.assembly.backends import Backends
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
+from gateway.assembly.graphs import GraphRoutes
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.policing import Policing
 from gateway.assembly.routers import Routers
 from gateway.assembly.sides import BackendSides
 from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import BackendSide
-from gateway.bridge.graphs.model import GraphModel
 from gateway.config.keys import Config
 from gateway.routing.activity import Activity
 from gateway.routing.backend import Backend
@@ -90,9 +90,9 @@ class Assembly:
         return self._routers.passthrough
 
     @property
-    def graphs(self) -> Mapping[str, GraphModel]:
-        """The models that are made of others, by name."""
-        return self._routers.graphs.models
+    def graphs(self) -> GraphRoutes:
+        """The models that are graphs."""
+        return self._routers.graphs
 
     @property
     def backends(self) -> Mapping[str, Backend]:
@@ -124,6 +124,7 @@ class Assembly:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
             self.policing.adopt(previous.policing)
+            self.graphs.adopt(previous.graphs)
         if self._host.fleets is not None:
             self._host.fleets.take_over(self.config.backends, self._backends.served())
         for prober in self.probers if self._host.part.probes else ():

@@ -6,10 +6,11 @@ from typing import Any
 from gateway.assembly.routes import MadeWhenAsked, route, without_policies
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
-from gateway.bridge.graphs.graph import Graph
-from gateway.bridge.graphs.model import GRAPH, GRAPH_TRAITS, GraphModel
+from gateway.bridge.graphs.calls import GRAPH, StepCalls
+from gateway.bridge.graphs.model import GRAPH_TRAITS, GraphModel
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
+from gateway.config.keys import Config
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import NO_HTTP, Protocol
@@ -17,6 +18,7 @@ from gateway.core.transport import Destination, Select
 from gateway.routing.conditions import Conditions
 from gateway.routing.listing import BackendModels, Listed
 from gateway.routing.router import Route
+from gateway.transports.memory import PROCESS_MEMORY
 
 
 def _no_messages(*_: object) -> Any:
@@ -30,10 +32,34 @@ STEPS = Protocol(GRAPH, NO_HTTP, (), *(_no_messages,) * 5, traits=GRAPH_TRAITS)
 class GraphRoutes:
     """The routes to the graphs of one Config. `select` finds the destination of a step's request."""
 
-    def __init__(self, graphs: Mapping[str, Graph], select: Select, clock: Callable[[], float]) -> None:
+    def __init__(self, config: Config, select: Select, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.models: dict[str, GraphModel] = {name: GraphModel(each, select) for name, each in graphs.items()}
+        safe = frozenset(
+            f"routes[{at}]"
+            for at, each in enumerate(config.routes)
+            if all(config.backends[name].safe for name in each.called_backends)
+        )
+        self.models: dict[str, GraphModel] = {}
         """By the names of the graphs."""
+        for name, graph in config.models.items():
+            calls = StepCalls(select, lambda destination: destination.route in safe)
+            self.models[name] = GraphModel(graph, calls, PROCESS_MEMORY.of_client, clock)
+        self._signatures = {name: SignatureCache(each, GRAPH_TRAITS, clock) for name, each in self.models.items()}
+
+    def forget(self) -> None:
+        """Ask for the signatures of all steps again: a server has recovered, and may have other models."""
+        for model in self.models.values():
+            model.signatures.forget()
+        for signatures in self._signatures.values():
+            signatures.drop_all()
+
+    def adopt(self, previous: "GraphRoutes") -> None:
+        """After a reload: go on with the counts of steps that are still there."""
+        for name, model in self.models.items():
+            before = previous.models.get(name)
+            if before is not None:
+                kept = {step: each for step, each in before.calls.counts.items() if step in model.graph.steps}
+                model.calls.counts = kept
 
     def routes(self, clients: Iterable[Protocol]) -> Iterator[Route]:
         """A Route to each graph, for all of these protocols."""
@@ -42,8 +68,7 @@ class GraphRoutes:
             yield self._route(name, self._side(name, model), by_name)
 
     def _side(self, name: str, model: GraphModel) -> BackendSide:
-        signatures = SignatureCache(model, GRAPH_TRAITS, self._clock)
-        return BackendSide(name, GRAPH, GRAPH_TRAITS, model, signatures, ROWS_AT_ONCE, model.stream)
+        return BackendSide(name, GRAPH, GRAPH_TRAITS, model, self._signatures[name], ROWS_AT_ONCE, model.stream)
 
     def _route(self, name: str, side: BackendSide, clients: Mapping[str, Protocol]) -> Route:
         bridges = MadeWhenAsked(clients, lambda client: [Bridge(RouteSettings(), clients[client], side)])
@@ -57,7 +82,7 @@ class GraphRoutes:
         """The graphs as they matter for lists of models."""
         protocols = frozenset(each.name for each in clients)
         for name, model in self.models.items():
-            signatures = SignatureCache(model, GRAPH_TRAITS, self._clock)
+            signatures = self._signatures[name]
 
             async def claims(asked: str, signatures: SignatureCache = signatures) -> frozenset[Operation]:
                 return (await signatures.get((asked, "", ""))).operations

@@ -66,7 +66,7 @@ class Routers:
         self._activities = activities
         self._readiness = readiness
         self._statistics = statistics
-        self.graphs = GraphRoutes(config.models, lambda request: self.router.select(request), environment.clock)
+        self.graphs = GraphRoutes(config, lambda request: self.router.select(request), environment.clock)
         """The models that are graphs."""
         self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
         """The names that records have for routes."""
@@ -101,6 +101,8 @@ class Routers:
         }
         for name, each in models.items():
             self._backends[name].on_recovery(each.forget)
+        for backend in self._backends.values():
+            backend.on_recovery(self.graphs.forget)
         listed: list[Listed] = list(self.graphs.listed(clients))
         for config in configs:
             listed += self._listed(config, clients, models)

@@ -21,6 +21,7 @@ from gateway.config.access_checks import access_findings
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
+from gateway.config.graph_checks import graph_findings
 from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
@@ -91,6 +92,7 @@ def loads_with_warnings(
     findings += name_findings(valid_parts(data) if config is None else all_parts(config), catalog)
     if config is not None:
         findings += route_findings(config, catalog)
+        findings += graph_findings(config)
         findings += policy_findings(config, catalog)
         findings += access_findings(config, catalog)
         findings += worker_findings(config, catalog)

@@ -23,7 +23,6 @@ from gateway.admin.playground.api import add_playground
 from gateway.admin.status import LoadError
 from gateway.assembly.guard import Guard
 from gateway.bridge.backend import BackendSide
-from gateway.bridge.graphs.model import GraphModel
 from gateway.config.keys import Config
 from gateway.config.problems import Finding
 from gateway.core.errors import GatewayError, Status
@@ -82,8 +81,8 @@ class ShownGateway(typing.Protocol):
         """The same backends as bridges call them."""
 
     @property
-    def graphs(self) -> Mapping[str, GraphModel]:
-        """The models that are made of others."""
+    def graph_steps(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        """What was counted of each step of a graph, by the names of both."""
 
     @property
     def guards(self) -> Mapping[str, Guard]:
@@ -211,7 +210,7 @@ def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
     @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
     async def read_steps(request: Request) -> Response:
         """By graph and step the calls since the configuration was loaded."""
-        return _reply(request, graphs.traffic(gateway.graphs).model_dump(mode="json"))
+        return _reply(request, graphs.traffic(gateway.graph_steps).model_dump(mode="json"))
 
 
 def _topology_tag(gateway: ShownGateway) -> str:

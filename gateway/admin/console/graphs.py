@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from gateway.bridge.graphs.calls import CALLS_COUNTED, ERRORS, SECONDS
 from gateway.bridge.graphs.graph import Graph
-from gateway.bridge.graphs.model import GraphModel
-from gateway.bridge.graphs.picture import WIDTH, Layout, box_lines, picture
+from gateway.bridge.graphs.picture import WIDTH, Arrangement, box_lines, picture
 
 
 class DrawnBox(BaseModel):
@@ -40,8 +40,8 @@ class DrawnGraph(BaseModel):
     arrows: list[DrawnArrow]
 
 
-class StepCalls(BaseModel):
-    """The calls of one step since the configuration was loaded: ended, ended with an error, and their seconds in all."""
+class CountedCalls(BaseModel):
+    """The calls of one step since the configuration was loaded: that ended, with an error, and their seconds in all."""
 
     calls: int
     errors: int
@@ -57,7 +57,7 @@ class DrawnGraphs(BaseModel):
 class GraphTraffic(BaseModel):
     """By graph and step, of the steps that were called."""
 
-    steps: dict[str, dict[str, StepCalls]]
+    steps: dict[str, dict[str, CountedCalls]]
 
 
 def drawn(graphs: Mapping[str, Graph]) -> DrawnGraphs:
@@ -67,7 +67,7 @@ def drawn(graphs: Mapping[str, Graph]) -> DrawnGraphs:
 
 def _drawn(graph: Graph) -> DrawnGraph:
     whole = picture(graph)
-    layout = Layout(whole)
+    layout = Arrangement(whole)
     boxes = [
         DrawnBox(name=box.name, kind=box.kind, lines=list(box_lines(box)), x=x, y=y, width=WIDTH, height=height)
         for key, box in whole.boxes.items()
@@ -84,14 +84,11 @@ def _drawn(graph: Graph) -> DrawnGraph:
     )
 
 
-def traffic(models: Mapping[str, GraphModel]) -> GraphTraffic:
-    """The calls of the steps of `models`."""
-    return GraphTraffic(
-        steps={
-            name: {
-                step: StepCalls(calls=each.calls, errors=each.errors, seconds=each.seconds)
-                for step, each in model.counts.items()
-            }
-            for name, model in models.items()
-        }
-    )
+def traffic(counted: Mapping[tuple[str, str], Mapping[str, float]]) -> GraphTraffic:
+    """The calls of steps. `counted`: by graph and step what was counted."""
+    steps: dict[str, dict[str, CountedCalls]] = {}
+    for (graph, step), counts in counted.items():
+        steps.setdefault(graph, {})[step] = CountedCalls(
+            calls=int(counts[CALLS_COUNTED]), errors=int(counts[ERRORS]), seconds=counts[SECONDS]
+        )
+    return GraphTraffic(steps=steps)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.routes import route_settings
+from gateway.bridge.graphs.calls import GRAPH
 from gateway.bridge.graphs.graph import Graph
-from gateway.bridge.graphs.model import GRAPH
 from gateway.bridge.rewrite import Rewrite
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig

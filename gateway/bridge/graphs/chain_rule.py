@@ -7,239 +7,237 @@
   Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
 
 Vectors are FP64, flat: `[N, L]` for N rows of a batch, else `[L]`, as `gateway.core.operations` has them. The values at
-which derivatives are taken come from a Sweep, which takes only the steps whose values are needed.
+which derivatives are taken come from a Sweep, which takes only the steps whose values are needed. No call is made for a
+vector that is 0.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
-from gateway.bridge.graphs.graph import Graph, Step
+from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import run_in_order
 from gateway.bridge.graphs.sweep import Sweep
 from gateway.bridge.graphs.types import moving_steps
-from gateway.bridge.shapes import is_batch
-from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.errors import DecodeError, invalid_input, invalid_output
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Signature, Tensor
+from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Place: TypeAlias = tuple[str, str]
 """A tensor: the step (empty for the request) and its name."""
+K = TypeVar("K", bound=Hashable)
+
+
+class Way:
+    """What lies between one input of a graph and an output."""
+
+    def __init__(self, graph: Graph, input_name: str, output: Expression) -> None:
+        self.input = input_name
+        moving = moving_steps(graph, [input_name])
+        self.steps = {name: step for name, step in graph.needed([output]).items() if name in moving}
+        """The steps that it leads through, in order."""
+
+    def has(self, value: Expression) -> bool:
+        """Whether it leads through a value."""
+        return any(each.step in self.steps if each.step else each.tensor == self.input for each in references(value))
 
 
 class ChainRule:
-    """The derivatives of `output` with respect to `inputs`, at the values of a sweep.
+    """The derivatives of `output` at the values of a sweep, whose steps have these `signatures`.
 
-    `rows`: those of the request's vectors; None without a batch dimension.
+    `rows`: those of the request's tensors; None without a batch dimension.
     """
 
-    def __init__(
-        self,
-        sweep: Sweep,
-        signatures: Mapping[str, Signature],
-        output: Expression,
-        inputs: Iterable[str],
-        rows: int | None,
-    ) -> None:
+    def __init__(self, sweep: Sweep, signatures: Mapping[str, Signature], output: Expression, rows: int | None) -> None:
         self._sweep = sweep
         self._graph: Graph = sweep.graph
         self._signatures = signatures
         self._output = output
-        self._inputs = frozenset(inputs)
         self._rows = rows
-        moving = moving_steps(self._graph, self._inputs)
-        on_way = self._graph.needed([output])
-        self.steps = {name: step for name, step in on_way.items() if name in moving}
-        """The steps between the inputs and the output, in order."""
 
-    async def evaluate(self) -> None:
+    async def gradient(self, name: str, sens: Array) -> Array:
+        """The product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
+        way = Way(self._graph, name, self._output)
+        await self._evaluate(way)
+        [found] = await self._back(way, [sens], None)
+        return self._or_zeros(found, name)
+
+    async def jacobian(self, name: str, vector: Array) -> Array:
+        """The product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
+        way = Way(self._graph, name, self._output)
+        await self._evaluate(way)
+        found = self._tangent(self._output, way, await self._tangents(way, vector))
+        if found is not None:
+            return self._flat(found)
+        await self._take([self._output])
+        array = self._sweep.array(self._output)
+        assert array is not None, "an output is not missing"
+        return np.zeros_like(self._flat(array), np.float64)
+
+    async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
+        """The product of the Hessian of the output weighted by `sens`, with respect to the inputs `first` and `second`,
+        with `vector`, which belongs to `second`. Raises GatewayError."""
+        back, forth = (Way(self._graph, each, self._output) for each in (first, second))
+        await self._evaluate(back)
+        await self._evaluate(forth)
+        tangents = _Tangents(forth, await self._tangents(forth, vector))
+        _, found = await self._back(back, [sens, np.zeros_like(sens)], tangents)
+        return self._or_zeros(found, first)
+
+    def _or_zeros(self, found: Array | None, name: str) -> Array:
+        """The derivative with respect to an input; zeros if the output does not depend on it."""
+        tensor = self._sweep.tensor(Reference("", name), name)
+        assert tensor is not None, "an input is not missing"
+        return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
+
+    async def _evaluate(self, way: Way) -> None:
         """Take the steps whose values the derivatives need. Raises GatewayError, as `Sweep.run`."""
         needed = list(self._needed(self._output))
-        for step in self.steps.values():
+        for step in way.steps.values():
             needed += step.inputs.values()
             if step.when is not None:
                 needed.append(Reference(step.name, ""))
-        await self._sweep.run(self._graph.needed(needed))
-        for step in self.steps.values():
-            await self._sweep.inputs_of(step)
+        await self._take(needed)
+
+    async def _take(self, values: Iterable[Expression]) -> None:
+        steps = [name for name in self._graph.needed(values) if not self._sweep.was_run(name)]
+        await self._sweep.run(self._graph.waits_for(steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
-        """The values without which a vector cannot be taken back through `value`."""
+        """The values without which a vector cannot be taken through `value`."""
         if isinstance(value, Transformed) and value.transform.is_elementwise:
             for each in value.arguments:
                 yield from self._needed(each)
         elif isinstance(value, Transformed | First):
             yield from value.arguments
 
-    async def gradient(self, sens: Array) -> Mapping[str, Array]:
-        """For each of `inputs` the product of `sens` with the Jacobian."""
-        [found] = await self._back([sens], {})
-        return found
+    async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
+        """The inputs of a step; None if it is not taken."""
+        return await self._sweep.inputs_of(step) if self._sweep.is_taken(step) else None
 
-    async def jacobian(self, vectors: Mapping[str, Array]) -> Array:
-        """The product of the Jacobian with `vectors`, one for each input."""
-        tangents = await self._tangents(vectors)
-        found = self._tangent(self._output, tangents)
-        if found is not None:
-            return self._flat(found)
-        array = self._sweep.array(self._output)
-        if array is None:
-            await self._sweep.run(self._graph.needed([self._output]))
-            array = self._sweep.array(self._output)
-        assert array is not None
-        return np.zeros_like(self._flat(array), np.float64)
-
-    async def hessian(self, sens: Array, vectors: Mapping[str, Array]) -> Mapping[str, Array]:
-        """For each of `inputs` the product of `vectors` with the Hessian of the output weighted by `sens`."""
-        tangents = await self._tangents(vectors)
-        [_, second] = await self._back([sens, np.zeros_like(sens)], tangents)
-        return second
-
-    async def _back(self, sens: list[Array], tangents: Mapping[Place, Array]) -> list[Mapping[str, Array]]:
-        """Take `sens` from the output back to the inputs: the gradient and, if there are two, its tangent."""
+    async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
+        """Take `sens` from the output back to the input: the gradient and, if there are two, its tangent."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]
         for bar, vector in zip(bars, sens, strict=True):
-            self._pull(self._output, vector, bar)
-        waits_for: dict[str, set[str]] = {name: set() for name in self.steps}
-        for name, step in self.steps.items():
-            for value in step.inputs.values():
-                for each in references(value):
-                    if each.step in self.steps:
-                        waits_for[each.step].add(name)
+            self._pull(self._output, vector, bar, way)
+        waits_for: dict[str, set[str]] = {name: set() for name in way.steps}
+        for name, step in way.steps.items():
+            for each in step.needs:
+                if each.step in way.steps:
+                    waits_for[each.step].add(name)
 
         async def work(name: str) -> None:
-            await self._back_through(self.steps[name], bars, tangents)
+            await self._back_through(way.steps[name], bars, way, tangents)
 
         await run_in_order(waits_for, work, self._graph.steps_at_once)
-        return [{name: bar[("", name)] for name in self._inputs if ("", name) in bar} for bar in bars]
+        return [bar.get(("", way.input)) for bar in bars]
 
-    async def _back_through(self, step: Step, bars: list[dict[Place, Array]], tangents: Mapping[Place, Array]) -> None:
+    async def _back_through(
+        self, step: GraphStep, bars: Sequence[dict[Place, Array]], way: Way, tangents: "_Tangents | None"
+    ) -> None:
         """Take the vectors at the outputs of `step` to its inputs."""
-        signature = self._signatures[step.name]
-        found: dict[tuple[int, str, str, str], tuple[Operation, tuple[Tensor, ...]]] = {}
-        outputs = {name for bar in bars for at, name in bar if at == step.name}
-        moved = [name for name, value in step.inputs.items() if self._moves(value)]
-        for output in outputs:
-            vectors = [bar.get((step.name, output)) for bar in bars]
-            for name in moved:
-                for order, vector in enumerate(vectors):
+        given = await self._inputs_of(step)
+        if given is None:
+            return
+        calls: dict[tuple[int, str, str, str], Callable[[], Awaitable[Array]]] = {}
+        for output in dict.fromkeys(name for bar in bars for at, name in bar if at == step.name):
+            for name in (name for name, value in step.inputs.items() if way.has(value)):
+                for order, bar in enumerate(bars):
+                    vector = bar.get((step.name, output))
                     if vector is not None and vector.any():
-                        found[order, name, output, ""] = self._ask(
-                            step, signature, Operation.GRADIENT, output, (name,), {"sens": vector}
-                        )
-                if len(vectors) > 1 and vectors[0] is not None:
-                    for other in moved:
-                        tangent = self._tangent(step.inputs[other], tangents)
-                        if tangent is not None:
-                            more = {"sens": vectors[0], "vec": self._flat(tangent)}
-                            found[1, name, output, other] = self._ask(
-                                step, signature, Operation.APPLY_HESSIAN, output, (name, other), more
-                            )
-        answers: dict[str, Array] = {}
-        keys = {str(at): key for at, key in enumerate(found)}
+                        ask = _Derivative(Operation.GRADIENT, output, (name,), {"sens": vector})
+                        calls[order, name, output, ""] = self._call(step, given, ask)
+                vector = bars[0].get((step.name, output))
+                if tangents is None or vector is None or not vector.any():
+                    continue
+                for other, value in step.inputs.items():
+                    tangent = self._tangent(value, tangents.way, tangents.of)
+                    if tangent is not None:
+                        vectors = {"sens": vector, "vec": self._flat(tangent)}
+                        ask = _Derivative(Operation.APPLY_HESSIAN, output, (name, other), vectors)
+                        calls[1, name, output, other] = self._call(step, given, ask)
+        for (order, name, *_), answer in (await self._at_once(calls)).items():
+            self._pull(step.inputs[name], answer, bars[order], way)
 
-        async def work(at: str) -> None:
-            answers[at] = await self._derived(step, *found[keys[at]])
-
-        await run_in_order(dict.fromkeys(keys, frozenset()), work, self._graph.steps_at_once)
-        for at, (order, name, _, _) in keys.items():
-            self._pull(step.inputs[name], answers[at], bars[order])
-
-    async def _tangents(self, vectors: Mapping[str, Array]) -> Mapping[Place, Array]:
-        """The tangents of the outputs of all steps on the way."""
-        tangents: dict[Place, Array] = {("", name): vector for name, vector in vectors.items()}
-        used = {each for value in self._used_values() for each in references(value)}
-
-        async def work(name: str) -> None:
-            step = self.steps[name]
-            outputs = {each.tensor or self._only_output(step) for each in used if each.step == name}
-            await self._forward_through(step, outputs, tangents)
-
-        waits_for = {name: {each.step for each in step.needs} for name, step in self.steps.items()}
-        await run_in_order(waits_for, work, self._graph.steps_at_once)
-        return tangents
-
-    def _used_values(self) -> Iterator[Expression]:
-        yield self._output
-        for step in self.steps.values():
-            yield from step.inputs.values()
-
-    async def _forward_through(self, step: Step, outputs: Iterable[str], tangents: dict[Place, Array]) -> None:
-        signature = self._signatures[step.name]
-        found: dict[str, tuple[str, tuple[Operation, tuple[Tensor, ...]]]] = {}
-        for name, value in step.inputs.items():
-            tangent = self._tangent(value, tangents)
-            if tangent is None:
-                continue
-            for output in outputs:
-                vector = {"vec": self._flat(tangent)}
-                found[f"{len(found)}"] = (
-                    output,
-                    self._ask(step, signature, Operation.APPLY_JACOBIAN, output, (name,), vector),
-                )
-        answers: dict[str, Array] = {}
-
-        async def work(at: str) -> None:
-            answers[at] = await self._derived(step, *found[at][1])
-
-        await run_in_order(dict.fromkeys(found, frozenset()), work, self._graph.steps_at_once)
-        for at, (output, _) in found.items():
-            before = tangents.get((step.name, output))
-            tangents[step.name, output] = answers[at] if before is None else before + answers[at]
-
-    def _moves(self, value: Expression) -> bool:
-        return any(each.step in self.steps if each.step else each.tensor in self._inputs for each in references(value))
-
-    def _pull(self, value: Expression, sens: Array, bar: dict[Place, Array]) -> None:
+    def _pull(self, value: Expression, sens: Array, bar: dict[Place, Array], way: Way) -> None:
         """Add `sens`, the vector at `value`, to the vectors of the tensors that it is made of."""
-        if not self._moves(value):
+        if not way.has(value):
             return
         match value:
             case Reference():
-                place = self._place(value)
-                vector = self._flat(sens)
-                bar[place] = bar[place] + vector if place in bar else vector
+                place, vector = self._place(value), self._flat(sens)
+                bar[place] = _added(bar.get(place), vector)
             case First():
                 chosen = self._sweep.chosen(value)
                 if chosen is not None:
-                    self._pull(chosen, sens, bar)
-            case Transformed():
-                if value.transform.is_elementwise:
-                    parts = value.transform.pull([sens] * len(value.arguments), sens)
-                else:
-                    arrays = self._sweep.arguments(value)
-                    result = self._sweep.array(value)
-                    if arrays is None or result is None:
-                        return
-                    parts = value.transform.pull(arrays, sens.reshape(result.shape))
+                    self._pull(chosen, sens, bar, way)
+            case Transformed() if value.transform.is_elementwise:
+                parts = value.transform.pull([sens] * len(value.arguments), sens)
                 for each, part in zip(value.arguments, parts, strict=True):
-                    self._pull(each, part, bar)
+                    self._pull(each, part, bar, way)
+            case Transformed():
+                arrays, result = self._sweep.arguments(value), self._sweep.array(value)
+                if arrays is not None and result is not None:
+                    parts = value.transform.pull(arrays, _shaped(sens, result.shape))
+                    for each, part in zip(value.arguments, parts, strict=True):
+                        self._pull(each, part, bar, way)
 
-    def _tangent(self, value: Expression, tangents: Mapping[Place, Array]) -> Array | None:
+    async def _tangents(self, way: Way, vector: Array) -> Mapping[Place, Array]:
+        """The tangents of the outputs of all steps on the way."""
+        tangents: dict[Place, Array] = {("", way.input): self._flat(vector)}
+        values = [self._output, *(value for step in way.steps.values() for value in step.inputs.values())]
+        used = dict.fromkeys(self._place(each) for value in values for each in references(value) if each.step)
+
+        async def work(name: str) -> None:
+            outputs = [output for at, output in used if at == name]
+            await self._forward_through(way.steps[name], outputs, way, tangents)
+
+        await run_in_order(self._graph.waits_for(way.steps), work, self._graph.steps_at_once)
+        return tangents
+
+    async def _forward_through(
+        self, step: GraphStep, outputs: Iterable[str], way: Way, tangents: dict[Place, Array]
+    ) -> None:
+        given = await self._inputs_of(step)
+        if given is None:
+            return
+        calls: dict[tuple[str, str], Callable[[], Awaitable[Array]]] = {}
+        for name, value in step.inputs.items():
+            tangent = self._tangent(value, way, tangents)
+            if tangent is not None:
+                for output in outputs:
+                    vectors = {"vec": self._flat(tangent)}
+                    ask = _Derivative(Operation.APPLY_JACOBIAN, output, (name,), vectors)
+                    calls[name, output] = self._call(step, given, ask)
+        for (_, output), answer in (await self._at_once(calls)).items():
+            tangents[step.name, output] = _added(tangents.get((step.name, output)), answer)
+
+    def _tangent(self, value: Expression, way: Way, tangents: Mapping[Place, Array]) -> Array | None:
         """The tangent of a value; None if it is 0."""
-        if isinstance(value, Constant) or not self._moves(value):
+        if isinstance(value, Constant) or not way.has(value):
             return None
         if isinstance(value, Reference):
             return tangents.get(self._place(value))
         if isinstance(value, First):
             chosen = self._sweep.chosen(value)
-            return None if chosen is None else self._tangent(chosen, tangents)
-        parts = [self._tangent(each, tangents) for each in value.arguments]
+            return None if chosen is None else self._tangent(chosen, way, tangents)
+        parts = [self._tangent(each, way, tangents) for each in value.arguments]
         first = next((each for each in parts if each is not None), None)
         if first is None:
             return None
         if value.transform.is_elementwise:
             return value.transform.push([np.zeros_like(first) if each is None else each for each in parts])
         arrays = self._sweep.arguments(value)
-        assert arrays is not None
+        assert arrays is not None, "a tensor that has a tangent is not missing"
         return value.transform.push(
             [
-                np.zeros(array.shape) if part is None else part.reshape(array.shape)
+                np.zeros(array.shape) if part is None else _shaped(part, array.shape)
                 for part, array in zip(parts, arrays, strict=True)
             ]
         )
@@ -247,54 +245,86 @@ class ChainRule:
     def _place(self, reference: Reference) -> Place:
         if not reference.step or reference.tensor:
             return reference.step, reference.tensor
-        return reference.step, self._only_output(self._graph.steps[reference.step])
-
-    def _only_output(self, step: Step) -> str:
-        return self._signatures[step.name].outputs[0].name
+        return reference.step, self._signatures[reference.step].outputs[0].name
 
     def _flat(self, array: Array) -> Array:
-        shape = (-1,) if self._rows is None else (self._rows, -1)
-        # Without elements numpy cannot tell what -1 is.
-        return array.reshape(shape if array.size else (*shape[:-1], 0)).astype(np.float64, copy=False)
+        shape = (array.size,) if self._rows is None else (self._rows, prod(array.shape[1:]))
+        return array.reshape(shape).astype(np.float64, copy=False)
 
-    def _ask(
-        self,
-        step: Step,
-        signature: Signature,
-        operation: Operation,
-        output: str,
-        inputs: tuple[str, ...],
-        vectors: Mapping[str, Array],
-    ) -> tuple[Operation, tuple[Tensor, ...]]:
-        """The operation and the derivative's own tensors, after the inputs of the step."""
-        positions = {
-            "out_wrt": _position(output, signature.outputs, step, "output"),
+    async def _at_once(self, calls: Mapping[K, Callable[[], Awaitable[Array]]]) -> dict[K, Array]:
+        """The results of these calls, in their order."""
+        answers: dict[K, Array] = {}
+
+        async def work(key: K) -> None:
+            answers[key] = await calls[key]()
+
+        await run_in_order(dict.fromkeys(calls, frozenset()), work, self._graph.steps_at_once)
+        return {key: answers[key] for key in calls}
+
+    def _call(
+        self, step: GraphStep, given: tuple[Tensor, ...], derivative: "_Derivative"
+    ) -> Callable[[], Awaitable[Array]]:
+        """Makes the call of a step's model for a derivative, at the step's inputs `given`."""
+        operation, signature = derivative.operation, self._signatures[step.name]
+        indices = {
+            "out_wrt": _position(derivative.output, signature.outputs, step, "output"),
             **{
                 name: _position(each, signature.inputs, step, "input")
-                for name, each in zip(_WITH_RESPECT_TO[operation], inputs, strict=True)
+                for name, each in zip(_WITH_RESPECT_TO[operation], derivative.inputs, strict=True)
             },
         }
         shape = (1,) if self._rows is None else (self._rows, 1)
-        own = [
-            make_tensor(name, np.full(shape, positions[name], np.int64) if name in INDEX_TENSORS else vectors[name])
-            for name in DERIVATIVES[operation]
-        ]
-        return operation, tuple(own)
 
-    async def _derived(self, step: Step, operation: Operation, own: tuple[Tensor, ...]) -> Array:
-        inputs = await self._sweep.inputs_of(step)
-        assert inputs is not None
-        response = await self._sweep.call(step, operation, (*inputs, *own))
-        found = [each for each in response.outputs if each.name in (COMPANION_OUTPUT, "")]
-        if len(found) != 1:
-            names = ", ".join(each.name for each in response.outputs) or "none"
-            text = f"step {step.name!r}: {operation.value} gave outputs {names}, expected {COMPANION_OUTPUT!r}"
-            raise invalid_output(text)
-        array = found[0].array
-        if self._rows is not None and (not array.ndim or array.shape[0] != self._rows):
-            text = f"step {step.name!r}: {operation.value} gave shape {list(array.shape)}, expected {self._rows} rows"
-            raise invalid_output(text)
-        return self._flat(array)
+        def own(name: str) -> Tensor:
+            if name not in INDEX_TENSORS:
+                return make_tensor(name, derivative.vectors[name])
+            self._sweep.hold(prod(shape) * 8)
+            return make_tensor(name, np.full(shape, indices[name], np.int64))
+
+        async def call() -> Array:
+            own_tensors = tuple(map(own, DERIVATIVES[operation]))
+            response = await self._sweep.call(step, operation, (*given, *own_tensors))
+            found = [each for each in response.outputs if each.name in (COMPANION_OUTPUT, "")]
+            if len(found) != 1:
+                names = ", ".join(each.name for each in response.outputs) or "none"
+                text = f"{operation.value} gave outputs {names}, expected {COMPANION_OUTPUT!r}"
+                raise invalid_output(f"{step}: {text}")
+            wanted = self._shape_of_result(step, given, derivative)
+            if not _has_elements(found[0].shape, wanted, self._rows):
+                text = f"{operation.value} gave shape {list(found[0].shape)}"
+                raise invalid_output(f"{step}: {text}, expected the elements of {list(wanted or ())}")
+            self._sweep.hold(len(found[0].data))
+            return self._flat(found[0].array)
+
+        return call
+
+    def _shape_of_result(self, step: GraphStep, given: Iterable[Tensor], derivative: "_Derivative") -> Shape | None:
+        """The shape of the tensor that a derivative is as large as: the input, or for ApplyJacobian the output; None if
+        that was not computed, and its metadata does not tell."""
+        if derivative.operation is not Operation.APPLY_JACOBIAN:
+            return next(each.shape for each in given if each.name == derivative.inputs[0])
+        if self._sweep.was_run(step.name):
+            tensor = self._sweep.tensor(Reference(step.name, derivative.output), derivative.output)
+            return None if tensor is None else tensor.shape
+        spec = next(each for each in self._signatures[step.name].outputs if each.name == derivative.output)
+        shape = spec.shape if self._rows is None else (self._rows, *spec.shape[1:])
+        return None if -1 in shape else shape
+
+
+class _Tangents:
+    """The tangents of tensors along a way."""
+
+    def __init__(self, way: Way, of: Mapping[Place, Array]) -> None:
+        self.way, self.of = way, of
+
+
+class _Derivative:
+    """A derivative of a step: the operation, its output and inputs, and its vectors by name."""
+
+    def __init__(
+        self, operation: Operation, output: str, inputs: tuple[str, ...], vectors: Mapping[str, Array]
+    ) -> None:
+        self.operation, self.output, self.inputs, self.vectors = operation, output, inputs, vectors
 
 
 _WITH_RESPECT_TO = {
@@ -304,16 +334,35 @@ _WITH_RESPECT_TO = {
 }
 
 
-def _position(name: str, specs: Iterable[Any], step: Step, role: str) -> int:
+def _added(before: Array | None, more: Array) -> Array:
+    if before is None:
+        return more
+    if before.shape != more.shape:
+        raise invalid_output(f"derivatives of shapes {list(before.shape)} and {list(more.shape)} do not add up")
+    return before + more
+
+
+def _shaped(vector: Array, shape: Shape) -> Array:
+    """A vector in the shape of its tensor. Raises GatewayError if the client's vector has another size."""
+    if vector.size != prod(shape):
+        text = f"a vector of shape {list(vector.shape)} does not belong to a tensor of shape {list(shape)}"
+        raise invalid_input(text)
+    return vector.reshape(shape)
+
+
+def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
+    """Whether a vector is as long as a tensor of the shape `wanted`, row by row; if that is not known, whether it has
+    the rows."""
+    if rows is not None and shape[:1] != (rows,):
+        return False
+    return wanted is None or prod(shape) == prod(wanted)
+
+
+def _position(name: str, specs: Sequence[TensorSpec], step: GraphStep, role: str) -> int:
     names = [each.name for each in specs]
     if name not in names:
-        raise invalid_output(f"step {step.name!r}: model {step.model!r} has no {role} {name!r}")
+        raise invalid_output(f"{step}: the model has no {role} {name!r}")
     return names.index(name)
-
-
-def has_rows(signature: Signature) -> bool:
-    """Whether the tensors of a model have a batch dimension."""
-    return any(is_batch(each.shape) for each in (*signature.inputs, *signature.outputs))
 
 
 def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
@@ -324,7 +373,12 @@ def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> in
     """
     if name not in tensors:
         return 0
-    found = set(tensors[name].array.reshape(-1).tolist())
+    array = tensors[name].array
+    if array.dtype.kind not in "iu":
+        raise DecodeError(f"index {name!r} is {tensors[name].datatype}, expected INT64")
+    found = set(array.reshape(-1).tolist())
+    if not found:
+        return 0
     if len(found) != 1:
         raise DecodeError(f"index {name!r} differs in some rows; send one request for each")
     [at] = found

@@ -10,16 +10,21 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from gateway.bridge.graphs.transforms import TRANSFORMS, GraphError, Transform
 from gateway.core.frozen import frozen
+from gateway.core.types import MAX_RANK
 
 DEEPEST = 32
-"""Transforms within transforms."""
+"""Transforms within transforms, those behind names of values among them."""
+MOST_VALUES = 1000
+"""Values in one, if all that have a name are written out: each name may stand for several that have names in turn."""
 
 
 @frozen
@@ -46,13 +51,17 @@ class Constant:
 @frozen
 class Transformed:
     """A transform, called `name` in YAML, of other values. `options` are its own, as text; `place` leads from the model
-    to it."""
+    to it; `parts` are the tensors that it is made of, each once."""
 
     name: str
     transform: Transform
     arguments: "tuple[Expression, ...]"
     options: str = ""
     place: tuple[str | int, ...] = ()
+    parts: tuple[Reference, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_parts(self)
 
     def __str__(self) -> str:
         options = f"; {self.options}" if self.options else ""
@@ -61,10 +70,14 @@ class Transformed:
 
 @frozen
 class First:
-    """The first of these values that there is."""
+    """The first of these values that there is. `place` and `parts` are as in Transformed."""
 
     arguments: "tuple[Expression, ...]"
     place: tuple[str | int, ...] = ()
+    parts: tuple[Reference, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_parts(self)
 
     def __str__(self) -> str:
         return f"first({', '.join(map(str, self.arguments))})"
@@ -73,14 +86,19 @@ class First:
 Expression: TypeAlias = Reference | Constant | Transformed | First
 
 
-def references(expression: Expression) -> Iterator[Reference]:
-    """The tensors that a value is made of, one as often as it is used."""
+def _set_parts(value: Transformed | First) -> None:
+    parts = dict.fromkeys(chain.from_iterable(map(references, value.arguments)))
+    object.__setattr__(value, "parts", tuple(parts))
+
+
+def references(expression: Expression) -> tuple[Reference, ...]:
+    """The tensors that a value is made of, each once."""
     match expression:
         case Reference():
-            yield expression
-        case Transformed() | First():
-            for each in expression.arguments:
-                yield from references(each)
+            return (expression,)
+        case Constant():
+            return ()
+    return expression.parts
 
 
 class Names:
@@ -91,6 +109,8 @@ class Names:
         self._steps = frozenset(steps)
         self._values = values
         self._read: dict[str, Expression] = {}
+        self._extents: dict[int, tuple[int, int]] = {}
+        """Of each value that is a transform its depth, and the number of values in it, by identity."""
         self._reading: list[str] = []
         self.used_values: set[str] = set()
 
@@ -104,6 +124,16 @@ class Names:
             self._read[name] = read(self._values[name], self, ("steps", name), len(self._reading))
             self._reading.pop()
         return self._read[name]
+
+    def check_extent(self, value: Transformed | First) -> None:
+        """Raise GraphError if too many values are within `value`, whose arguments were checked before."""
+        extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
+        depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
+        if depth > DEEPEST:
+            raise GraphError(f"more than {DEEPEST} values within one another", *value.place)
+        if values > MOST_VALUES:
+            raise GraphError(f"{values} values in one, with those behind names; at most {MOST_VALUES}", *value.place)
+        self._extents[id(value)] = depth, values
 
     def reference(self, text: str, place: tuple[str | int, ...]) -> Expression:
         """The value of `$text`. Raises GraphError for a name that there is not."""
@@ -134,11 +164,15 @@ def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 
     if isinstance(data, str) and data.startswith("$") and not data.startswith("$$"):
         return names.reference(data[1:], place)
     if isinstance(data, dict):
-        return _transformed(data, names, place, depth)
+        value = _transformed(data, names, place, depth)
+        names.check_extent(value)
+        return value
     return Constant(_array(data, place))
 
 
-def _transformed(data: Mapping[str, object], names: Names, place: tuple[str | int, ...], depth: int) -> Expression:
+def _transformed(
+    data: Mapping[str, object], names: Names, place: tuple[str | int, ...], depth: int
+) -> Transformed | First:
     known = (*TRANSFORMS, "first")
     name = next(iter(data), "")
     if name not in known:
@@ -181,15 +215,24 @@ def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]"
         raise GraphError("a constant is of numbers, of texts, or of true and false, not of several", *place)
     try:
         if kinds == {str}:
-            array = np.array(data, object)
-            array = np.vectorize(lambda text: text.replace("$$", "$", 1) if text[:2] == "$$" else text, [object])(array)
+            texts = np.array(data, object)
+            array = np.empty(texts.shape, object)
+            array.reshape(-1)[:] = [_text(each).encode() for each in texts.reshape(-1)]
         else:
             array = np.array(data)
     except ValueError as error:
         raise GraphError("the lists of a constant have different lengths", *place) from error
+    if array.ndim > MAX_RANK:
+        raise GraphError(f"a tensor has at most {MAX_RANK} dimensions", *place)
     if array.dtype == object and kinds != {str}:
         raise GraphError("an integer is out of the range of INT64 and UINT64", *place)
     return array
+
+
+def _text(written: object) -> str:
+    """A text of a constant as it is meant: `$x` for `$$x`."""
+    text = str(written)
+    return text[1:] if text.startswith("$$") else text
 
 
 def _leaves(data: object, place: tuple[str | int, ...]) -> Iterator[object]:

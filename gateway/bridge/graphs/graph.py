@@ -61,7 +61,8 @@ class StepKeys:
     when: WhenKeys | None = None
     """The step is taken only if this holds. It is never taken if one of its inputs is of a step that is not taken."""
     fallback: tuple[str, ...] = ()
-    """Models that are asked in order if the one before is not found, cannot be reached, is overloaded or fails."""
+    """Models that are asked in order if the one before is not found, not ready, overloaded or cannot be reached; after
+    a call that may have run, because it failed or was not answered, only if its route's backends are `safe`."""
 
 
 @frozen
@@ -104,12 +105,16 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 }
 
 
+def _are_equal(found: object, to: object) -> bool:
+    return (type(found) is type(to) or _are_numbers(found, to)) and found == to
+
+
 def _are_numbers(*values: object) -> bool:
     return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
 
 
 @frozen
-class Step:
+class GraphStep:
     """One call of a model.
 
     - `model`, `version`: as a client would name it.
@@ -127,18 +132,15 @@ class Step:
     when: Condition | None = None
     fallback: tuple[str, ...] = ()
 
-    @property
-    def needs(self) -> Iterator[Reference]:
-        """The tensors that its inputs and its condition are made of."""
-        for each in self.inputs.values():
-            yield from references(each)
-        if self.when is not None and self.when.value is not None:
-            yield from references(self.when.value)
+    def __str__(self) -> str:
+        """As errors call it."""
+        return f"step {self.name!r} (model {self.model!r})"
 
     @property
-    def has_constants(self) -> bool:
-        """Whether an input is a constant, which gets the datatype and the rows that the model's signature tells."""
-        return any(isinstance(each, Constant) for each in self.inputs.values())
+    def needs(self) -> tuple[Reference, ...]:
+        """The tensors that its inputs and its condition are made of, each once."""
+        condition = () if self.when is None or self.when.value is None else references(self.when.value)
+        return tuple(dict.fromkeys(chain(chain.from_iterable(map(references, self.inputs.values())), condition)))
 
 
 @frozen
@@ -147,18 +149,22 @@ class Graph:
 
     name: str
     inputs: tuple[TensorSpec, ...]
-    steps: Mapping[str, Step]
+    steps: Mapping[str, GraphStep]
     outputs: Mapping[str, Expression]
     description: str = ""
     steps_at_once: int = STEPS_AT_ONCE
 
-    def needed(self, expressions: Iterable[Expression]) -> dict[str, Step]:
+    def needed(self, expressions: Iterable[Expression]) -> dict[str, GraphStep]:
         """The steps without which these values are not known, in the order of `steps`."""
         wanted = {each.step for expression in expressions for each in references(expression)}
         for name, step in reversed(list(self.steps.items())):
             if name in wanted:
                 wanted.update(each.step for each in step.needs)
         return {name: step for name, step in self.steps.items() if name in wanted}
+
+    def waits_for(self, steps: Iterable[str]) -> dict[str, frozenset[str]]:
+        """The steps that each of these needs, by name."""
+        return {name: frozenset(each.step for each in self.steps[name].needs if each.step) for name in steps}
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -217,11 +223,11 @@ def _check_names(inputs: Iterable[TensorSpec], steps: Mapping[str, object]) -> N
             raise GraphError(f"{name!r} is already an input of the graph", "steps", name)
 
 
-def _step(name: str, keys: StepKeys, names: Names) -> Step:
+def _step(name: str, keys: StepKeys, names: Names) -> GraphStep:
     place = ("steps", name)
     inputs = {each: read(value, names, (*place, "inputs", each)) for each, value in keys.inputs.items()}
     when = None if keys.when is None else _condition(keys.when, names, (*place, "when"))
-    return Step(name, keys.model, keys.version, inputs, keys.parameters, when, keys.fallback)
+    return GraphStep(name, keys.model, keys.version, inputs, keys.parameters, when, keys.fallback)
 
 
 def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Condition:
@@ -234,7 +240,7 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
     return Condition(keys.parameter or "", value, compared[0], getattr(keys, compared[0]))
 
 
-def _in_order(steps: Mapping[str, Step]) -> dict[str, Step]:
+def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
     """The steps, each after those that it needs. Raises GraphError for a circle."""
     waits_for = {name: {each.step for each in step.needs if each.step} for name, step in steps.items()}
     waiting: dict[str, list[str]] = {}
@@ -242,7 +248,7 @@ def _in_order(steps: Mapping[str, Step]) -> dict[str, Step]:
         for other in others:
             waiting.setdefault(other, []).append(name)
     ready = [name for name, others in waits_for.items() if not others]
-    ordered: dict[str, Step] = {}
+    ordered: dict[str, GraphStep] = {}
     for name in ready:  # which grows meanwhile
         ordered[name] = steps[name]
         for other in waiting.get(name, ()):
@@ -283,15 +289,43 @@ def _check_used(graph: Graph, steps: Mapping[str, object], used_values: set[str]
 
 def _check_exist(graph: Graph) -> None:
     """Raise GraphError if an output may be missing: a step that it needs may not be taken."""
-    certain: set[str] = {""}
-    for name, step in graph.steps.items():
-        if step.when is None and all(_exists(each, certain) for each in step.inputs.values()):
-            certain.add(name)
+    certain = _certain(graph, set())
+    choices = [[_certain(graph, {each}) for each in choice] for choice in _choices(graph, certain)]
     for name, value in graph.outputs.items():
-        if not _exists(value, certain):
-            unsure = sorted({each.step for each in references(value)} - certain)
-            text = f"step {unsure[0]!r} may not be taken; `first` gives the output of another one then"
-            raise GraphError(f"output {name!r} may be missing: {text}", "outputs", name)
+        if _exists(value, certain) or any(all(_exists(value, each) for each in choice) for choice in choices):
+            continue
+        unsure = sorted({each.step for each in references(value)} - certain)
+        text = f"step {unsure[0]!r} may not be taken; `first` gives the output of another one then"
+        raise GraphError(f"output {name!r} may be missing: {text}", "outputs", name)
+
+
+def _certain(graph: Graph, taken: set[str]) -> set[str]:
+    """The steps that are always taken, if these are."""
+    certain = {"", *taken}
+    for name, step in graph.steps.items():
+        if step.when is None and _has_inputs(step, certain):
+            certain.add(name)
+    return certain
+
+
+def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of steps of which always one is taken: if the same tensor or parameter equals a value, or differs from
+    it."""
+    seen: dict[object, tuple[str, str]] = {}
+    for name, step in graph.steps.items():
+        when = step.when
+        if when is None or when.comparison not in ("equals", "differs") or not _has_inputs(step, certain):
+            continue
+        if when.value is not None and not isinstance(when.value, Reference):
+            continue
+        about = when.parameter, when.value, type(when.to), when.to
+        comparison, other = seen.setdefault(about, (when.comparison, name))
+        if comparison != when.comparison:
+            yield other, name
+
+
+def _has_inputs(step: GraphStep, certain: set[str]) -> bool:
+    return all(_exists(each, certain) for each in step.inputs.values())
 
 
 def _exists(expression: Expression, certain: set[str]) -> bool:

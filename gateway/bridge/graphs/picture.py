@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 from gateway.bridge.graphs.expressions import Expression, First, Reference, Transformed
-from gateway.bridge.graphs.graph import Condition, Graph, Step
+from gateway.bridge.graphs.graph import Condition, Graph, GraphStep
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.graphs.types import Types
 from gateway.core.frozen import frozen
@@ -90,7 +90,7 @@ def _columns(graph: Graph) -> dict[str, int]:
     return columns
 
 
-def _model(step: Step) -> str:
+def _model(step: GraphStep) -> str:
     return f"{step.model} version {step.version}" if step.version else step.model
 
 
@@ -151,7 +151,7 @@ def as_text(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
     yield from (f"  {each.name}  {each.about}" for each in whole.boxes.values() if each.kind == "output")
 
 
-def _step_lines(step: Step, box: Box, whole: Picture, key: str) -> Iterator[str]:
+def _step_lines(step: GraphStep, box: Box, whole: Picture, key: str) -> Iterator[str]:
     if box.conditions:
         yield f"when {box.conditions}"
     shown = {(each.into, each.start): each.tensor for each in whole.arrows if each.end == key}
@@ -217,7 +217,7 @@ path { fill: none; stroke: #59636e }
 
 def as_svg(whole: Picture) -> str:
     """The picture as one SVG document, for light and dark pages."""
-    layout = Layout(whole)
+    layout = Arrangement(whole)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {layout.height}" width="{layout.width}" '
         f'height="{layout.height}" role="img" aria-label="{escape(f"The graph of model {whole.title}")}">',
@@ -230,7 +230,7 @@ def as_svg(whole: Picture) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-class Layout:
+class Arrangement:
     """Where everything stands. An arrow over several columns has a lane in each between, below their boxes."""
 
     def __init__(self, whole: Picture) -> None:

@@ -1,24 +1,27 @@
 """Runs work that waits for other work, as much of it at once as can be."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Set
+from typing import TypeVar
 
 from gateway.core.tasks import spawn
 
+K = TypeVar("K", bound=Hashable)
 
-async def run_in_order(waits_for: Mapping[str, Set[str]], work: Callable[[str], Awaitable[None]], most: int) -> None:
+
+async def run_in_order(waits_for: Mapping[K, Set[K]], work: Callable[[K], Awaitable[None]], most: int) -> None:
     """Run `work` for each key of `waits_for`, after that of all keys in its value; at most `most` at once. There are no
     circles.
 
     The first error is raised after all that runs was cancelled; so it is if the caller is cancelled.
     """
     waiting = {name: set(others) & waits_for.keys() for name, others in waits_for.items()}
-    waited_for: dict[str, list[str]] = {}
+    waited_for: dict[K, list[K]] = {}
     for name, others in waiting.items():
         for other in others:
             waited_for.setdefault(other, []).append(name)
     ready = [name for name, others in waiting.items() if not others]
-    running: dict[asyncio.Task[None], str] = {}
+    running: dict[asyncio.Task[None], K] = {}
     try:
         while ready or running:
             if len(ready) == 1 and not running:
@@ -42,11 +45,11 @@ async def run_in_order(waits_for: Mapping[str, Set[str]], work: Callable[[str], 
         await _cancelled(running)
 
 
-async def _run(work: Callable[[str], Awaitable[None]], name: str) -> None:
+async def _run(work: Callable[[K], Awaitable[None]], name: K) -> None:
     await work(name)
 
 
-async def _cancelled(running: Mapping["asyncio.Task[None]", str]) -> None:
+async def _cancelled(running: Mapping["asyncio.Task[None]", object]) -> None:
     """Cancel what runs and wait until it has ended. Its errors came too late to be told."""
     for task in running:
         task.cancel()

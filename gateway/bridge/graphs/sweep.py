@@ -4,35 +4,53 @@ A step runs as soon as its inputs are there, beside others. It is not taken if i
 input is missing because another step was not taken; then it has no outputs.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
+from math import prod
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
-from gateway.bridge.graphs.graph import Condition, Graph, Step
+from gateway.bridge.graphs.graph import Condition, Graph, GraphStep
 from gateway.bridge.graphs.schedule import run_in_order
 from gateway.bridge.graphs.transforms import GraphError
-from gateway.bridge.shapes import is_batch
+from gateway.bridge.shapes import is_batch, matches
 from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import DecodeError, GatewayError, invalid_input, invalid_output
 from gateway.core.frozen import replace
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
-from gateway.core.types import Parameters, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import Parameters, Response, Signature, Tensor, TensorSpec, datatype_of
 from gateway.core.types import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
-Call: TypeAlias = Callable[[Step, Operation, tuple[Tensor, ...]], Awaitable[Response]]
+Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable[Response]]
 """Calls the model of a step. Raises GatewayError, which names the step."""
-SignatureOf: TypeAlias = Callable[[Step], Awaitable[Signature]]
-"""The signature of a step's model. Raises GatewayError."""
+
+MIN_COUNTED = 16 * 2**10
+"""Bytes of the smallest tensor that is counted."""
+
+
+class MemoryCounter(Protocol):
+    """Counts bytes that are held in this process, and refuses too many."""
+
+    def add(self, size: int) -> None:
+        """Count `size` bytes more. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
+
+    def free(self, size: int) -> None:
+        """Count `size` bytes less."""
 
 
 class Sweep:
-    """The values of one request. `inputs`: the graph's, by name."""
+    """The values of one request.
+
+    - `inputs`: the graph's, by name. `parameters`: the request's.
+    - `signatures`: those of the models of steps, as far as they are known.
+    - `memory`: counts the outputs of steps and the results of transforms, until `close`.
+    """
 
     def __init__(
         self,
@@ -40,39 +58,83 @@ class Sweep:
         inputs: Mapping[str, Tensor],
         parameters: Parameters,
         call: Call,
-        signature: SignatureOf,
+        signatures: Mapping[str, Signature],
+        memory: MemoryCounter,
     ) -> None:
         self.graph = graph
         self.call = call
-        self.signature = signature
         self._inputs = inputs
         self._parameters = parameters
+        self._signatures = signatures
+        self._memory = memory
+        self._held: list[int] = []
+        """Sizes that are counted."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
         """Of each step that was taken, by its name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
-        """The inputs that each step was called with, or would be."""
+        """The inputs that each step was called with, or would be, where they may be needed again."""
         self._arrays: dict[int, Array] = {}
         """The transforms that are known, by identity: two outputs may share one."""
+        self._users: Counter[str] | None = None
+        """Of each step how many others still wait for its outputs; None: they are kept in any case."""
 
-    async def run(self, steps: Iterable[str]) -> None:
-        """Take these steps, which include all that they need.
+    def hold(self, size: int) -> None:
+        """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
+        if size >= MIN_COUNTED:
+            self._memory.add(size)
+            self._held.append(size)
+
+    def close(self) -> None:
+        """Nothing of the request is held any more."""
+        self._memory.free(sum(self._held))
+        self._held.clear()
+
+    async def run(self, waits_for: Mapping[str, Set[str]], kept: Collection[str] | None = None) -> None:
+        """Take the steps that are the keys of `waits_for`; its values are the steps that each needs. Outputs of steps
+        other than `kept` are dropped after their last use; without `kept` none are.
 
         Raises:
             GatewayError: the error of a step; the others are cancelled.
         """
-        wanted = list(steps)
-        waits_for = {name: {each.step for each in self.graph.steps[name].needs} for name in wanted}
+        if kept is not None:
+            self._users = Counter(kept)
+            for needed in waits_for.values():
+                self._users.update(needed)
         await run_in_order(waits_for, self._take, self.graph.steps_at_once)
 
     async def _take(self, name: str) -> None:
         step = self.graph.steps[name]
-        if step.when is not None and not self._holds(step.when):
-            return
-        inputs = await self.inputs_of(step)
-        if inputs is None:
-            return
-        response = await self.call(step, Operation.INFER, inputs)
-        self._outputs[name] = {each.name: each for each in response.outputs}
+        if step.when is None or self._holds(step.when):
+            inputs = await self.inputs_of(step)
+            if inputs is not None:
+                response = await self.call(step, Operation.INFER, inputs)
+                outputs = {each.name: each for each in response.outputs}
+                self._check_promised(step, response.outputs)
+                self.hold(sum(len(each.data) for each in response.outputs))
+                self._outputs[name] = outputs
+        if self._users is not None:
+            self._drop_unused(step)
+
+    def _drop_unused(self, step: GraphStep) -> None:
+        """Drop the outputs that no step but `step` has waited for."""
+        assert self._users is not None
+        for name in {each.step for each in step.needs if each.step}:
+            self._users[name] -= 1
+            outputs = None if self._users[name] else self._outputs.pop(name, None)
+            size = 0 if outputs is None else sum(len(each.data) for each in outputs.values())
+            if size >= MIN_COUNTED:
+                self._held.remove(size)
+                self._memory.free(size)
+
+    def _check_promised(self, step: GraphStep, outputs: Iterable[Tensor]) -> None:
+        """Raise GatewayError if an output is not as the model's metadata says."""
+        signature = self._signatures.get(step.name)
+        promised = {} if signature is None else {each.name: each for each in signature.outputs}
+        for each in outputs:
+            spec = promised.get(each.name)
+            if spec is not None and (each.datatype is not spec.datatype or not matches(each.shape, spec.shape)):
+                text = f"output {each.name!r} is {each.datatype} {list(each.shape)}, and the model's metadata says"
+                raise invalid_output(f"{step}: {text} {spec.datatype} {list(spec.shape)}")
 
     def _holds(self, condition: Condition) -> bool:
         if condition.value is None:
@@ -88,25 +150,62 @@ class Sweep:
             return condition.holds(element.decode(errors="replace"))
         return condition.holds(element.item() if isinstance(element, np.generic) else element)
 
-    async def inputs_of(self, step: Step) -> tuple[Tensor, ...] | None:
+    async def inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
         """The inputs of a step; None if one is missing. Raises GatewayError if a transform does not fit."""
         known = self._taken.get(step.name)
         if known is not None:
             return known
         size = sum(len(each.data) for value in step.inputs.values() for each in self._used(value))
         if size > LARGE and any(isinstance(each, Transformed) for each in step.inputs.values()):
-            found = await in_thread(self._tensors, step.inputs)
+            found = await in_thread(self._inputs_of, step)
         else:
-            found = self._tensors(step.inputs)
-        if found is not None and step.has_constants:
-            found = _fitted(step, found, await self.signature(step))
-        if found is not None:
+            found = self._inputs_of(step)
+        if found is not None and self._users is None:
             self._taken[step.name] = found
         return found
 
-    def streamed(self, step: Step, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
+    def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
+        found = self._tensors(step.inputs)
+        signature = self._signatures.get(step.name)
+        if found is None or signature is None or not any(isinstance(each, Constant) for each in step.inputs.values()):
+            return found
+        specs = {each.name: each for each in signature.inputs}
+        rows = next(
+            (
+                each.shape[0]
+                for each in found
+                if not isinstance(step.inputs[each.name], Constant)
+                and each.name in specs
+                and is_batch(specs[each.name].shape)
+                and each.shape
+            ),
+            1,
+        )
+        return tuple(
+            self._fitted(step, value, specs[each.name], rows)
+            if isinstance(value := step.inputs[each.name], Constant) and each.name in specs
+            else each
+            for each in found
+        )
+
+    def _fitted(self, step: GraphStep, constant: Constant, spec: TensorSpec, rows: int) -> Tensor:
+        """A constant as the input `spec` of a step: in its datatype and, if only the input has rows, once for each of
+        `rows`."""
+        array = constant.array
+        if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
+            try:
+                array = cast(array, spec.datatype, f"the constant for input {spec.name!r}")
+            except DecodeError as error:
+                raise invalid_output(f"{step}: {error}") from error
+        if is_batch(spec.shape) and array.ndim == len(spec.shape) - 1:
+            self.hold(array.nbytes * rows)
+            array = np.repeat(array[np.newaxis], rows, 0)
+        return make_tensor(spec.name, array, spec.datatype)
+
+    def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
         """The values, all of which are outputs of `step`, of one response of its stream. Raises GatewayError if one is
-        missing."""
+        missing, or not as the model's metadata says."""
+        self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
         found = self._tensors(values)
         assert found is not None
@@ -125,7 +224,7 @@ class Sweep:
         size = sum(len(each.data) for value in values.values() for each in self._used(value))
         found = await in_thread(self._tensors, values) if size > LARGE else self._tensors(values)
         if found is None:
-            raise invalid_output(f"an output of model {self.graph.name!r} is missing")  # which `read_graph` rules out
+            raise invalid_output(f"an output of model {self.graph.name!r} is missing")  # which `make_graph` rules out
         return found
 
     def tensor(self, value: Expression, name: str) -> Tensor | None:
@@ -134,7 +233,9 @@ class Sweep:
             return next((one for each in value.arguments if (one := self.tensor(each, name)) is not None), None)
         if isinstance(value, Reference):
             found = self._referred(value)
-            return found if found is None or found.name == name else replace(found, name=name, parameters={})
+            if found is None or (found.name == name and not found.parameters):
+                return found
+            return replace(found, name=name, parameters={})
         array = self.array(value)
         if array is None:
             return None
@@ -175,23 +276,26 @@ class Sweep:
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
         """A constant in the datatype of another argument and, where the transform is elementwise, in its shape:
         the same for all rows."""
-        array = array.astype(other.dtype)
-        if not value.transform.is_elementwise:
-            return array
         try:
-            return np.broadcast_to(array, other.shape)
+            if array.dtype != other.dtype and array.dtype.kind != "O":
+                array = cast(array, datatype_of(other.dtype), "the constant")
+            return np.broadcast_to(array, other.shape) if value.transform.is_elementwise else array
+        except DecodeError as error:
+            raise self._error(f"{value}: {error}", value) from error
         except ValueError as error:
             text = f"{value}: a constant of shape {list(array.shape)} and a tensor of shape {list(other.shape)}"
             raise self._error(text, value) from error
 
     def _applied(self, value: Transformed, arrays: list[Array]) -> Array:
-        # Also where signatures were not known, or promised other things than came.
-        if value.transform.takes is None and len({each.dtype for each in arrays}) > 1:
-            raise self._error(f"{value}: tensors of different datatypes", value)
+        # Also checked where signatures were not known, or promised other things than came. No result is made before
+        # its bytes are counted: without any element in it, a tensor can have any number of rows.
+        specs = [TensorSpec("", datatype_of(each.dtype), each.shape) for each in arrays]
         try:
+            result = value.transform.spec(specs)
+            self.hold(prod(result.shape) * (result.datatype.size or _BYTES_ELEMENT))
             with np.errstate(all="ignore"):
                 return value.transform.apply(arrays)
-        except (GraphError, DecodeError, IndexError, np.exceptions.AxisError) as error:
+        except (GraphError, DecodeError) as error:
             raise self._error(f"{value}: {error}", value) from error
 
     def _error(self, text: str, value: Expression) -> GatewayError:
@@ -203,9 +307,13 @@ class Sweep:
         """The value that `first` takes; None if there is none."""
         return next((each for each in value.arguments if self.array(each) is not None), None)
 
-    def was_taken(self, step: str) -> bool:
-        """Whether the step ran."""
+    def was_run(self, step: str) -> bool:
+        """Whether the outputs of a step are known."""
         return step in self._outputs
+
+    def is_taken(self, step: GraphStep) -> bool:
+        """Whether a step is taken: one with a condition must have been run before."""
+        return step.when is None or step.name in self._outputs
 
     def _referred(self, reference: Reference) -> Tensor | None:
         if not reference.step:
@@ -223,33 +331,5 @@ class Sweep:
         return next(iter(outputs.values()))
 
 
-def _fitted(step: Step, inputs: tuple[Tensor, ...], signature: Signature) -> tuple[Tensor, ...]:
-    """The inputs, with constants as the model has them."""
-    specs = {each.name: each for each in signature.inputs}
-    rows = next(
-        (
-            each.shape[0]
-            for each in inputs
-            if not isinstance(step.inputs[each.name], Constant)
-            and each.name in specs
-            and is_batch(specs[each.name].shape)
-            and each.shape
-        ),
-        1,
-    )
-    return tuple(
-        _constant(value, specs[each.name], rows)
-        if isinstance(value := step.inputs[each.name], Constant) and each.name in specs
-        else each
-        for each in inputs
-    )
-
-
-def _constant(constant: Constant, spec: TensorSpec, rows: int) -> Tensor:
-    """A constant as the input `spec`: in its datatype and, if only the input has rows, once for each of `rows`."""
-    array = constant.array
-    if spec.datatype is not BYTES:
-        array = cast(array, spec.datatype, f"the constant for input {spec.name!r}")
-    if is_batch(spec.shape) and array.ndim == len(spec.shape) - 1:
-        array = np.repeat(array[np.newaxis], rows, 0)
-    return make_tensor(spec.name, array, spec.datatype)
+_BYTES_ELEMENT = 8
+"""Bytes of the place of a BYTES element in an array; the element itself is not copied."""

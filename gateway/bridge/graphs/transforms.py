@@ -9,6 +9,7 @@ is the function itself, and `pull` is its transpose. `{first: [...]}` is no func
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from gateway.core.casting import cast
 from gateway.core.datatypes import DATATYPES, Datatype, Kind, meant_by
 from gateway.core.frozen import frozen, replace
-from gateway.core.types import MAX_RANK, Shape, TensorSpec
+from gateway.core.types import MAX_RANK, Shape, TensorSpec, datatype_of
 
 Array: TypeAlias = NDArray[Any]
 
@@ -50,7 +51,11 @@ class Transform(ABC):
 
     @abstractmethod
     def apply(self, arrays: Sequence[Array]) -> Array:
-        """The result. Raises GraphError or DecodeError if the arrays do not fit."""
+        """The result, of arrays whose datatypes and shapes `spec` accepts.
+
+        Raises:
+            GraphError, DecodeError: a number is out of the range of the result's datatype.
+        """
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
         """For each of `arrays` the product of `sens` (of the result's shape) with the Jacobian, in its own shape."""
@@ -127,17 +132,14 @@ class Reshape(Transform):
             raise GraphError(f"{_shown(specs[0])} cannot have shape {list(self.shape)}", "shape") from error
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        try:
-            return arrays[0].reshape(self.shape)
-        except ValueError as error:
-            text = f"a tensor of shape {list(arrays[0].shape)} cannot have shape {list(self.shape)}"
-            raise GraphError(text, "shape") from error
+        return arrays[0].reshape(self.shape)
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
         return [sens.reshape(arrays[0].shape)]
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
-        return self.shape[:1] == (-1,) and -1 not in specs[0].shape[1:]
+        have = specs[0].shape[1:]
+        return self.shape[:1] == (-1,) and -1 not in have and prod(have) == prod(self.shape[1:])
 
 
 @frozen
@@ -188,7 +190,7 @@ class Concat(Transform):
         return TensorSpec("", _same_datatype(specs), tuple(shape))
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        return _together(np.concatenate, arrays, self.axis)
+        return np.concatenate(arrays, self.axis)
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
         ends = np.cumsum([each.shape[self.axis] for each in arrays])[:-1]
@@ -212,21 +214,13 @@ class Stack(Transform):
         return TensorSpec("", _same_datatype(specs), tuple(shape))
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        return _together(np.stack, arrays, self.axis)
+        return np.stack(arrays, self.axis)
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
         return list(np.moveaxis(sens, self.axis, 0))
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
         return self.axis % (len(specs[0].shape) + 1) != 0
-
-
-def _together(join: Callable[..., Array], arrays: Sequence[Array], axis: int) -> Array:
-    try:
-        return join(arrays, axis=axis)
-    except ValueError as error:
-        shapes = ", ".join(str(list(each.shape)) for each in arrays)
-        raise GraphError(f"tensors of shapes {shapes} do not fit together along axis {axis}") from error
 
 
 @frozen
@@ -263,7 +257,7 @@ class Slice(Transform):
 
 
 @frozen
-class Split(Transform):
+class EqualPart(Transform):
     """Part number `part`, from 0, of an axis that is cut into `parts` equal parts."""
 
     takes = 1
@@ -282,10 +276,7 @@ class Split(Transform):
         return replace(specs[0], shape=tuple(shape))
 
     def _slice(self, array: Array) -> Slice:
-        size, rest = divmod(array.shape[self.axis], self.parts)
-        if rest:
-            text = f"a tensor of shape {list(array.shape)} has no {self.parts} equal parts along axis {self.axis}"
-            raise GraphError(text, "parts")
+        size = array.shape[self.axis] // self.parts
         return Slice(self.axis, self.part * size, (self.part + 1) * size)
 
     def apply(self, arrays: Sequence[Array]) -> Array:
@@ -314,21 +305,22 @@ class Sum(Transform):
             raise GraphError(f"weights need floats, got {_shown(specs[0])}; `cast` it", "weights")
         return TensorSpec("", datatype, _same_shape(specs))
 
-    def _factors(self, count: int) -> Sequence[float]:
-        return self.weights or (1,) * count
+    def _divisor(self, count: int) -> float:
+        """The number that the sum of `count` tensors is divided by."""
+        return 1
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        if len({each.shape for each in arrays}) > 1:
-            shapes = ", ".join(str(list(each.shape)) for each in arrays)
-            raise GraphError(f"tensors of different shapes, {shapes}")
-        factors = self._factors(len(arrays))
-        result: Array = arrays[0] * arrays[0].dtype.type(factors[0])
-        for array, factor in zip(arrays[1:], factors[1:], strict=True):
-            result = result + array * array.dtype.type(factor)
-        return result
+        first, *others = map(_wide, arrays)
+        factors = [first.dtype.type(each) for each in self.weights] or [None] * len(arrays)
+        result = first if factors[0] is None else first * factors[0]
+        for array, factor in zip(others, factors[1:], strict=True):
+            result = _added(result, array if factor is None else array * factor)
+        divisor = self._divisor(len(arrays))
+        return (result if divisor == 1 else result / result.dtype.type(divisor)).astype(arrays[0].dtype, copy=False)
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        return [sens * factor for factor in self._factors(len(arrays))]
+        divisor = self._divisor(len(arrays))
+        return [sens * (each / divisor) for each in self.weights or (1,) * len(arrays)]
 
 
 @frozen
@@ -341,9 +333,27 @@ class Mean(Sum):
             raise GraphError(f"a mean needs floats, got {_shown(specs[0])}; `cast` it")
         return found
 
-    def _factors(self, count: int) -> Sequence[float]:
-        weights = self.weights or (1.0,) * count
-        return [each / sum(weights) for each in weights]
+    def _divisor(self, count: int) -> float:
+        return sum(self.weights) if self.weights else count
+
+
+def _wide(array: Array) -> Array:
+    """Numbers of two bytes, FP16 and BF16, as FP32: so that a sum is rounded once."""
+    return array.astype(np.float32) if _is_float(array) and array.dtype.itemsize == 2 else array
+
+
+def _added(one: Array, other: Array) -> Array:
+    """The sum. Raises GraphError if it is out of the range of an integer datatype."""
+    result: Array = one + other
+    if result.dtype.kind == "i":
+        wrapped = ((one ^ result) & (other ^ result)) < 0
+    elif result.dtype.kind == "u":
+        wrapped = result < one
+    else:
+        return result
+    if wrapped.any():
+        raise GraphError(f"a sum is out of the range of {datatype_of(result.dtype).value}; `cast` the tensors before")
+    return result
 
 
 @frozen
@@ -358,15 +368,21 @@ class SumOver(Transform):
         axis = _axis(self.axis, len(specs[0].shape), specs[0])
         return replace(specs[0], shape=specs[0].shape[:axis] + specs[0].shape[axis + 1 :])
 
-    def _divided(self, total: Array, array: Array) -> Array:
-        return total
+    def _divisor(self, count: int) -> int:
+        """The number that the sum of `count` elements is divided by."""
+        return 1
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        total: Array = arrays[0].sum(self.axis, arrays[0].dtype)
-        return self._divided(total, arrays[0])
+        array = _wide(arrays[0])
+        total = array.sum(self.axis, array.dtype) if _is_float(array) else _total(array, self.axis)
+        divisor = self._divisor(array.shape[self.axis])
+        return np.asarray(total if divisor == 1 else total / array.dtype.type(divisor)).astype(
+            arrays[0].dtype, copy=False
+        )
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        whole = np.expand_dims(self._divided(sens, arrays[0]), self.axis)
+        divisor = self._divisor(arrays[0].shape[self.axis])
+        whole = np.expand_dims(sens if divisor == 1 else sens / divisor, self.axis)
         return [np.broadcast_to(whole, arrays[0].shape)]
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
@@ -382,9 +398,27 @@ class MeanOver(SumOver):
             raise GraphError(f"a mean needs floats, got {_shown(specs[0])}; `cast` it")
         return SumOver.spec(self, specs)
 
-    def _divided(self, total: Array, array: Array) -> Array:
-        mean: Array = total / array.shape[self.axis]
-        return mean.astype(total.dtype, copy=False)
+    def _divisor(self, count: int) -> int:
+        return count
+
+
+def _total(array: Array, axis: int) -> Array:
+    """The sum of integers over an axis. Raises GraphError if it is out of the range of their datatype."""
+    wide = np.int64 if array.dtype.kind == "i" else np.uint64
+    # Two numbers can be added without a wrap; of many, those that a double shows to be near the bounds are added one by
+    # one.
+    if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
+        total = array.sum(axis, wide)
+    else:
+        total = array.astype(object).sum(axis)
+    bounds = np.iinfo(array.dtype)
+    if ((total < bounds.min) | (total > bounds.max)).any():
+        raise GraphError(f"a sum is out of the range of {datatype_of(array.dtype).value}; `cast` the tensor before")
+    return np.asarray(total).astype(array.dtype)
+
+
+_EXACT_IN_64_BITS = 2.0**62
+"""Sums of integers below this need no more than 64 bits, with or without a sign, however a double rounds."""
 
 
 @frozen
@@ -397,7 +431,7 @@ class Vote(Transform):
         return TensorSpec("", _same_datatype(specs), _same_shape(specs))
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        stacked = _together(np.stack, arrays, 0)
+        stacked = np.stack(arrays)
         votes = np.array([(stacked == each).sum(0) for each in arrays])
         winners: Array = np.take_along_axis(stacked, votes.argmax(0)[np.newaxis], 0)[0]
         return winners
@@ -414,11 +448,11 @@ class Argmax(Transform):
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         _numbers(specs)
         axis = _axis(self.axis, len(specs[0].shape), specs[0])
+        if specs[0].shape[axis] == 0:
+            raise GraphError(f"{_shown(specs[0])} has no largest element along axis {self.axis}", "axis")
         return TensorSpec("", Datatype.INT64, specs[0].shape[:axis] + specs[0].shape[axis + 1 :])
 
     def apply(self, arrays: Sequence[Array]) -> Array:
-        if not arrays[0].shape[self.axis]:
-            raise GraphError(f"a tensor of shape {list(arrays[0].shape)} has no largest element along axis {self.axis}")
         positions: Array = arrays[0].argmax(self.axis)
         return positions.astype(np.int64)
 
@@ -486,7 +520,7 @@ TRANSFORMS: Mapping[str, Callable[[Mapping[str, object]], Transform]] = {
     "concat": _made(Concat, axis=_integer),
     "stack": _made(Stack, axis=_integer),
     "slice": _made(Slice, axis=_integer, **{"from": _integer, "to": _integer}),
-    "split": _made(Split, parts=_integer, part=_integer, axis=_integer),
+    "split": _made(EqualPart, parts=_integer, part=_integer, axis=_integer),
     "sum": _of_list_or_axis(_made(Sum, weights=_factors), _made(SumOver, axis=_integer)),
     "mean": _of_list_or_axis(_made(Mean, weights=_factors), _made(MeanOver, axis=_integer)),
     "vote": _made(Vote),

@@ -3,28 +3,36 @@
 from collections.abc import Iterable, Mapping
 
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
-from gateway.bridge.graphs.graph import Graph, Step
+from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.shapes import is_batch
+from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
+from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Signature, TensorSpec, datatype_of
 
 
+class UntoldError(GraphError):
+    """Nobody tells a type: a step's model has no metadata, and its route no `signature`."""
+
+
 class Types:
-    """The types of a graph whose steps call models with these signatures, by step."""
+    """The types of a graph whose steps call models with these signatures, by step. A step is missing there if nobody
+    tells its model's inputs and outputs; what is said of it cannot be checked."""
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
         self.signatures = signatures
-        self._moving = moving_steps(graph, (each.name for each in graph.inputs))
+        self._moving = moving_steps(graph, (each.name for each in graph.inputs if _is_float(each)))
 
     def of(self, expression: Expression, place: tuple[str | int, ...] = ()) -> TensorSpec:
         """The datatype and shape of a value.
 
         Raises:
             GraphError: a model has no such output, or the tensors of a transform do not fit.
+            UntoldError: it depends on the type of an output that nobody tells.
         """
         match expression:
             case Reference(step="", tensor=name):
@@ -39,10 +47,14 @@ class Types:
 
     def _output(self, reference: Reference, place: tuple[str | int, ...]) -> TensorSpec:
         step = self.graph.steps[reference.step]
-        outputs = self.signatures[reference.step].outputs
+        signature = self.signatures.get(step.name)
+        if signature is None:
+            text = f"nobody tells the inputs and outputs of model {step.model!r} of step {step.name!r}"
+            raise UntoldError(f"{text}; `signature` on its route declares them", *place)
+        outputs = signature.outputs
         if not reference.tensor:
             if len(outputs) != 1:
-                names = ", ".join(f"'${step.name}.{each.name}'" for each in outputs)
+                names = ", ".join(f"'${step.name}.{each.name}'" for each in outputs) or "none"
                 raise GraphError(f"model {step.model!r} has {len(outputs)} outputs; expected one of {names}", *place)
             return outputs[0]
         for each in outputs:
@@ -90,22 +102,45 @@ class Types:
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
-            self.of(value, ("outputs", name))
+            self._known(value, ("outputs", name))
 
-    def _check_step(self, step: Step) -> None:
+    def _known(self, value: Expression, place: tuple[str | int, ...]) -> TensorSpec | None:
+        """The type of a value; None if nobody tells it. Raises GraphError as `of`."""
+        try:
+            return self.of(value, place)
+        except UntoldError:
+            return None
+
+    def _check_step(self, step: GraphStep) -> None:
         place = ("steps", step.name, "inputs")
-        wanted = {each.name: each for each in self.signatures[step.name].inputs}
+        signature = self.signatures.get(step.name)
+        wanted = None if signature is None else {each.name: each for each in signature.inputs}
         for name, value in step.inputs.items():
+            spec = self._known(value, (*place, name))
+            if wanted is None:
+                continue
             if name not in wanted:
                 names = ", ".join(wanted) or "none"
                 raise GraphError(f"model {step.model!r} has no input {name!r}, but {names}", *place, name)
-            _check_fits(self.of(value, (*place, name)), wanted[name], value, (*place, name))
-        for name in wanted:
-            if name not in step.inputs:
+            if spec is not None:
+                _check_fits(spec, wanted[name], value, (*place, name))
+        for name in wanted or ():
+            if wanted is not None and name not in step.inputs:
                 raise GraphError(f"model {step.model!r} needs the input {wanted[name]}", *place)
+        if step.when is not None and step.when.value is not None:
+            self._check_condition(step.when.value, ("steps", step.name, "when", "value"))
+
+    def _check_condition(self, value: Expression, place: tuple[str | int, ...]) -> None:
+        spec = self._known(value, place)
+        if spec is not None and any(size not in (-1, 1) for size in spec.shape):
+            raise GraphError(f"a condition compares one element, and {value} is {spec}", *place)
 
     def signature(self) -> Signature:
-        """The graph's own signature, with the derivatives that it has."""
+        """The graph's own signature, with the derivatives that it has.
+
+        Raises:
+            GraphError, UntoldError: as `of`.
+        """
         outputs = tuple(
             replace(self.of(value, ("outputs", name)), name=name, content_type="", description="")
             for name, value in self.graph.outputs.items()
@@ -117,48 +152,63 @@ class Types:
         )  # fmt: skip
 
     def _has(self, operation: Operation) -> bool:
-        """Whether the derivative is known wherever an output of floats depends on an input."""
-        if not self._are_points((*self.graph.inputs, *(self.of(each) for each in self.graph.outputs.values()))):
+        """Whether the derivative is known wherever an output of floats depends on an input of floats: each row of a
+        batch by itself, if there are rows."""
+        inputs = [each for each in self.graph.inputs if _is_float(each)]
+        outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
+        has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
+        if not inputs or not outputs or any(each.name in DERIVATIVES[operation] for each in self.graph.inputs):
             return False
-        if not all(self._is_differentiable(each) for each in self.graph.outputs.values()):
+        if not _all_have_rows((*self.graph.inputs, *map(self.of, outputs)), has_rows):
             return False
-        for name in self._moving:
-            step, signature = self.graph.steps[name], self.signatures[name]
-            if not _NEEDED[operation] <= signature.operations:
-                return False
-            if not self._are_points((*signature.inputs, *signature.outputs)):
-                return False
-            if not all(self._is_differentiable(each) for each in step.inputs.values()):
-                return False
-        return True
+        if not all(self._is_differentiable(each, has_rows) for each in outputs):
+            return False
+        return all(
+            self._has_derivative(step, operation, has_rows)
+            for name, step in self.graph.needed(outputs).items()
+            if name in self._moving
+        )
 
-    @staticmethod
-    def _are_points(specs: Iterable[TensorSpec]) -> bool:
-        """Whether all are floats, and all or none have rows."""
-        found = list(specs)
-        rows = {is_batch(each.shape) for each in found}
-        return len(rows) == 1 and all(each.datatype.kind is Kind.FLOAT for each in found)
+    def _has_derivative(self, step: GraphStep, operation: Operation, has_rows: bool) -> bool:
+        """Whether a step whose outputs depend on the graph's inputs has what the graph's derivative takes."""
+        signature = self.signatures.get(step.name)
+        return (
+            signature is not None
+            and _NEEDED[operation] <= signature.operations
+            and _all_have_rows((*signature.inputs, *signature.outputs), has_rows)
+            and all(self._is_differentiable(each, has_rows) for each in step.inputs.values())
+        )
 
-    def _is_differentiable(self, expression: Expression) -> bool:
-        """Whether a value is a differentiable function of the tensors in it, row by row."""
+    def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
+        """Whether a value is a differentiable function of the tensors in it; with `has_rows` row by row."""
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)
-                is_batched = any(is_batch(each.shape) for each in specs)
                 return (
                     expression.transform.has_derivative
-                    and self.of(expression).datatype.kind is Kind.FLOAT
-                    and (not is_batched or expression.transform.keeps_rows(specs))
-                    and all(self._is_differentiable(each) for each in expression.arguments)
+                    and _is_float(self.of(expression))
+                    and (not has_rows or expression.transform.keeps_rows(specs))
+                    and all(self._is_differentiable(each, has_rows) for each in expression.arguments)
                 )
             case First():
-                return all(self._is_differentiable(each) for each in expression.arguments)
+                return all(self._is_differentiable(each, has_rows) for each in expression.arguments)
             case Reference() if self._depends(expression):
-                return self.of(expression).datatype.kind is Kind.FLOAT
+                return _is_float(self.of(expression))
         return True
 
     def _depends(self, expression: Expression) -> bool:
-        return any(not each.step or each.step in self._moving for each in references(expression))
+        """Whether a value depends on an input of floats."""
+        return any(
+            each.step in self._moving if each.step else _is_float(self.of(each)) for each in references(expression)
+        )
+
+
+def _is_float(spec: TensorSpec) -> bool:
+    return spec.datatype.kind is Kind.FLOAT
+
+
+def _all_have_rows(specs: Iterable[TensorSpec], has_rows: bool) -> bool:
+    return all(is_batch(each.shape) is has_rows for each in specs)
 
 
 def moving_steps(graph: Graph, inputs: Iterable[str]) -> frozenset[str]:
@@ -185,14 +235,25 @@ def _constant(constant: Constant, other: TensorSpec, *, in_its_shape: bool) -> T
     shape = constant.array.shape
     datatype = other.datatype if _may_be(constant, other.datatype) else datatype_of(constant.array.dtype)
     behind = other.shape[len(other.shape) - len(shape) :] if len(shape) <= len(other.shape) else None
-    if in_its_shape and behind is not None and all(have in (1, want) for have, want in zip(shape, behind, strict=True)):
+    if (
+        in_its_shape
+        and behind is not None
+        and all(have in (1, want) or want == -1 for have, want in zip(shape, behind, strict=True))
+    ):
         shape = other.shape
     return TensorSpec("", datatype, shape)
 
 
 def _may_be(constant: Constant, datatype: Datatype) -> bool:
+    """Whether a constant has a value in this datatype."""
     own = datatype_of(constant.array.dtype)
-    return (Kind.BYTES not in (own.kind, datatype.kind) and own is not Datatype.BOOL) or own is datatype
+    if own is datatype or {own.kind, datatype.kind} & {Kind.BYTES, Kind.BOOL}:
+        return own is datatype
+    try:
+        cast(constant.array, datatype, "a constant")
+    except DecodeError:
+        return False
+    return True
 
 
 def _check_fits(spec: TensorSpec, wanted: TensorSpec, value: Expression, place: tuple[str | int, ...]) -> None:

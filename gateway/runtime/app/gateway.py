@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -21,7 +22,6 @@ from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.bridge.backend import BackendSide
-from gateway.bridge.graphs.model import GraphModel
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.keys import (
     BackendTlsConfig,
@@ -96,6 +96,8 @@ class Gateway:
             self._clock, INFO, lambda: self.ready, Host(self._endpoints, part, self._fleets, self._own_addresses),
         )  # fmt: skip
         self._assembly = self._assemble(config)
+        self.steps_of_workers: dict[tuple[str, str], Counter[str]] = {}
+        """What workers have counted, as `graph_steps`."""
         self._reloading = asyncio.Lock()
         self._replacements = Replacements(lambda: self.observing.close_logs(kept=self.config.log))
         self._limits = ProcessLimits()
@@ -336,11 +338,6 @@ class Gateway:
         return self._assembly.backend_sides
 
     @property
-    def graphs(self) -> Mapping[str, GraphModel]:
-        """The models of the configuration in use that are made of others."""
-        return self._assembly.graphs
-
-    @property
     def guards(self) -> Mapping[str, Guard]:
         """The Guards of the listeners that ask for credentials, by name."""
         return self._assembly.authentication.guards
@@ -377,6 +374,15 @@ class Gateway:
             return self._part.policy_numbers()
         metrics, states = registry.policy_metrics(), self._assembly.policing.states
         return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
+
+    @property
+    def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
+        """What was counted of each step of a graph, by the names of both, in all processes."""
+        found = {key: Counter(counts) for key, counts in list(self.steps_of_workers.items())}
+        for graph, model in self._assembly.graphs.models.items():
+            for step, counts in list(model.calls.counts.items()):
+                found.setdefault((graph, step), Counter()).update(counts)
+        return found
 
     @property
     def shedding(self) -> Shedding | None:

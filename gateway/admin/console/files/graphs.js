@@ -135,8 +135,14 @@ function arrowOf({ label, points }) {
   const [[x, y], [toX, toY]] = points.length > 2 ? points.slice(1, 3) : points;
   return [
     svg("path", { class: "arrow", d: line, "marker-end": "url(#graph-tip)" }, svg("title", {}, label)),
-    svg("text", { class: "label", x: (x + toX) / 2, y: (y + toY) / 2 - 4, "text-anchor": "middle" }, shortened(label, LETTERS), svg("title", {}, label)),
+    svg("text", { class: "label", x: (x + toX) / 2, y: (y + toY) / 2 - 4, "text-anchor": "middle" }, ...cut(label)),
   ];
+}
+
+/** A text as it fits, and whole for the pointer if it does not. */
+function cut(text) {
+  const fitting = shortened(text, LETTERS);
+  return fitting === text ? [text] : [fitting, svg("title", {}, text)];
 }
 
 function boxOf(box, numbers) {
@@ -144,7 +150,7 @@ function boxOf(box, numbers) {
   const node = svg("g", { class: `graph-box ${box.kind}` },
     svg("rect", { x: box.x, y: box.y, width: box.width, height: box.height, rx: box.kind === "step" ? 4 : 18 }),
     ...box.lines.map((line, at) =>
-      svg("text", { class: at ? "small" : "title", x: box.x + 10, y: box.y + 18 + LINE * at }, shortened(line, LETTERS), svg("title", {}, line))),
+      svg("text", { class: at ? "small" : "title", x: box.x + 10, y: box.y + 18 + LINE * at }, ...cut(line))),
     text);
   if (box.kind === "step") numbers.set(box.name, [text, node]);
   return node;
