@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from time import monotonic
 
+from gateway.bridge.comparison import as_text
 from gateway.bridge.graphs.graph import GraphStep
 from gateway.core.errors import (
     DecodeError,
@@ -92,6 +93,8 @@ class StepCalls:
                 with begin(record, "step", asked.span) as span:
                     span.facts = {"step": step.name, "model": asked.model, "route": destination.route}
                     answer = await answer_of(replace_struct(asked, span=span), destination)
+                    if record.explain is not None and isinstance(answer, Response):
+                        span.facts |= {"inputs": as_text(asked.inputs), "outputs": as_text(answer.outputs)}
             is_error = False
         except DecodeError as error:
             raise invalid_input(str(error)) from error
