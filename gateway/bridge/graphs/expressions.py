@@ -112,14 +112,14 @@ class Names:
         self._reading: list[str] = []
         self.used_values: set[str] = set()
 
-    def value(self, name: str) -> Expression:
-        """The value `name` of `steps`. Raises GraphError if it needs itself."""
+    def value(self, name: str, depth: int) -> Expression:
+        """The value `name` of `steps`, which stands within `depth` others. Raises GraphError if it needs itself."""
         if name not in self._read:
             if name in self._reading:
                 circle = " -> ".join([*self._reading[self._reading.index(name) :], name])
                 raise GraphError(f"the value needs itself: {circle}", "steps", name)
             self._reading.append(name)
-            self._read[name] = read(self._values[name], self, ("steps", name), len(self._reading))
+            self._read[name] = read(self._values[name], self, ("steps", name), depth)
             self._reading.pop()
         return self._read[name]
 
@@ -133,7 +133,7 @@ class Names:
             raise GraphError(f"{values} values in one, with those behind names; at most {MOST_VALUES}", *value.place)
         self._extents[id(value)] = depth, values
 
-    def reference(self, text: str, place: tuple[str | int, ...]) -> Expression:
+    def reference(self, text: str, place: tuple[str | int, ...], depth: int) -> Expression:
         """The value of `$text`. Raises GraphError for a name that there is not."""
         step, _, tensor = text.partition(".")
         if text in self._inputs:
@@ -142,7 +142,7 @@ class Names:
             return Reference(step, tensor)
         if step in self._values and not tensor:
             self.used_values.add(step)
-            return self.value(step)
+            return self.value(step, depth)
         if step in self._values:
             raise GraphError(f"'${step}' is one tensor and has no {tensor!r}", *place)
         known = sorted(self._inputs | self._steps | self._values.keys())
@@ -151,7 +151,7 @@ class Names:
         raise GraphError(f"no input and no step {step!r}{hint}", *place)
 
 
-def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 1) -> Expression:
+def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 0) -> Expression:
     """The value that `data` stands for, as YAML has it at `place`.
 
     Raises:
@@ -160,7 +160,7 @@ def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 
     if depth > DEEPEST:
         raise GraphError(f"more than {DEEPEST} values within one another", *place)
     if isinstance(data, str) and data.startswith("$") and not data.startswith("$$"):
-        return names.reference(data[1:], place)
+        return names.reference(data[1:], place, depth)
     if isinstance(data, dict):
         value = _transformed(data, names, place, depth)
         names.check_extent(value)
@@ -178,7 +178,7 @@ def _transformed(
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise GraphError(f"no transform {name!r}{hint}; the first key is one of {', '.join(known)}", *place)
     given = data[name]
-    is_list = isinstance(given, list) and any(isinstance(each, dict | str) for each in given)
+    is_list = isinstance(given, list) and (not given or any(isinstance(each, dict | str) for each in given))
     if is_list:
         arguments = tuple(
             read(each, names, (*place, name, at), depth + 1) for at, each in enumerate(_some(given, (*place, name)))

@@ -405,16 +405,15 @@ class MeanOver(SumOver):
 def _total(array: Array, axis: int) -> Array:
     """The sum of integers over an axis. Raises GraphError if it is out of the range of their datatype."""
     wide = np.int64 if array.dtype.kind == "i" else np.uint64
-    # Two numbers can be added without a wrap; of many, those that a double shows to be near the bounds are added one by
-    # one.
+    # Python's integers are exact, and slow: they add those that doubles show to be near the bounds.
     if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
-        total = array.sum(axis, wide)
+        total = np.asarray(array.sum(axis, wide))
     else:
-        total = array.astype(object).sum(axis)
+        total = np.asarray(array.astype(object).sum(axis), object)
     bounds = np.iinfo(array.dtype)
-    if ((total < bounds.min) | (total > bounds.max)).any():
+    if np.any((total < bounds.min) | (total > bounds.max)):
         raise GraphError(f"a sum is out of the range of {datatype_of(array.dtype).value}; `cast` the tensor before")
-    return np.asarray(total).astype(array.dtype)
+    return total.astype(array.dtype)
 
 
 _EXACT_IN_64_BITS = 2.0**62
