@@ -266,7 +266,7 @@ class Sweep:
         if len(arrays) < len(found):
             return None
         others = [array for array, each in zip(arrays, value.arguments, strict=True) if not isinstance(each, Constant)]
-        if not others or others[0].dtype.kind == "O":
+        if not others:
             return arrays
         return [
             self._constant(value, array, others[0]) if isinstance(each, Constant) else array
@@ -277,7 +277,7 @@ class Sweep:
         """A constant in the datatype of another argument and, where the transform is elementwise, in its shape:
         the same for all rows."""
         try:
-            if array.dtype != other.dtype and array.dtype.kind != "O":
+            if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
             return np.broadcast_to(array, other.shape) if value.transform.is_elementwise else array
         except DecodeError as error:

@@ -425,6 +425,7 @@ class Vote(Transform):
     """The value that most of the tensors have, element by element; of several such the one that comes first."""
 
     has_derivative = False
+    is_elementwise = True
 
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         return TensorSpec("", _same_datatype(specs), _same_shape(specs))

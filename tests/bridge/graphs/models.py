@@ -9,7 +9,7 @@ import numpy as np
 from gateway.bridge.graphs.calls import StepCalls
 from gateway.bridge.graphs.graph import GraphKeys, StepKeys, WhenKeys, make_graph
 from gateway.bridge.graphs.model import GraphModel
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError, Reason, not_found, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
@@ -26,7 +26,7 @@ Point: TypeAlias = Sequence[Array]
 def spec(text: str) -> TensorSpec:
     """`x FP64 [-1, 2]`."""
     name, datatype, shape = text.split(maxsplit=2)
-    return TensorSpec(name, Datatype(datatype), tuple(map(int, shape.strip("[]").split(","))) if shape != "[]" else ())
+    return TensorSpec(name, DATATYPES[datatype], tuple(map(int, shape.strip("[]").split(","))) if shape != "[]" else ())
 
 
 class Model:
@@ -203,6 +203,8 @@ class Lab:
         self.questions: list[Request] = []
         self.running: list[str] = []
         self.most = 0
+        self.both = asyncio.Event()
+        """Set once two calls run at once."""
         self.safe: set[str] = set()
         self.streams: dict[str, list[Response]] = {}
 
@@ -226,6 +228,8 @@ class Lab:
         self.calls.append(request)
         self.running.append(request.model)
         self.most = max(self.most, len(self.running))
+        if self.most > 1:
+            self.both.set()
         try:
             if request.model in self.gates:
                 await self.gates[request.model].wait()

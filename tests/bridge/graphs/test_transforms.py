@@ -64,7 +64,7 @@ def test_values(name: str, options: dict[str, Any], arrays: list[Any], expected:
 
 
 LINEAR = [each for each in VALUES if each[0] not in ("vote", "argmax", "cast")] + [
-    VALUES[1][:1] + ({"datatype": "FP32"}, [A], A)
+    ("cast", {"datatype": "FP32"}, [A], A)
 ]
 
 
@@ -105,12 +105,11 @@ def test_sums_of_two_byte_floats_are_rounded_once(dtype: Any) -> None:
 )  # fmt: skip
 def test_integers_do_not_wrap_around(dtype: Any, values: list[int]) -> None:
     one, other = (np.array([each], dtype) for each in values)
-    for refused in (
-        lambda: made("sum").apply([one, other]),
-        lambda: made("sum", axis=0).apply([np.concatenate([one, other])]),
-    ):
-        with pytest.raises(GraphError, match=rf"a sum is out of the range of {datatype_of(one.dtype).value}"):
-            refused()
+    told = rf"a sum is out of the range of {datatype_of(one.dtype).value}"
+    with pytest.raises(GraphError, match=told):
+        made("sum").apply([one, other])
+    with pytest.raises(GraphError, match=told):
+        made("sum", axis=0).apply([np.concatenate([one, other])])
     fits = np.array([values[0], 0], dtype)
     assert applied(made("sum", axis=0), fits) == values[0]
     assert applied(made("sum"), fits[:1], fits[1:]) == values[0]
