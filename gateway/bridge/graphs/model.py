@@ -27,7 +27,6 @@ from gateway.core.protocol import Models, Servers, Traits, Wire
 from gateway.core.types import (
     Answer,
     ModelEntry,
-    NotReady,
     Request,
     Response,
     ServerInfo,
@@ -227,32 +226,26 @@ class GraphModel:
             raise invalid_input(f"input {name!r} has shape {list(tensor.shape)}, and the other inputs have {rows} rows")
         return tensor.array.astype(np.float64, copy=False)
 
-    async def _is_ready(self, request: Request) -> Answer:
+    async def _is_ready(self, request: Request) -> bool:
         """Whether the models of all steps are ready; of a step with fallbacks one of them."""
-        reasons: dict[str, str] = {}
+        unready: list[str] = []
 
         async def ask(name: str) -> None:
             step = self.graph.steps[name]
-            reason = ""
-            for model in reversed((step.model, *step.fallback)):
-                reason = await self._why_not_ready(request, model, step)
-                if not reason:
+            for model in (step.model, *step.fallback):
+                if await self._is_model_ready(request, model, step):
                     return
-            reasons[name] = reason
+            unready.append(name)
 
         steps = dict.fromkeys(self.graph.steps, frozenset[str]())
         await run_in_order(steps, ask, self.graph.steps_at_once)
-        return NotReady(reasons[min(reasons)]) if reasons else True
+        return not unready
 
-    async def _why_not_ready(self, request: Request, model: str, step: GraphStep) -> str:
+    async def _is_model_ready(self, request: Request, model: str, step: GraphStep) -> bool:
         try:
-            answer = await self.calls.ask(request, step, Operation.MODEL_READY, model)
-        except GatewayError as error:
-            return error.message
-        if answer is True:
-            return ""
-        text = answer.text if isinstance(answer, NotReady) else f"model {model!r} is not ready"
-        return f"step {step.name!r}: {text}"
+            return await self.calls.ask(request, step, Operation.MODEL_READY, model) is True
+        except GatewayError:
+            return False
 
 
 def _steps_in(values: Iterable[Expression]) -> frozenset[str]:
