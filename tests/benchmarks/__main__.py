@@ -15,6 +15,7 @@ from tests.benchmarks import (
     codecs,
     crowd,
     gathered,
+    graphs,
     keys,
     memory,
     metrics,
@@ -90,6 +91,10 @@ def main() -> None:
         print(f"\n{gathered.heading()}", flush=True)
         for way in _gathered(options.rounds):
             print(way.shown(), flush=True)
+    if options.rows in graphs.TITLE:
+        print(f"\n{graphs.heading()}", flush=True)
+        for one in graphs.measure(options.rounds):
+            print(one.shown(), flush=True)
     if options.rows in cached.TITLE:
         print("\n".join(["", cached.heading(), *(each.shown() for each in cached.measure(options.rounds))]), flush=True)
     if options.rows in mixed.TITLE:

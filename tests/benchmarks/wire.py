@@ -7,7 +7,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.protocols.v2.grpc import schema
 from tests.peers import grps_messages as grps
@@ -61,6 +61,11 @@ class BinaryForm:
 
     def read(self, body: str) -> object:
         return self.answer(base64.b64decode(body))
+
+
+def named(form: BinaryForm, model: str) -> BinaryForm:
+    """The form, with calls of one `model`, whatever the numbers."""
+    return replace(form, write=lambda _, numbers: form.write(model, numbers))
 
 
 def _write_v2(model: str, numbers: Sequence[float]) -> bytes:

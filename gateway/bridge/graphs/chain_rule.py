@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
-from gateway.bridge.graphs.schedule import run_in_order
-from gateway.bridge.graphs.sweep import Sweep
+from gateway.bridge.graphs.schedule import Order, run_at_once
+from gateway.bridge.graphs.sweep import Plan, Sweep
 from gateway.bridge.graphs.types import moving_steps
 from gateway.core.errors import DecodeError, invalid_input, invalid_output
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
@@ -107,7 +107,7 @@ class ChainRule:
 
     async def _take(self, values: Iterable[Expression]) -> None:
         steps = [name for name in self._graph.needed(values) if not self._sweep.was_run(name)]
-        await self._sweep.run(self._graph.waits_for(steps))
+        await self._sweep.run(Plan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
         """The values without which a vector cannot be taken through `value`."""
@@ -135,7 +135,7 @@ class ChainRule:
         async def work(name: str) -> None:
             await self._back_through(way.steps[name], bars, way, tangents)
 
-        await run_in_order(waits_for, work, self._graph.steps_at_once)
+        await Order(waits_for).run(work, self._graph.steps_at_once)
         return [bar.get(("", way.input)) for bar in bars]
 
     async def _back_through(
@@ -198,7 +198,7 @@ class ChainRule:
             outputs = [output for at, output in used if at == name]
             await self._forward_through(way.steps[name], outputs, way, tangents)
 
-        await run_in_order(self._graph.waits_for(way.steps), work, self._graph.steps_at_once)
+        await Order(self._graph.waits_for(way.steps)).run(work, self._graph.steps_at_once)
         return tangents
 
     async def _forward_through(
@@ -258,7 +258,7 @@ class ChainRule:
         async def work(key: K) -> None:
             answers[key] = await calls[key]()
 
-        await run_in_order(dict.fromkeys(calls, frozenset()), work, self._graph.steps_at_once)
+        await run_at_once(calls, work, self._graph.steps_at_once)
         return {key: answers[key] for key in calls}
 
     def _call(

@@ -10,7 +10,16 @@ from dataclasses import field
 from itertools import chain
 from typing import Any, TypeAlias
 
-from gateway.bridge.graphs.expressions import Constant, Expression, First, Names, Reference, read, references
+from gateway.bridge.graphs.expressions import (
+    Constant,
+    Expression,
+    First,
+    Names,
+    Reference,
+    Transformed,
+    read,
+    references,
+)
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.core.datatypes import DATATYPES, Datatype, meant_by
 from gateway.core.frozen import frozen
@@ -131,16 +140,28 @@ class GraphStep:
     parameters: Mapping[str, Scalar] = field(default_factory=dict)
     when: Condition | None = None
     fallback: tuple[str, ...] = ()
+    needs: tuple[Reference, ...] = field(init=False)
+    """The tensors that its inputs and its condition are made of, each once."""
+    waits_for: frozenset[str] = field(init=False)
+    """The steps that these are outputs of."""
+    has_transforms: bool = field(init=False)
+    has_constants: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = tuple(self.inputs.values())
+        condition = () if self.when is None or self.when.value is None else references(self.when.value)
+        needs = tuple(dict.fromkeys(chain(chain.from_iterable(map(references, values)), condition)))
+        for name, value in {
+            "needs": needs,
+            "waits_for": frozenset(each.step for each in needs if each.step),
+            "has_transforms": any(isinstance(each, Transformed) for each in values),
+            "has_constants": any(isinstance(each, Constant) for each in values),
+        }.items():
+            object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         """As errors call it."""
         return f"step {self.name!r} (model {self.model!r})"
-
-    @property
-    def needs(self) -> tuple[Reference, ...]:
-        """The tensors that its inputs and its condition are made of, each once."""
-        condition = () if self.when is None or self.when.value is None else references(self.when.value)
-        return tuple(dict.fromkeys(chain(chain.from_iterable(map(references, self.inputs.values())), condition)))
 
 
 @frozen
@@ -164,7 +185,7 @@ class Graph:
 
     def waits_for(self, steps: Iterable[str]) -> dict[str, frozenset[str]]:
         """The steps that each of these needs, by name."""
-        return {name: frozenset(each.step for each in self.steps[name].needs if each.step) for name in steps}
+        return {name: self.steps[name].waits_for for name in steps}
 
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -242,7 +263,7 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
     """The steps, each after those that it needs. Raises GraphError for a circle."""
-    waits_for = {name: {each.step for each in step.needs if each.step} for name, step in steps.items()}
+    waits_for = {name: set(step.waits_for) for name, step in steps.items()}
     waiting: dict[str, list[str]] = {}
     for name, others in waits_for.items():
         for other in others:

@@ -4,7 +4,7 @@ Its steps are requests of the gateway itself (`calls`): they take routes as a cl
 of the graph, not of its client. They share the client's deadline, and end when it leaves.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from functools import partial
 from math import prod
@@ -15,9 +15,9 @@ from gateway.bridge.graphs.calls import StepCalls
 from gateway.bridge.graphs.chain_rule import ChainRule, index
 from gateway.bridge.graphs.expressions import Expression, Reference, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
-from gateway.bridge.graphs.schedule import run_in_order
+from gateway.bridge.graphs.schedule import run_at_once
 from gateway.bridge.graphs.signatures import OPERATIONS, StepSignatures
-from gateway.bridge.graphs.sweep import MemoryCounter, Sweep
+from gateway.bridge.graphs.sweep import MemoryCounter, Plan, Sweep
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.datatypes import Kind
@@ -56,8 +56,7 @@ class GraphModel:
         self._specs = {each.name: each for each in graph.inputs}
         self._parameters = {step.when.parameter for step in graph.steps.values() if step.when is not None} - {""}
         """The parameters of requests that conditions of steps compare."""
-        self._whole = graph.waits_for(graph.needed(graph.outputs.values()))
-        self._kept = _steps_in(graph.outputs.values())
+        self._whole = self._plan(graph.outputs)
 
     async def __call__(self, request: Request) -> Answer:
         """The answer to a request for the graph, or for the server that it stands for.
@@ -83,14 +82,19 @@ class GraphModel:
                 return await self._derive(request)
         raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
 
+    def _plan(self, values: Mapping[str, Expression]) -> Plan:
+        """How these values are computed."""
+        kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
+        return Plan(self.graph, self.graph.needed(values.values()), kept)
+
     async def _infer(self, request: Request) -> Response:
         inputs = self._inputs(request)
-        values, waits_for, kept = self.graph.outputs, self._whole, self._kept
+        values, plan = self.graph.outputs, self._whole
         if request.outputs:
             values = self._wanted(request)
-            waits_for, kept = self.graph.waits_for(self.graph.needed(values.values())), _steps_in(values.values())
+            plan = self._plan(values)
         with self._sweep(request, inputs, await self.signatures.types(request)) as sweep:
-            await sweep.run(waits_for, kept)
+            await sweep.run(plan)
             return Response(await sweep.outputs(values), self.graph.name)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
@@ -106,7 +110,7 @@ class GraphModel:
             raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
         step = self.graph.steps[last.pop()]
         with self._sweep(request, inputs, await self.signatures.types(request)) as sweep:
-            await sweep.run(self.graph.waits_for(self.graph.needed(step.inputs.values())))
+            await sweep.run(Plan(self.graph, self.graph.needed(step.inputs.values())))
             given = await sweep.inputs_of(step)
             assert given is not None, "an output that is needed is not missing"
             async with aclosing(self.calls.stream(request, step, given)) as responses:
@@ -237,8 +241,7 @@ class GraphModel:
                     return
             unready.append(name)
 
-        steps = dict.fromkeys(self.graph.steps, frozenset[str]())
-        await run_in_order(steps, ask, self.graph.steps_at_once)
+        await run_at_once(self.graph.steps, ask, self.graph.steps_at_once)
         return not unready
 
     async def _is_model_ready(self, request: Request, model: str, step: GraphStep) -> bool:
@@ -246,8 +249,3 @@ class GraphModel:
             return await self.calls.ask(request, step, Operation.MODEL_READY, model) is True
         except GatewayError:
             return False
-
-
-def _steps_in(values: Iterable[Expression]) -> frozenset[str]:
-    """The steps whose outputs these values are made of."""
-    return frozenset(each.step for value in values for each in references(value) if each.step)

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from gateway.bridge.graphs.calls import StepCalls
 from gateway.bridge.graphs.graph import Graph, GraphStep
-from gateway.bridge.graphs.schedule import run_in_order
+from gateway.bridge.graphs.schedule import run_at_once
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.signature_cache import SECONDS_KEPT
@@ -104,7 +104,7 @@ class StepSignatures:
         return Types(self._graph, self._claimed)
 
     async def _of_all(self, ask: Callable[[str], Awaitable[None]]) -> None:
-        await run_in_order(dict.fromkeys(self._graph.steps, frozenset()), ask, self._graph.steps_at_once)
+        await run_at_once(self._graph.steps, ask, self._graph.steps_at_once)
 
     async def _tensors(self, request: Request, step: GraphStep) -> Signature:
         """The inputs and outputs of a step's model; none if it has no metadata. Raises GatewayError."""

@@ -5,7 +5,7 @@ input is missing because another step was not taken; then it has no outputs.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from math import prod
 from typing import Any, Protocol, TypeAlias
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
 from gateway.bridge.graphs.graph import Condition, Graph, GraphStep
-from gateway.bridge.graphs.schedule import run_in_order
+from gateway.bridge.graphs.schedule import Order
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.casting import cast
@@ -42,6 +42,21 @@ class MemoryCounter(Protocol):
 
     def free(self, size: int) -> None:
         """Count `size` bytes less."""
+
+
+class Plan:
+    """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
+    taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
+
+    def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
+        waits_for = graph.waits_for(steps)
+        self.order = Order(waits_for)
+        self.users: Counter[str] | None = None
+        """Of each step how many others wait for its outputs, and the end for those that are kept."""
+        if kept is not None:
+            self.users = Counter(kept)
+            for needed in waits_for.values():
+                self.users.update(needed)
 
 
 class Sweep:
@@ -75,7 +90,7 @@ class Sweep:
         """The inputs that each step was called with, or would be, where they may be needed again."""
         self._arrays: dict[int, Array] = {}
         """The transforms that are known, by identity: two outputs may share one."""
-        self._users: Counter[str] | None = None
+        self._users: dict[str, int] | None = None
         """Of each step how many others still wait for its outputs; None: they are kept in any case."""
 
     def hold(self, size: int) -> None:
@@ -89,18 +104,15 @@ class Sweep:
         self._memory.free(sum(self._held))
         self._held.clear()
 
-    async def run(self, waits_for: Mapping[str, Set[str]], kept: Collection[str] | None = None) -> None:
-        """Take the steps that are the keys of `waits_for`; its values are the steps that each needs. Outputs of steps
-        other than `kept` are dropped after their last use; without `kept` none are.
+    async def run(self, plan: Plan) -> None:
+        """Take the steps of a plan.
 
         Raises:
             GatewayError: the error of a step; the others are cancelled.
         """
-        if kept is not None:
-            self._users = Counter(kept)
-            for needed in waits_for.values():
-                self._users.update(needed)
-        await run_in_order(waits_for, self._take, self.graph.steps_at_once)
+        if plan.users is not None:
+            self._users = dict(plan.users)
+        await plan.order.run(self._take, self.graph.steps_at_once)
 
     async def _take(self, name: str) -> None:
         step = self.graph.steps[name]
@@ -118,7 +130,7 @@ class Sweep:
     def _drop_unused(self, step: GraphStep) -> None:
         """Drop the outputs that no step but `step` has waited for."""
         assert self._users is not None
-        for name in {each.step for each in step.needs if each.step}:
+        for name in step.waits_for:
             self._users[name] -= 1
             outputs = None if self._users[name] else self._outputs.pop(name, None)
             size = 0 if outputs is None else sum(len(each.data) for each in outputs.values())
@@ -155,8 +167,7 @@ class Sweep:
         known = self._taken.get(step.name)
         if known is not None:
             return known
-        size = sum(len(each.data) for value in step.inputs.values() for each in self._used(value))
-        if size > LARGE and any(isinstance(each, Transformed) for each in step.inputs.values()):
+        if step.has_transforms and self._is_large(step.inputs.values()):
             found = await in_thread(self._inputs_of, step)
         else:
             found = self._inputs_of(step)
@@ -167,7 +178,7 @@ class Sweep:
     def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
         found = self._tensors(step.inputs)
         signature = self._signatures.get(step.name)
-        if found is None or signature is None or not any(isinstance(each, Constant) for each in step.inputs.values()):
+        if not step.has_constants or found is None or signature is None:
             return found
         specs = {each.name: each for each in signature.inputs}
         rows = next(
@@ -211,8 +222,10 @@ class Sweep:
         assert found is not None
         return found
 
-    def _used(self, value: Expression) -> Iterable[Tensor]:
-        return (tensor for each in references(value) if (tensor := self._referred(each)) is not None)
+    def _is_large(self, values: Iterable[Expression]) -> bool:
+        """Whether the event loop would have to wait while these values are computed."""
+        used = (self._referred(each) for value in values if isinstance(value, Transformed) for each in value.parts)
+        return sum(len(each.data) for each in used if each is not None) > LARGE
 
     def _tensors(self, values: Mapping[str, Expression]) -> tuple[Tensor, ...] | None:
         found = [self.tensor(value, name) for name, value in values.items()]
@@ -221,8 +234,8 @@ class Sweep:
 
     async def outputs(self, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
         """These values, by name. Raises GatewayError if one is missing."""
-        size = sum(len(each.data) for value in values.values() for each in self._used(value))
-        found = await in_thread(self._tensors, values) if size > LARGE else self._tensors(values)
+        is_large = self._is_large(values.values())
+        found = await in_thread(self._tensors, values) if is_large else self._tensors(values)
         if found is None:
             raise invalid_output(f"an output of model {self.graph.name!r} is missing")  # which `make_graph` rules out
         return found

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gateway.bridge.graphs.schedule import run_in_order
+from gateway.bridge.graphs.schedule import Order
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
 from gateway.core.operations import Operation
 from gateway.core.record import Record
@@ -638,6 +638,6 @@ async def test_work_waits_for_other_work() -> None:
         await asyncio.sleep(0)
         done.append(key)
 
-    await run_in_order({3: {1, 2}, 1: set(), 2: {1}, 4: {9}}, work, 2)
+    await Order({3: {1, 2}, 1: set(), 2: {1}, 4: {9}}).run(work, 2)
     assert done.index(1) < done.index(2) < done.index(3)
     assert sorted(done) == [1, 2, 3, 4]
