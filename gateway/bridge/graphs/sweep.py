@@ -334,11 +334,13 @@ class Sweep:
         outputs = self._outputs.get(reference.step)
         if outputs is None:
             return None
-        if reference.tensor in outputs:
-            return outputs[reference.tensor]
+        signature = self._signatures.get(reference.step)
+        name = reference.tensor or ("" if signature is None else signature.outputs[0].name)
+        if name in outputs:
+            return outputs[name]
         names = ", ".join(outputs) or "none"
-        if reference.tensor:
-            raise self._error(f"step {reference.step!r} gave no output {reference.tensor!r}, but {names}", reference)
+        if name:
+            raise self._error(f"step {reference.step!r} gave no output {name!r}, but {names}", reference)
         if len(outputs) > 1:
             raise self._error(f"{reference} is the only output, but the step gave {names}", reference)
         return next(iter(outputs.values()))
