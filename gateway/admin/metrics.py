@@ -209,7 +209,7 @@ class Running(typing.Protocol):
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
-        """What was counted of each step of a graph, by the names of both."""
+        """The counts of each step of a graph, by the names of both."""
 
     @property
     def shedding(self) -> Shedding | None:

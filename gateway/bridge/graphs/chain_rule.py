@@ -35,7 +35,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Way:
-    """What lies between one input of a graph and an output."""
+    """The steps between one input of a graph and an output."""
 
     def __init__(self, graph: Graph, input_name: str, output: Expression) -> None:
         self.input = input_name

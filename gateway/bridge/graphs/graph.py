@@ -93,7 +93,7 @@ class GraphKeys:
 
 @frozen
 class Condition:
-    """What must hold for a step to be taken: `parameter` of the request, or `value` (one element), compared with
+    """The condition under which a step is taken: `parameter` of the request, or `value` (one element), compared with
     `to`."""
 
     parameter: str

@@ -377,7 +377,7 @@ class Gateway:
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
-        """What was counted of each step of a graph, by the names of both, in all processes."""
+        """The counts of each step of a graph, by the names of both, in all processes."""
         found = {key: Counter(counts) for key, counts in list(self.steps_of_workers.items())}
         for graph, model in self._assembly.graphs.models.items():
             for step, counts in list(model.calls.counts.items()):
