@@ -11,6 +11,7 @@ from enum import Enum
 
 from pydantic import BaseModel, SecretStr
 
+from gateway.bridge.graphs.graph import Graph
 from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
 from gateway.core.address import Address
@@ -37,6 +38,8 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
             return given
         case float():
             return given if math.isfinite(given) else str(given)
+        case Graph():
+            return _plain(given.keys, references)
         case PolicyConfig():
             return {given.name: _plain(given.settings, references)}
         case Address():

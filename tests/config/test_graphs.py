@@ -1,11 +1,15 @@
 """`models:` in the configuration: what is read, and what is refused with its line and column."""
 
+from typing import Any
+
 import pytest
 
 from gateway.bridge.graphs.expressions import Reference
 from gateway.bridge.graphs.graph import Condition
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, loads
+from gateway.config.changes import changes
+from gateway.config.effective import effective
 from gateway.config.graph_checks import DEEPEST
 
 HEAD = """listeners: [{name: science, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -171,3 +175,33 @@ def test_ten_thousand_steps_are_refused_and_a_thousand_read() -> None:
 
     assert len(read(steps(1000)).models["m"].steps) == 1000
     assert refused(steps(10_000)) == ["8:7: 10000 steps; a graph has at most 1000"]
+
+
+def test_what_a_reload_has_changed() -> None:
+    """Constants are arrays, which numpy does not compare as others."""
+    steps = "{a: {model: n, inputs: {x: {sum: [$x, [1, 2]]}, c: {concat: [$x, [0.5]]}, t: [$$a]}}}"
+    before, same = read(one(steps)), read(one(steps))
+    assert changes(before, same) == ()
+    assert changes(before, read(one(steps.replace("[1, 2]", "[1, 3]")))) == ("models changed",)
+    assert before.models == same.models
+
+
+def test_the_configuration_in_use_is_shown_as_it_is_written() -> None:
+    shown: Any = effective(read(one("{a: {model: n, inputs: {x: {sum: [$x, [1, 2]]}}}, b: {sum: [$a]}}", "{y: $b}")))
+    assert shown["models"]["m"] == {
+        "outputs": {"y": "$b"},
+        "inputs": {"x": "FP64 [2]"},
+        "steps": {
+            "a": {
+                "model": "n",
+                "version": "",
+                "inputs": {"x": {"sum": ["$x", [1, 2]]}},
+                "parameters": {},
+                "when": None,
+                "fallback": [],
+            },
+            "b": {"sum": ["$a"]},
+        },
+        "description": "",
+        "steps_at_once": 16,
+    }

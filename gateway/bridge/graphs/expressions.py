@@ -44,6 +44,12 @@ class Constant:
 
     array: "np.ndarray[Any, Any]"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Constant):
+            return NotImplemented
+        one, another = self.array, other.array
+        return one.dtype == another.dtype and one.shape == another.shape and one.tolist() == another.tolist()
+
     def __str__(self) -> str:
         return f"constant {list(self.array.shape)}"
 

@@ -166,9 +166,10 @@ class GraphStep:
 
 @frozen
 class Graph:
-    """The whole. `steps` are in an order in which each comes after those that it needs."""
+    """The whole. `steps` are in an order in which each comes after those that it needs. `keys`: what it was made of."""
 
     name: str
+    keys: GraphKeys
     inputs: tuple[TensorSpec, ...]
     steps: Mapping[str, GraphStep]
     outputs: Mapping[str, Expression]
@@ -208,7 +209,7 @@ def make_graph(name: str, keys: GraphKeys) -> Graph:
     names = Names((each.name for each in inputs), calls, values)
     steps = _in_order({each: _step(each, value, names) for each, value in calls.items()})
     outputs = {each: read(value, names, ("outputs", each)) for each, value in keys.outputs.items()}
-    graph = Graph(name, inputs, steps, outputs, keys.description, keys.steps_at_once)
+    graph = Graph(name, keys, inputs, steps, outputs, keys.description, keys.steps_at_once)
     _check_used(graph, keys.steps, names.used_values)
     _check_exist(graph)
     return graph

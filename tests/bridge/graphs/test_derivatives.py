@@ -362,12 +362,12 @@ async def test_rows_that_are_claimed_without_bytes_take_no_memory() -> None:
 
 async def test_parameters_of_a_step_go_on_with_its_derivatives() -> None:
     """UM-Bridge's `config` belongs to Gradient as to Evaluate."""
-    steps = {**CHAIN["steps"], "a": {**CHAIN["steps"]["a"], "parameters": {"config": '{"level":2}'}}}
+    steps = {**CHAIN["steps"], "a": {**CHAIN["steps"]["a"], "parameters": {"config": '{"level":2}', "part": 1}}}
     graph = Graphed({**CHAIN, "steps": steps})
     await graph.derive(GRADIENT, point(CHAIN, 1), sens=[[1.0]])
     told = [(each.operation, dict(each.parameters)) for each in graph.lab.calls if each.model == "sine"]
     config = {"config": '{"level":2}'}
-    assert told == [(Operation.INFER, config), (GRADIENT, config)]
+    assert told == [(Operation.INFER, {**config, "part": 1}), (GRADIENT, {**config, "part": 1})]
     assert [dict(each.parameters) for each in graph.lab.questions if each.model == "sine"] == [config] * 2
 
 
