@@ -2,6 +2,7 @@
 with its derivatives; and their composition, written in Python."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,13 @@ async def classify(ids: Any) -> Any:
     counts = np.stack([(ids == each).sum(1) for each in (0, 1, 2)], 1)[:, 1:]
     labels = np.array([[[b"cats", b"dogs"][at]] for at in counts.argmax(1)], object)
     return labels, (counts.max(1, keepdims=True) / np.maximum(counts.sum(1, keepdims=True), 1)).astype(np.float32)
+
+
+@signature(inputs=[("x", "FP64", [-1, 1])], outputs=[("t", "FP64", [1])])
+async def counting(x: Any) -> AsyncIterator[Any]:
+    """Streams the three numbers from x on."""
+    for at in range(3):
+        yield x[0] + at
 
 
 class Gate:

@@ -30,7 +30,7 @@ listeners:
 reference:
   - {protocol: umbridge, bind: "127.0.0.1:UM", models: ["tests.graph_models:heat"]}
   - {protocol: v2-grpc, bind: "127.0.0.1:GRPC", models: ["tests.graph_models:gauss", "tests.graph_models:tokenize",
-     "tests.graph_models:gated", "tests.graph_models:failing"]}
+     "tests.graph_models:gated", "tests.graph_models:failing", "tests.graph_models:counting"]}
   - {protocol: v2-rest, bind: "127.0.0.1:REST", models: ["tests.graph_models:misfit", "tests.graph_models:classify"]}
 backends:
   um: {protocol: umbridge, endpoints: ["http://127.0.0.1:UM"]}
@@ -70,6 +70,10 @@ models:
     inputs: {x: "FP64 [-1, 2]"}
     steps: {bad: {model: failing, inputs: {x: $x}}, wait: {model: gated, inputs: {x: $x}}}
     outputs: {y: {sum: [$bad, $wait]}}
+  counted:
+    inputs: {x: "FP64 [-1, 2]"}
+    steps: {prior: {model: gauss, inputs: {x: $x}}, parts: {model: counting, inputs: {x: $prior}}}
+    outputs: {token: $parts}
   gone:
     inputs: {x: "FP64 [-1, 2]"}
     steps: {gone: {model: lost, inputs: {x: $x}}}
@@ -147,6 +151,14 @@ async def test_strings_in_and_labels_out() -> None:
             "label": [[b"dogs"], [b"cats"]],
             "sure": [[np.float32(2 / 3)], [1.0]],
         }
+
+
+@pytest.mark.parametrize("protocol", ["v2-grpc", "v2-rest"])
+async def test_the_last_step_streams(protocol: str) -> None:
+    async with running() as gateway, client(gateway, protocol) as asked:
+        found = [each["token"].tolist() async for each in asked.stream("counted", np.array([[2.0, 4.0]]))]
+        assert found == [[-10.0], [-9.0], [-8.0]]
+        assert gateway.graph_steps["counted", "parts"]["calls"] == 1
 
 
 async def test_an_error_names_step_model_and_endpoint_as_far_as_the_client_may_know() -> None:

@@ -59,8 +59,10 @@ class Order(Generic[K]):
                     running[spawn(_run(work, name))] = name
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ended = [running.pop(each) for each in done]
-                for each in done:
-                    each.result()
+                # All are asked, so that none is reported as an error that nobody has seen.
+                errors = [error for each in done if (error := each.exception()) is not None]
+                if errors:
+                    raise errors[0]
                 for name in ended:
                     ready += self._freed(name, missing)
         finally:

@@ -1,6 +1,7 @@
 """Graphs that are called: values, types along edges, branches, fallbacks, errors, streams, and what is held."""
 
 import asyncio
+import gc
 from contextlib import aclosing
 from typing import Any
 
@@ -641,3 +642,15 @@ async def test_work_waits_for_other_work() -> None:
     await Order({3: {1, 2}, 1: set(), 2: {1}, 4: {9}}).run(work, 2)
     assert done.index(1) < done.index(2) < done.index(3)
     assert sorted(done) == [1, 2, 3, 4]
+
+
+async def test_errors_of_several_steps_at_once_are_all_seen(caplog: pytest.LogCaptureFixture) -> None:
+    """One is told; asyncio would report the other as never retrieved."""
+
+    async def work(key: int) -> None:
+        raise refusal(Reason.MODEL_ERROR, f"{key} failed")
+
+    with pytest.raises(GatewayError, match="failed"):
+        await Order({1: set(), 2: set(), 3: set()}).run(work, 3)
+    gc.collect()
+    assert caplog.text == ""
