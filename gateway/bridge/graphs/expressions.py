@@ -40,7 +40,8 @@ class Reference:
 
 @frozen
 class Constant:
-    """A tensor that is written in the configuration. Its numbers get the datatype of the place where it is used."""
+    """A tensor that is written in the configuration. Its numbers get the datatype of the place where it is used; there
+    it stands for all rows of a batch, if it has one dimension less than the place."""
 
     array: "np.ndarray[Any, Any]"
 
@@ -48,7 +49,7 @@ class Constant:
         if not isinstance(other, Constant):
             return NotImplemented
         one, another = self.array, other.array
-        return one.dtype == another.dtype and one.shape == another.shape and one.tolist() == another.tolist()
+        return bool(one.dtype == another.dtype) and one.shape == another.shape and bool(np.array_equal(one, another))
 
     def __str__(self) -> str:
         return f"constant {list(self.array.shape)}"

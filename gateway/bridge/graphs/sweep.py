@@ -82,6 +82,8 @@ class Sweep:
         self._parameters = parameters
         self._signatures = signatures
         self._memory = memory
+        self._rows = next((inputs[each.name].shape[0] for each in graph.inputs if is_batch(each.shape)), 1)
+        """The rows of the request, for a step all of whose inputs are constants."""
         self._held: list[int] = []
         """Sizes that are counted."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
@@ -190,7 +192,7 @@ class Sweep:
                 and is_batch(specs[each.name].shape)
                 and each.shape
             ),
-            1,
+            self._rows,
         )
         return tuple(
             self._fitted(step, value, specs[each.name], rows)
@@ -287,12 +289,15 @@ class Sweep:
         ]
 
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
-        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape:
-        the same for all rows."""
+        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape, else
+        with its rows."""
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
-            return np.broadcast_to(array, other.shape) if value.transform.is_elementwise else array
+            if value.transform.is_elementwise:
+                return np.broadcast_to(array, other.shape)
+            is_row = array.ndim == other.ndim - 1 and other.ndim > 1
+            return np.broadcast_to(array, (other.shape[0], *array.shape)) if is_row else array
         except DecodeError as error:
             raise self._error(f"{value}: {error}", value) from error
         except ValueError as error:

@@ -84,7 +84,7 @@ class Types:
 
     def arguments(self, expression: Transformed) -> list[TensorSpec]:
         """The datatypes and shapes of a transform's arguments. Constants have the datatype of the other arguments and,
-        where the transform is elementwise, their shape."""
+        where the transform is elementwise, their shape, else their rows."""
         specs = [self.of(each, expression.place) for each in expression.arguments]
         pairs = list(zip(specs, expression.arguments, strict=True))
         others = [spec for spec, each in pairs if not isinstance(each, Constant)]
@@ -241,6 +241,8 @@ def _constant(constant: Constant, other: TensorSpec, *, in_its_shape: bool) -> T
         and all(have in (1, want) or want == -1 for have, want in zip(shape, behind, strict=True))
     ):
         shape = other.shape
+    elif len(shape) == len(other.shape) - 1 and is_batch(other.shape):
+        shape = (-1, *shape)
     return TensorSpec("", datatype, shape)
 
 

@@ -654,3 +654,27 @@ async def test_errors_of_several_steps_at_once_are_all_seen(caplog: pytest.LogCa
         await Order({1: set(), 2: set(), 3: set()}).run(work, 3)
     gc.collect()
     assert caplog.text == ""
+
+
+async def test_constants_are_joined_to_every_row() -> None:
+    inputs = {"a": [1, 2, 3], "b": [1, 1, 1]}
+    data = {
+        "inputs": X,
+        "steps": {"p": {"model": "product", "inputs": inputs}},
+        "outputs": {
+            "wide": {"concat": ["$x", [0.5]], "axis": 1},
+            "high": {"stack": [[7, 8], "$x"], "axis": 1},
+            "p": {"concat": ["$p.p", "$x"], "axis": 1},
+        },
+    }
+    graph = Graphed(data)
+    assert [each.shape for each in (await graph.signature()).outputs] == [(-1, 3), (-1, 2, 2), (-1, 5)]
+    found = await graph.infer({"x": [[1.0, 2.0], [3.0, 4.0]]})
+    assert found["wide"].tolist() == [[1.0, 2.0, 0.5], [3.0, 4.0, 0.5]]
+    assert found["high"].tolist() == [[[7.0, 8.0], [1.0, 2.0]], [[7.0, 8.0], [3.0, 4.0]]]
+    assert found["p"].tolist() == [[1.0, 2.0, 3.0, 1.0, 2.0], [1.0, 2.0, 3.0, 3.0, 4.0]]
+    vec = np.array([[1.0, 2.0], [3.0, 4.0]])
+    pushed = await graph.derive(Operation.APPLY_JACOBIAN, {"x": vec}, vec=vec)
+    assert pushed.tolist() == [[1.0, 2.0, 0.0], [3.0, 4.0, 0.0]]
+    pulled = await graph.derive(Operation.GRADIENT, {"x": vec}, sens=np.ones((2, 3)))
+    assert pulled.tolist() == [[1.0, 1.0], [1.0, 1.0]]
