@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gateway.bridge.graphs.expressions import Constant, Expression, First, Reference, Transformed, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import Order, run_at_once
-from gateway.bridge.graphs.sweep import Plan, Sweep
+from gateway.bridge.graphs.sweep import Sweep, SweepPlan
 from gateway.bridge.graphs.types import moving_steps
 from gateway.core.errors import DecodeError, invalid_input, invalid_output
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
@@ -107,7 +107,7 @@ class ChainRule:
 
     async def _take(self, values: Iterable[Expression]) -> None:
         steps = [name for name in self._graph.needed(values) if not self._sweep.was_run(name)]
-        await self._sweep.run(Plan(self._graph, steps))
+        await self._sweep.run(SweepPlan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
         """The values without which a vector cannot be taken through `value`."""

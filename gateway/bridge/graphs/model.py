@@ -17,7 +17,7 @@ from gateway.bridge.graphs.expressions import Expression, Reference, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import run_at_once
 from gateway.bridge.graphs.signatures import OPERATIONS, StepSignatures
-from gateway.bridge.graphs.sweep import MemoryCounter, Plan, Sweep
+from gateway.bridge.graphs.sweep import MemoryCounter, Sweep, SweepPlan
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.datatypes import Kind
@@ -82,10 +82,10 @@ class GraphModel:
                 return await self._derive(request)
         raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
 
-    def _plan(self, values: Mapping[str, Expression]) -> Plan:
+    def _plan(self, values: Mapping[str, Expression]) -> SweepPlan:
         """How these values are computed."""
         kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
-        return Plan(self.graph, self.graph.needed(values.values()), kept)
+        return SweepPlan(self.graph, self.graph.needed(values.values()), kept)
 
     async def _infer(self, request: Request) -> Response:
         inputs = self._inputs(request)
@@ -110,7 +110,7 @@ class GraphModel:
             raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
         step = self.graph.steps[last.pop()]
         with self._sweep(request, inputs, await self.signatures.types(request)) as sweep:
-            await sweep.run(Plan(self.graph, self.graph.needed(step.inputs.values())))
+            await sweep.run(SweepPlan(self.graph, self.graph.needed(step.inputs.values())))
             given = await sweep.inputs_of(step)
             assert given is not None, "an output that is needed is not missing"
             async with aclosing(self.calls.stream(request, step, given)) as responses:

@@ -44,7 +44,7 @@ class MemoryCounter(Protocol):
         """Count `size` bytes less."""
 
 
-class Plan:
+class SweepPlan:
     """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
     taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
 
@@ -106,7 +106,7 @@ class Sweep:
         self._memory.free(sum(self._held))
         self._held.clear()
 
-    async def run(self, plan: Plan) -> None:
+    async def run(self, plan: SweepPlan) -> None:
         """Take the steps of a plan.
 
         Raises:
