@@ -53,7 +53,8 @@ def main() -> None:
         rows_measured = list(_measured(rows, options.rounds))
         gathers = list(_gathered(options.rounds)) if options.rows in gathered.TITLE else []
         caches = list(cached.measure(options.rounds)) if options.rows in cached.TITLE else []
-        more = gathers, caches
+        steps = list(graphs.measure(options.rounds)) if options.rows in graphs.TITLE else []
+        more = gathers, caches, steps
         print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids, counts, *more))
         return
     if rows:
