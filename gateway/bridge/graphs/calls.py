@@ -101,7 +101,9 @@ class StepCalls:
         return answer
 
     def _count(self, step: GraphStep, began: float, *, is_error: bool) -> None:
-        counts = self.counts.setdefault(step.name, Counter())
+        counts = self.counts.get(step.name)
+        if counts is None:
+            counts = self.counts[step.name] = Counter({CALLS_COUNTED: 0, ERRORS: 0, SECONDS: 0})
         counts[CALLS_COUNTED] += 1
         counts[ERRORS] += is_error
         counts[SECONDS] += monotonic() - began  # type: ignore[assignment]  # a Counter takes any number

@@ -4,8 +4,8 @@ Its steps are requests of the gateway itself (`calls`): they take routes as a cl
 of the graph, not of its client. They share the client's deadline, and end when it leaves.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, closing
 from functools import partial
 from math import prod
 
@@ -93,9 +93,12 @@ class GraphModel:
         if request.outputs:
             values = self._wanted(request)
             plan = self._plan(values)
-        with self._sweep(request, inputs, await self.signatures.types(request)) as sweep:
+        sweep = self._begun(request, inputs, await self.signatures.types(request))
+        try:
             await sweep.run(plan)
             return Response(await sweep.outputs(values), self.graph.name)
+        finally:
+            sweep.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """The responses of the last step, if all outputs that are asked for are outputs of one step, the last one;
@@ -109,7 +112,7 @@ class GraphModel:
         if len(last) != 1 or "" in last:
             raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
         step = self.graph.steps[last.pop()]
-        with self._sweep(request, inputs, await self.signatures.types(request)) as sweep:
+        with closing(self._begun(request, inputs, await self.signatures.types(request))) as sweep:
             await sweep.run(SweepPlan(self.graph, self.graph.needed(step.inputs.values())))
             given = await sweep.inputs_of(step)
             assert given is not None, "an output that is needed is not missing"
@@ -155,20 +158,10 @@ class GraphModel:
                 raise invalid_input(f"model {self.graph.name!r} is a graph and has no parameter {name!r}")
         return given
 
-    @contextmanager
-    def _sweep(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> Iterator[Sweep]:
-        sweep = Sweep(
-            self.graph,
-            inputs,
-            request.parameters,
-            partial(self.calls.call, request),
-            types.signatures,
-            self._memory_of(request.peer),
-        )
-        try:
-            yield sweep
-        finally:
-            sweep.close()
+    def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> Sweep:
+        """A sweep, which its caller closes."""
+        call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
+        return Sweep(self.graph, inputs, request.parameters, call, types.signatures, memory)
 
     async def _derive(self, request: Request) -> Response:
         operation, given = request.operation, self._inputs(request)
@@ -186,7 +179,7 @@ class GraphModel:
         rows = self._rows(given)
         sens = self._vector(given, "sens", rows, types.of(self.graph.outputs[output]))
         vec = self._vector(given, "vec", rows, given[second])
-        with self._sweep(request, given, types) as sweep:
+        with closing(self._begun(request, given, types)) as sweep:
             rule = ChainRule(sweep, types.signatures, self.graph.outputs[output], rows)
             if operation is Operation.GRADIENT:
                 found = await rule.gradient(first, sens)

@@ -103,8 +103,9 @@ class Sweep:
 
     def close(self) -> None:
         """Nothing of the request is held any more."""
-        self._memory.free(sum(self._held))
-        self._held.clear()
+        if self._held:
+            self._memory.free(sum(self._held))
+            self._held.clear()
 
     async def run(self, plan: SweepPlan) -> None:
         """Take the steps of a plan.
