@@ -75,21 +75,18 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
             code, numbers = "Q", parse_raw(text, "u")
     if numbers is None or len(numbers) != 8 * count:
         return None
-    return numbers if letter == code else _converted(numbers, code, datatype)
+    if letter == code:
+        return numbers
+    try:
+        return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").tobytes()
+    except DecodeError:
+        return None
 
 
 def _list_in(text: Text) -> Buffer:
     """The list in `text`, without the blanks behind it; nothing if there is no list."""
     end = text.body.rfind(b"]", text.start, text.end) + 1
     return memoryview(text.body)[text.start : end] if end and not text.body[end : text.end].strip(BLANKS) else b""
-
-
-def _converted(numbers: bytes, code: str, datatype: Datatype) -> Buffer | None:
-    """8-byte `numbers` of the `code` of `struct` as `datatype`; None if one is out of range."""
-    try:
-        return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").tobytes()
-    except DecodeError:
-        return None
 
 
 _DTYPES = {"d": np.dtype("<f8"), "q": np.dtype("<i8"), "Q": np.dtype("<u8")}

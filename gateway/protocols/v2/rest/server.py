@@ -77,9 +77,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     return _request(general_request(header, limits.json_values), None, behind, message, limits)
 
 
-def _request(
-    infer: InferenceRequest, whole: bytes | None, behind: Buffer, message: Message, limits: Limits
-) -> Request:
+def _request(infer: InferenceRequest, whole: bytes | None, behind: Buffer, message: Message, limits: Limits) -> Request:
     """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
     inputs, form = read_tensors(infer.inputs, "input", behind, limits)
     parameters: Parameters = {}

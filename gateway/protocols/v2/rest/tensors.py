@@ -52,8 +52,8 @@ def read_tensors(
     """The tensors in a message's `inputs` or `outputs`, whose names must differ, and the form of all of them; None if
     they differ in it, or one is not as the gateway would write it.
 
-    `role` is the singular, "input" or "output"; `behind` are the bytes behind the JSON. Outputs are read as servers write them: with null members, and FP16 in
-    JSON.
+    `role` is the singular, "input" or "output"; `behind` are the bytes behind the JSON. Outputs are read as servers
+    write them: with null members, and FP16 in JSON.
 
     Raises:
         DecodeError: anything that the specification does not allow.

@@ -37,7 +37,7 @@ LARGE = Tensor("l", Datatype.FP64, (4096,), bytes(2**15))
 def test_writes_large_inputs_raw_without_joining_them() -> None:
     written = V2_GRPC.encode_request(Request(Operation.INFER, "m", inputs=(X, LARGE, EMPTY, LARGE, X)), TARGET)
     small = b"\x3a\x04" + X.data
-    assert written.parts[0].endswith(small + b"\x3a\x80\x80\x02")
+    assert bytes(written.parts[0]).endswith(small + b"\x3a\x80\x80\x02")
     assert written.parts[1:] == (LARGE.data, b"\x3a\x00\x3a\x80\x80\x02", LARGE.data, small)
     assert written.parts[1] is written.parts[3] is LARGE.data
 
