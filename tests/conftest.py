@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 from gateway.core import tasks
 from gateway.core.log_limit import LogLimit
+from tests.together import WITH_TRITON
 
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +32,20 @@ LONGEST = (
 )
 """Files that take a minute or more: processes that share the tests begin with them, so that none of them is left for
 one process at the end."""
+
+
+class _ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """Gives the tests of each file to one process, and those of all files WITH_TRITON to the same one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(super()._split_scope(nodeid))
+        return "triton" if file.parent.name == "interop" and file.stem in WITH_TRITON else str(file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """The scheduler of `--dist loadfile`."""
+    return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(trylast=True)

@@ -455,4 +455,4 @@ async def test_the_keys_of_an_issuer_can_be_in_a_file(server: int, client: httpx
 
 def test_every_wire_form_is_tried_here() -> None:
     tried = {*HTTP_INFERENCES, "v2-grpc", "grps-brpc", "mip"}
-    assert set(registry.protocols()) - tried == {"graphpipe", "grps-grpc"}
+    assert set(registry.protocols()) - tried == {"graphpipe", "grps-grpc", "tfs-grpc"}

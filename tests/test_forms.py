@@ -216,6 +216,27 @@ async def test_a_reload_that_leaves_a_form_as_it_is_leaves_its_connections(runni
     assert running.gateway.backends["legacy"].protocol is before.protocol
 
 
+async def test_answers_that_a_cache_has_kept_are_not_those_of_a_changed_form(running: Running, legacy: Legacy) -> None:
+    before = "{protocol: json, form: prices,"
+    await running.reload((before, f"{before} safe: true, policies: [{{cache: {{}}}}],"))
+    for _ in range(2):
+        assert (await running.post("/v2/models/prices/infer", V2)).json()["outputs"][0]["data"] == [10.0, 1.0]
+    assert len(legacy.bodies) == 1
+    await running.reload(("model: prices\n", "model: double\n"))
+    await running.post("/v2/models/prices/infer", V2)
+    assert len(legacy.bodies) == 1
+    await running.reload(('{prediction: $y, "took_ms?": $_}', '{"prediction?": $_, took_ms: $y|scalar}'))
+    assert (await running.post("/v2/models/prices/infer", V2)).json()["outputs"][0]["data"] == [3.0]
+
+
+async def test_a_reload_that_changes_how_replies_are_streamed_reads_them_so(running: Running) -> None:
+    [endpoint] = running.gateway.backends["legacy"].endpoints
+    connector = endpoint.connector
+    await running.reload(("path: /predict", "path: /predict\n      stream: jsonl"))
+    assert list(running.gateway.backends["legacy"].endpoints) == [endpoint]
+    assert endpoint.connector is not connector
+
+
 async def test_a_reload_adds_and_removes_forms(running: Running) -> None:
     added = await running.reload(
         ("forms:\n", "forms:\n  other: {infer: {path: /other, request: $a, response: $b}}\n"),
@@ -378,3 +399,17 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     odd = gateway_command("init", "--example", "request.json", folder=tmp_path)
     assert (odd.returncode, odd.stderr) == (2, "expected pairs of files, a request and its reply, got 1\n")
     assert not (tmp_path / "gateway.yaml").exists()
+
+
+def test_a_listener_that_speaks_a_form_without_names_of_models_gets_the_proposed_one(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text('{"features": [[1, 2]]}')
+    (tmp_path / "reply.json").write_text('{"prediction": [3.5]}')
+    listeners = ("--listener", "json:litserve=127.0.0.1:8080", "--listener", "v2-rest=127.0.0.1:8081")
+    proposed = gateway_command(
+        "init", "--example", "request.json", "reply.json", *listeners, "--output", "-", folder=tmp_path
+    )
+    config = loads(proposed.stdout, "proposed.yaml", catalog(), {})
+    assert [(each.protocols, each.model) for each in config.listeners] == [
+        (("json:litserve",), "legacy"),
+        (("v2-rest",), ""),
+    ]

@@ -18,7 +18,7 @@ ROOMS: dict[str, set[str]] = {
     "servers": {"core"},
     "observing": {"core"},
     "reference": {"core"},
-    "config": {"core", "bridge.settings", "protocols.json.form"},
+    "config": {"core", "bridge.settings", "bridge.graphs", "protocols.json.form"},
     "assembly": {
         *("core", "protocols", "transports", "bridge", "routing", "policies", "auth", "servers", "observing"),
         *("reference", "config"),

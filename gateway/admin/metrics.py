@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from gateway.admin.loop_lag import LoopLag
 from gateway.assembly import registry
 from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
+from gateway.bridge.graphs.calls import CALLS_COUNTED, ERRORS, FALLBACKS, SECONDS
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards
 from gateway.core.transport import Listener
@@ -151,6 +152,21 @@ TRACES_DROPPED = Family(
     "Sampled requests whose spans were lost: too many waited, or the collector did not take them.",
 )
 
+_OF_STEP = ("graph", "step")
+OF_STEPS = {
+    CALLS_COUNTED: Family(
+        "gateway_graph_step_calls_total", "counter", _OF_STEP, "Calls of models by the steps of `models`."
+    ),
+    ERRORS: Family("gateway_graph_step_errors_total", "counter", _OF_STEP, "Those of these calls that failed."),
+    FALLBACKS: Family(
+        "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "How often a step asked a model of its `fallback`."
+    ),
+    SECONDS: Family(
+        "gateway_graph_step_seconds_total", "counter", _OF_STEP, "Seconds that these calls took together."
+    ),
+}  # fmt: skip
+"""By what is counted."""
+
 WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
 WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
@@ -164,6 +180,7 @@ FAMILIES = (
     CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
     SERVERS, SERVER_STARTS, SERVER_FAILURES,
     *OF_POLICIES,
+    *OF_STEPS.values(),
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
     WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
@@ -189,6 +206,10 @@ class Running(typing.Protocol):
     @property
     def policy_numbers(self) -> Numbers:
         """The numbers of the policies' metrics."""
+
+    @property
+    def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
+        """The counts of each step of a graph, by the names of both."""
 
     @property
     def shedding(self) -> Shedding | None:
@@ -224,6 +245,9 @@ class StateMetrics(Collector):
         yield from _backends(list(self._running.backends.items()))
         of_policies = self._running.policy_numbers
         yield from (_values(each, of_policies[each.name].items()) for each in OF_POLICIES)
+        steps = self._running.graph_steps
+        for what, family in OF_STEPS.items():
+            yield _values(family, [(key, counts[what]) for key, counts in steps.items()])
         yield from self._process()
         yield from self._configuration()
 

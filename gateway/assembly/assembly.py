@@ -9,6 +9,7 @@ from gateway.assembly.backends import Backends
 from gateway.assembly.endpoints import EndpointKey
 from gateway.assembly.environment import Environment
 from gateway.assembly.forms import with_forms
+from gateway.assembly.graphs import GraphRoutes
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.policing import Policing
 from gateway.assembly.routers import Routers
@@ -92,6 +93,11 @@ class Assembly:
         return self._routers.passthrough
 
     @property
+    def graphs(self) -> GraphRoutes:
+        """The models that are graphs."""
+        return self._routers.graphs
+
+    @property
     def backends(self) -> Mapping[str, Backend]:
         """The backends by name."""
         return self._backends.all
@@ -121,6 +127,7 @@ class Assembly:
                     backend.replace(previous.backends[name])
             self.discovery.inherit_leases(previous.discovery)
             self.policing.adopt(previous.policing)
+            self.graphs.adopt(previous.graphs)
         if self._host.fleets is not None:
             self._host.fleets.take_over(self.config.backends, self._backends.served())
         for prober in self.probers if self._host.part.probes else ():

@@ -1,4 +1,5 @@
-"""`errors: {detail: brief}`: errors without the names and addresses of backends. The log has the whole texts."""
+"""`errors: {detail: brief}`: errors without the names and addresses of backends, and without the models that the steps
+of graphs call. The log has the whole texts."""
 
 import logging
 import re
@@ -67,7 +68,7 @@ class BriefErrors:
             and error.reason is Reason.UNREACHABLE
         )
         text = (
-            UNREACHABLE
+            f"{_steps(error.message)}{UNREACHABLE}"
             if is_unreachable
             else self._shorten(error.brief if isinstance(error, DetailedError) else error.message)
         )
@@ -94,10 +95,35 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
     backend_name = re.compile(rf"\bbackends? (?:{names})(?:, (?:{names}))*(?: \([a-z]+\))?(?: at {address})?")
     address_alone = re.compile(address)
 
+    models = "|".join(re.escape(repr(each)) for each in sorted(_models_of_steps(config), key=len, reverse=True))
+    model_of_step = re.compile(rf" \(model (?:{models})\)") if models else re.compile("(?!)")
+    model_name = re.compile(rf"\bmodel (?:{models})") if models else re.compile("(?!)")
+
     def shortened(text: str) -> str:
-        return address_alone.sub(ADDRESS, backend_name.sub(BACKEND, text))
+        text = address_alone.sub(ADDRESS, backend_name.sub(BACKEND, text))
+        if not models or _IN_STEP.search(text) is None:
+            return text
+        return model_name.sub("its model", model_of_step.sub("", text))
 
     return shortened
+
+
+def _steps(text: str) -> str:
+    """The names of the steps that an error begins with: of a graph in a graph there are several."""
+    found = _STEPS.match(text)
+    return "" if found is None else "".join(f"{each}: " for each in _STEP.findall(found[0]))
+
+
+_STEP = re.compile(r"(step '[A-Za-z_][A-Za-z0-9_-]*') \(model (?:'[^']*'|\"[^\"]*\")\): ")
+_STEPS = re.compile(f"(?:{_STEP.pattern})+")
+_IN_STEP = re.compile(r"\bstep '|: steps\.")
+"""Where an error is about a step of a graph."""
+
+
+def _models_of_steps(config: Config) -> frozenset[str]:
+    """The models that steps call. Clients need not know them, and may have no permission to call them."""
+    steps = (step for graph in config.models.values() for step in graph.steps.values())
+    return frozenset(model for step in steps for model in (step.model, *step.fallback)) - config.models.keys()
 
 
 def _hosts_and_paths(address: str) -> set[str]:

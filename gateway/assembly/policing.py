@@ -4,6 +4,7 @@ change here: see `gateway/policies`."""
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gateway.assembly.environment import Environment
+from gateway.assembly.forms import described_form
 from gateway.assembly.routes import policy_states, reach_of_messages, stream_with_policies, with_policies
 from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
@@ -85,12 +86,16 @@ class Policing:
 
     def _place_config(self, place: str) -> object:
         """The configuration that answers at the place of a list of policies depend on: the backend's configuration, or
-        the route's with those of its backends."""
+        the route's with those of its backends; with the forms that the backends speak."""
         kind, _, name = place.partition(".")
         if kind == "backends":
-            return self._config.backends[name]
+            return self._backend_config(name)
         route = self._config.routes[int(place.removeprefix("routes[").removesuffix("]"))]
-        return route, [self._config.backends[each] for each in route.backends]
+        return route, [self._backend_config(each) for each in route.backends]
+
+    def _backend_config(self, name: str) -> object:
+        backend = self._config.backends[name]
+        return backend, described_form(self._config, backend.protocol)
 
     @property
     def caches(self) -> list[tuple[str, PolicyState]]:

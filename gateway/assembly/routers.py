@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.assembly.environment import Environment
+from gateway.assembly.graphs import STEPS, GraphRoutes
 from gateway.assembly.policing import Policing
 from gateway.assembly.routes import (
     Answering,
@@ -65,6 +66,8 @@ class Routers:
         self._activities = activities
         self._readiness = readiness
         self._statistics = statistics
+        self.graphs = GraphRoutes(config, lambda request: self.router.select(request), environment.clock)
+        """The models that are graphs."""
         self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
         """The names that records have for routes."""
 
@@ -73,8 +76,10 @@ class Routers:
         config = self._config
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [self._environment.protocols[name] for name in sorted(names)]
+        if config.models:
+            clients.append(STEPS)
         configs = [each for each in config.routes if not each.passthrough]
-        versions, routes = VersionConditions(configs), []
+        versions, routes = VersionConditions(configs), list(self.graphs.routes(clients))
         for each in configs:
             routes.append(self._route(each, versions, clients))
             yield
@@ -96,7 +101,9 @@ class Routers:
         }
         for name, each in models.items():
             self._backends[name].on_recovery(each.forget)
-        listed: list[Listed] = []
+        for backend in self._backends.values():
+            backend.on_recovery(self.graphs.forget)
+        listed: list[Listed] = list(self.graphs.listed(clients))
         for config in configs:
             listed += self._listed(config, clients, models)
             yield

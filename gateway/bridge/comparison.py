@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from gateway.bridge.settings import Renaming
-from gateway.core.datatypes import NUMBERS
+from gateway.core.datatypes import BYTES, NUMBERS
 from gateway.core.frozen import frozen
-from gateway.core.types import Tensor
+from gateway.core.types import Tensor, TensorSpec
 
 MOST_SHOWN = 64
 """The most tensors that an explanation lists."""
@@ -50,6 +50,24 @@ class TensorChange:
 def shown(tensor: Tensor) -> TensorShown:
     """`tensor` without its data."""
     return TensorShown(tensor.name, tensor.datatype.value, tensor.shape, len(tensor.data), tensor.untyped)
+
+
+_FIRST = 4
+"""Elements of a tensor that a text has."""
+
+
+def as_text(tensors: Sequence[Tensor]) -> str:
+    """The tensors in one line, each with its first elements: `x FP64[1,2] 0.5 2`."""
+    return "; ".join(map(_as_text, tensors))
+
+
+def _as_text(tensor: Tensor) -> str:
+    head = str(TensorSpec(tensor.name, tensor.datatype, tensor.shape))
+    if tensor.datatype is BYTES:
+        return head
+    elements = tensor.array.reshape(-1)[:_FIRST].tolist()
+    more = " ..." if tensor.elements > _FIRST else ""
+    return f"{head} {' '.join(f'{each:.6g}' for each in elements)}{more}".rstrip()
 
 
 def compare(

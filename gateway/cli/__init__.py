@@ -16,6 +16,7 @@ COMMANDS = {
     "schema": "Print the JSON Schema of a configuration.",
     "route": "Print which route a request takes.",
     "explain": "Explain what becomes of a request.",
+    "graph": "Print a model that is made of others.",
     "openapi": "Print the OpenAPI document of a listener over HTTP.",
     "reference": "Serve bundled models or Python callables.",
     "conformance": "Check a server against the specification of its protocol.",

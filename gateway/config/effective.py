@@ -11,6 +11,7 @@ from enum import Enum
 
 from pydantic import BaseModel, SecretStr
 
+from gateway.bridge.graphs.graph import Graph
 from gateway.config.forms import FormConfig
 from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
@@ -40,6 +41,8 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
             return given if math.isfinite(given) else str(given)
         case FormConfig():  # a template that is not there differs from null
             return _plain(given.document(), references)
+        case Graph():
+            return _plain(given.keys, references)
         case PolicyConfig():
             return {given.name: _plain(given.settings, references)}
         case Address():

@@ -48,6 +48,7 @@ from gateway.config.fields import (
     refusal,
 )
 from gateway.config.forms import JSON, PREFIX, FormEntries
+from gateway.config.graphs import Graphs
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
@@ -630,6 +631,9 @@ class Config(Keys):
     the protocol `json:NAME` of backends and listeners. One with the name of a ready form takes its place."""
     backends: Mapping[Name, BackendConfig] = {}
     """Groups of model servers, by name."""
+    models: Graphs = Field(default_factory=dict)
+    """Models that the gateway makes of others, by name: graphs of calls, with derivatives by the chain rule.
+    `docs/graphs.md` describes them. A name here is taken before all routes."""
     routes: tuple[RouteConfig, ...] = ()
     """Which requests go to which backend. The first route that matches is used."""
 

@@ -23,6 +23,7 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import shown_references, with_forms
+from gateway.config.graph_checks import graph_findings
 from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
@@ -95,6 +96,7 @@ def loads_with_warnings(
     findings += [*of_forms, *shown_references(root, parts), *name_findings(parts, catalog)]
     if config is not None:
         findings += route_findings(config, catalog)
+        findings += graph_findings(config)
         findings += policy_findings(config, catalog)
         findings += access_findings(config, catalog)
         findings += worker_findings(config, catalog)

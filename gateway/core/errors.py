@@ -154,6 +154,7 @@ class DetailedError(TransportError):
         shown = without_traceback(detail)
         super().__init__(status, reason, f"{brief}; the end of its output: {shown}" if shown else brief, sent=sent)
         self.brief = brief
+        self.detail = detail
 
 
 def reason_field(error: GatewayError) -> tuple[bytes, bytes]:

@@ -38,7 +38,7 @@ _SAMPLED = 1
 class Span:
     """A part of the work on one request.
 
-    - `name`: request, mirror, gather, decode, queue, try, encode request, decode reply, fit, fit reply or encode.
+    - `name`: request, mirror, gather, step, decode, queue, try, encode request, decode reply, fit, fit reply or encode.
     - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
     - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
     - `facts`: what is known of it, by name.

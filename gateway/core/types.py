@@ -442,7 +442,8 @@ class Request(Struct, frozen=True):
     record: Record = UNRECORDED
     """Where it is noted what becomes of the request; UNRECORDED if nobody observes. All tries share it."""
     span: Span | None = None
-    """The try at an endpoint that the request is part of, if the record notes spans."""
+    """The try at an endpoint, or before it the step of a graph, that the request is part of, if the record notes
+    spans."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
     original: Original | None = None

@@ -27,7 +27,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, WAKING, Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.record import UNRECORDED, Record
+from gateway.core.record import UNRECORDED
 from gateway.core.streaming import ask_stream
 from gateway.core.surviving import surviving
 from gateway.core.types import Answer, Request, Response
@@ -240,7 +240,7 @@ class Backend:
                 return await ask_all(request, self.name, self.endpoints, self._sender.without_slot)
             send, gives_back = self._sender.without_slot, False
         if record.events is not None:
-            send = partial(self._send_in_span, send, record)
+            send = partial(self._send_in_span, send)
         if request.tries is not None:
             send = partial(send_in_time, send, request, self.name)
         tried: tuple[Endpoint, ...] = ()
@@ -278,8 +278,8 @@ class Backend:
                 if record is not UNRECORDED:
                     record.answered(monotonic() - sent)
 
-    async def _send_in_span(self, send: Send, record: Record, request: Request, endpoint: Endpoint) -> Answer:
-        with span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls) as span:
+    async def _send_in_span(self, send: Send, request: Request, endpoint: Endpoint) -> Answer:
+        with span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls) as span:
             return await send(replace(request, span=span), endpoint)
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
@@ -303,7 +303,7 @@ class Backend:
             sent, spoken, span, record = request, protocol, None, request.record
             record.sent(self.name, self.protocol.name, endpoint.address)
             if record.events is not None:
-                span = span_of_try(record, self.name, endpoint, self.protocol, tls=self._has_tls)
+                span = span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls)
                 sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:

@@ -10,7 +10,6 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.record import Record
 from gateway.core.spans import Span, begin
 from gateway.core.types import Answer, Request
 from gateway.routing.endpoint import Endpoint
@@ -60,9 +59,10 @@ def _too_late(one_try: Request, backend: str, endpoint: Endpoint) -> TransportEr
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=True)
 
 
-def span_of_try(record: Record, backend: str, endpoint: Endpoint, protocol: Protocol, *, tls: bool) -> Span:
-    """The span of a try that begins now."""
-    span = begin(record, "try")
+def span_of_try(request: Request, backend: str, endpoint: Endpoint, protocol: Protocol, *, tls: bool) -> Span:
+    """The span of a try of `request` that begins now."""
+    record = request.record
+    span = begin(record, "try", request.span)
     span.facts = {
         "backend": backend,
         "endpoint": endpoint.address,

@@ -4,18 +4,19 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gateway.core.documented import Documented
 from gateway.core.errors import Reason, refusal
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.places import Shared, SharedState, ShownStates, StateMetric
 
 
-class Settings(BaseModel):
+class Settings(Documented):
     """Lets some calls pass, and no more."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     most: Annotated[int, Field(ge=0)]
     """The number of calls that pass."""

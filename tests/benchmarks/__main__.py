@@ -15,6 +15,7 @@ from tests.benchmarks import (
     codecs,
     crowd,
     gathered,
+    graphs,
     keys,
     memory,
     metrics,
@@ -52,7 +53,8 @@ def main() -> None:
         rows_measured = list(_measured(rows, options.rounds))
         gathers = list(_gathered(options.rounds)) if options.rows in gathered.TITLE else []
         caches = list(cached.measure(options.rounds)) if options.rows in cached.TITLE else []
-        more = gathers, caches
+        steps = list(graphs.measure(options.rounds)) if options.rows in graphs.TITLE else []
+        more = gathers, caches, steps
         print(table.document(rows_measured, peak, measured, stalls, costs, crowds, logs, ids, counts, *more))
         return
     if rows:
@@ -90,6 +92,10 @@ def main() -> None:
         print(f"\n{gathered.heading()}", flush=True)
         for way in _gathered(options.rounds):
             print(way.shown(), flush=True)
+    if options.rows in graphs.TITLE:
+        print(f"\n{graphs.heading()}", flush=True)
+        for one in graphs.measure(options.rounds):
+            print(one.shown(), flush=True)
     if options.rows in cached.TITLE:
         print("\n".join(["", cached.heading(), *(each.shown() for each in cached.measure(options.rounds))]), flush=True)
     if options.rows in mixed.TITLE:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.benchmarks.wire import GRPS_BRPC, GRPS_GRPC, GRPS_REST, UMBRIDGE, V1_REST, V2_GRPC, V2_REST, BinaryForm, Form
+from tests.benchmarks.wire import (
+    GRPS_BRPC,
+    GRPS_GRPC,
+    GRPS_REST,
+    JSON_FORM,
+    TORCHSERVE,
+    UMBRIDGE,
+    V1_REST,
+    V2_GRPC,
+    V2_REST,
+    BinaryForm,
+    Form,
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,8 @@ GRPC_TO_GRPC = Way("V2 gRPC -> V2 gRPC", V2_GRPC, V2_GRPC)
 GRPC_TO_REST = Way("V2 gRPC -> V2 REST", V2_GRPC, V2_REST)
 V1_TO_V2 = Way("V1 REST -> V2 REST", V1_REST, V2_REST)
 V2_TO_V1 = Way("V2 REST -> V1 REST", V2_REST, V1_REST)
+JSON_TO_GRPC = Way("declared JSON -> V2 gRPC", JSON_FORM, V2_GRPC, "FastAPI + pydantic + tritonclient.grpc")
+REST_TO_JSON = Way("V2 REST -> declared JSON", V2_REST, TORCHSERVE, "FastAPI + pydantic + httpx")
 BRPC_TO_UMBRIDGE = Way("grps BRPC -> UM-Bridge", GRPS_BRPC, UMBRIDGE)
 
 
@@ -76,4 +90,10 @@ ROWS = (
     Row(V1_TO_V2, 10, 1, 400),
     Row(V1_TO_V2, 10, 16, 400),
     Row(V2_TO_V1, 10, 1, 400),
+    Row(JSON_TO_GRPC, 10, 1, 400),
+    Row(JSON_TO_GRPC, 10, 16, 400),
+    Row(JSON_TO_GRPC, 1_000, 1, 100),
+    Row(REST_TO_JSON, 10, 1, 400),
+    Row(REST_TO_JSON, 10, 16, 400),
+    Row(REST_TO_JSON, 1_000, 1, 100),
 )

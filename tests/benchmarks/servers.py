@@ -14,8 +14,10 @@ from tests.benchmarks.rows import (
     GRPC_TO_GRPC,
     GRPC_TO_REST,
     GRPS_TO_GRPC,
+    JSON_TO_GRPC,
     REST_TO_GRPC,
     REST_TO_GRPS,
+    REST_TO_JSON,
     UMBRIDGE_TO_GRPC,
     UMBRIDGE_TO_V2,
     V1_TO_V2,
@@ -40,14 +42,22 @@ listeners:
   - {{name: grpc_to_grpc, bind: "{grpc_to_grpc}", protocols: [v2-grpc]}}
   - {{name: grpc_to_rest, bind: "{grpc_to_rest}", protocols: [v2-grpc]}}
   - {{name: to_v1, bind: "{to_v1}", protocols: [v2-rest]}}
+  - {{name: json_to_grpc, bind: "{json_to_grpc}", protocols: ["json:house"]}}
+  - {{name: to_json, bind: "{to_json}", protocols: [v2-rest]}}
+forms:
+  house:
+    infer: {{path: "/predict/{{model}}", request: {{features: $x}}, response: {{prediction: $y}}}}
 backends:
   v1: {{protocol: v1-rest, endpoints: ["{v1}"]}}
   tensors: {{protocol: v2-rest, endpoints: ["{v2}"]}}
   grpc: {{protocol: v2-grpc, endpoints: ["{grpc}"]}}
   grps: {{protocol: grps-grpc, endpoints: ["{grps}"]}}
+  plain: {{protocol: "json:torchserve", endpoints: ["http://{plain}"]}}
   science: {{protocol: umbridge, endpoints: ["http://{umbridge}"]}}
 routes:
   - {{match: {{listener: to_v1}}, backend: v1}}
+  - {{match: {{listener: json_to_grpc, model: "*"}}, backend: grpc}}
+  - {{match: {{listener: to_json}}, backend: plain}}
   - {{match: {{protocol: v1-rest, model: "*"}}, backend: tensors}}
   - {{match: {{listener: to_grpc, model: "*"}}, backend: grpc}}
   - {{match: {{listener: to_grps}}, backend: grps}}
@@ -93,7 +103,7 @@ def rest_to_grpc(folder: Path) -> Iterator[Server]:
         yield Server(address, gateway.process.pid)
 
 
-_BACKENDS = ("v2-rest", "v2-grpc", "grps-grpc", "umbridge", "v1-rest")
+_BACKENDS = ("v2-rest", "v2-grpc", "grps-grpc", "umbridge", "v1-rest", "json:torchserve")
 
 
 @contextmanager
@@ -101,8 +111,8 @@ def running(folder: Path) -> Iterator[Servers]:
     """Everything started and ready; stopped with the context, the last first."""
     with ExitStack() as stack:
         servers = {name: reference_server(name, folder, stack) for name in _BACKENDS}
-        v2, grpc, grps, umbridge, v1 = servers.values()
-        places = {"v2": v2, "grpc": grpc, "grps": grps, "umbridge": umbridge, "v1": v1}
+        v2, grpc, grps, umbridge, v1, plain = servers.values()
+        places = {"v2": v2, "grpc": grpc, "grps": grps, "umbridge": umbridge, "v1": v1, "plain": plain}
         gateway = _gateway({name: each.address for name, each in places.items()}, folder, stack)
         yield Servers(
             {
@@ -117,11 +127,15 @@ def running(folder: Path) -> Iterator[Servers]:
                 GRPC_TO_REST: gateway["grpc_to_rest"],
                 V1_TO_V2: gateway["address"],
                 V2_TO_V1: gateway["to_v1"],
+                JSON_TO_GRPC: gateway["json_to_grpc"],
+                REST_TO_JSON: gateway["to_json"],
             },
             {
                 UMBRIDGE_TO_V2: _umbridge_adapter("umbridge_to_v2", v2.address, folder, stack),
                 UMBRIDGE_TO_GRPC: _umbridge_adapter("umbridge_to_grpc", grpc.address, folder, stack),
-                V2_TO_UMBRIDGE: _v2_adapter(umbridge.address, folder, stack),
+                V2_TO_UMBRIDGE: _fastapi("v2_to_umbridge", folder, stack, UMBRIDGE=f"http://{umbridge.address}"),
+                JSON_TO_GRPC: _fastapi("json_to_grpc", folder, stack, V2=grpc.address),
+                REST_TO_JSON: _fastapi("v2_to_json", folder, stack, SERVER=f"http://{plain.address}"),
             },
             {
                 UMBRIDGE_TO_V2: v2,
@@ -135,6 +149,8 @@ def running(folder: Path) -> Iterator[Servers]:
                 GRPC_TO_REST: v2,
                 V1_TO_V2: v2,
                 V2_TO_V1: v1,
+                JSON_TO_GRPC: grpc,
+                REST_TO_JSON: plain,
             },
         )
 
@@ -155,7 +171,7 @@ def reference_server(protocol: str, folder: Path, stack: ExitStack, served: Sequ
     return _ready(process, address, lambda: "\nready" in process.stdout(), stack)
 
 
-FACES = ("address", "to_grpc", "to_grps", "brpc", "grpc_to_grpc", "grpc_to_rest", "to_v1")
+FACES = ("address", "to_grpc", "to_grps", "brpc", "grpc_to_grpc", "grpc_to_rest", "to_v1", "json_to_grpc", "to_json")
 
 
 def _gateway(backends: Mapping[str, str], folder: Path, stack: ExitStack) -> dict[str, Server]:
@@ -174,13 +190,13 @@ def _umbridge_adapter(script: str, v2: str, folder: Path, stack: ExitStack) -> S
     return _ready(process, address, lambda: answers(f"http://{address}/Info"), stack)
 
 
-def _v2_adapter(umbridge: str, folder: Path, stack: ExitStack) -> Server:
+def _fastapi(script: str, folder: Path, stack: ExitStack, **environment: str) -> Server:
     address = own_address()
     host, _, port = address.partition(":")
     where = ["--app-dir", str(ADAPTERS), "--host", host, "--port", port]
     # Without the line per request that uvicorn prints by default, since the gateway prints none.
-    command = [_python(), "-m", "uvicorn", "v2_to_umbridge:app", *where, "--no-access-log"]
-    process = Process(command, folder / "v2-adapter", clean_environment(UMBRIDGE=f"http://{umbridge}"))
+    command = [_python(), "-m", "uvicorn", f"{script}:app", *where, "--no-access-log"]
+    process = Process(command, folder / script, clean_environment(**environment))
     return _ready(process, address, lambda: answers(f"http://{address}/openapi.json"), stack)
 
 

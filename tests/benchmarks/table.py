@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from tests.benchmarks import access_log, cached, codecs, crowd, gathered, memory, metrics, protection, stall
+from tests.benchmarks import access_log, cached, codecs, crowd, gathered, graphs, memory, metrics, protection, stall
 from tests.benchmarks.measure import Measured
 from tests.benchmarks.rows import UMBRIDGE_TO_GRPC, UMBRIDGE_TO_V2, V2_TO_UMBRIDGE
 from tests.benchmarks.servers import BACKENDS
@@ -88,6 +88,7 @@ def document(
     counts: Sequence[protection.Protection] = (),
     gathers: Sequence[gathered.Gathered] = (),
     caches: Sequence[cached.Cached] = (),
+    steps: Sequence[graphs.Steps | graphs.Diamond] = (),
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []
@@ -104,6 +105,7 @@ def document(
             *map(_crowd, crowds),
             *({**asdict(each), "row": f"{gathered.TITLE}: {each.way}"} for each in gathers),
             *({**asdict(each), "row": f"{cached.TITLE}: {each.row}"} for each in caches),
+            *({**asdict(each), "row": f"{graphs.TITLE}: {each.row}"} for each in steps),
         ],
         indent=2,
     )

@@ -7,7 +7,7 @@ import json
 import random
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.protocols.v2.grpc import schema
 from tests.peers import grps_messages as grps
@@ -63,6 +63,11 @@ class BinaryForm:
         return self.answer(base64.b64decode(body))
 
 
+def named(form: BinaryForm, model: str) -> BinaryForm:
+    """The form, with calls of one `model`, whatever the numbers."""
+    return replace(form, write=lambda _, numbers: form.write(model, numbers))
+
+
 def _write_v2(model: str, numbers: Sequence[float]) -> bytes:
     """Raw, as tritonclient does."""
     message = schema.ModelInferRequest(model_name=model)
@@ -96,6 +101,13 @@ UMBRIDGE = Form(
     lambda model, numbers: {"name": model, "input": [numbers], "config": {}},
     lambda reply: reply["output"][0],
 )
+JSON_FORM = Form(
+    "/predict/{model}",
+    lambda model, numbers: {"features": [numbers]},
+    lambda reply: reply["prediction"][0],
+)
+"""A form that is declared in the configuration."""
+TORCHSERVE = Form("/predictions/{model}", lambda model, numbers: [numbers], lambda reply: reply[0])
 V1_REST = Form(
     "/v1/models/{model}:predict",
     lambda model, numbers: {"instances": [numbers]},

@@ -25,6 +25,32 @@ def test_it_prints_every_route_and_the_backend() -> None:
     )
 
 
+def test_of_a_graph_it_prints_the_route_of_each_step() -> None:
+    result = gateway(
+        "route", "--config", str(ROOT / "config/examples/graph-posterior.yaml"),
+        "--protocol", "umbridge", "--model", "posterior.gradient",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "infer for model 'posterior.gradient' over umbridge at listener 'samplers'\n"
+        "  the name is read as gradient of model 'posterior'\n"
+        "  models.posterior: matches\n"
+        "  routes[0]: model 'posterior' is not 'heat'\n"
+        "  routes[1]: model 'posterior' is not 'prior'\n"
+        "  routes[2]: model 'posterior' is not 'misfit'\n"
+        "  step 'forward' calls model 'heat': routes[0]\n"
+        "    input0 = $theta\n"
+        "    backend 'simulation' (umbridge): model 'heat'\n"
+        "  step 'prior' calls model 'prior': routes[1]\n"
+        "    theta = $theta\n"
+        "    backend 'triton' (v2-grpc): model 'prior'\n"
+        "  step 'likelihood' calls model 'misfit': routes[2]\n"
+        "    predicted = $forward\n"
+        "    observed = constant [3]\n"
+        "    backend 'misfit' (graphpipe): model 'misfit'\n"
+    )
+
+
 def test_without_a_route_it_exits_with_1(tmp_path: Path) -> None:
     result = gateway("route", *DEMO, "--protocol", "v2-rest", "--json")
     (decision,) = json.loads(result.stdout)["decisions"]

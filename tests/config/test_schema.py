@@ -47,6 +47,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
                 "reference",
                 "forms",
                 "backends",
+                "models",
                 "routes",
             ],
         ),
@@ -72,6 +73,8 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
         ),
         (("limits",), ["connections", "handshakes", "memory", "connections_per_client", "memory_per_client", "shed"]),
         (("limits", "shed"), ["lag", "memory"]),
+        (("models", "any"), ["outputs", "inputs", "steps", "description", "steps_at_once"]),
+        (("models", "any", "steps", "any", "when"), ["parameter", "value", "equals", "differs", "above", "below"]),
         (("backends", "any", "policies", 0), ["hedge", "retry", "timeout"]),
         (("routes", 0, "policies", 0, "timeout"), ["seconds", "per_try"]),
         (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape", "content_type"]),
@@ -197,6 +200,9 @@ WORDS = {
 
 
 def values(schema: dict[str, Any], part: dict[str, Any]) -> str:
+    scalars = [each for each in part.get("anyOf", ()) if each.get("type") != "null" and "pattern" not in each]
+    if len(scalars) > 1 and not any("$ref" in each or each.get("type") in ("array", "object") for each in scalars):
+        return " or ".join(dict.fromkeys(values(schema, each) for each in scalars))
     part = dereferenced(schema, part)
     if part.get("enum"):
         return ", ".join(f"`{option}`" for option in part["enum"])

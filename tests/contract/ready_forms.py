@@ -17,6 +17,6 @@ def spoken(name: str, protocol: Protocol) -> Dialect:
 
 
 FORMS = {name: spoken(name, protocol) for name, protocol in READY.items()}
-OTHERS = {name: DIALECTS[name] for name in ("v2-rest", "v2-grpc", "umbridge")}
+OTHERS = dict(DIALECTS)
 EVERY = FORMS | OTHERS
 """All of them, by the names of their protocols."""

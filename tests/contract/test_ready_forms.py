@@ -1,4 +1,4 @@
-"""Each ready form in front of V2 and behind V2 and UM-Bridge, over loopback sockets, with the models of the matrix.
+"""Each ready form in front of and behind every protocol, over loopback sockets, with the models of the matrix.
 
 A form carries what its templates have a place for. Its codec alone, without sockets, says what that is; accordingly a
 call through the gateway must be answered as the model does, or be refused.

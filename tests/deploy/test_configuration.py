@@ -268,8 +268,8 @@ def kinds(whole: Schema, part: Schema, key: str, found: dict[str, set[object]]) 
 def test_the_chart_knows_which_keys_of_the_configuration_are_texts() -> None:
     found: dict[str, set[object]] = {}
     whole = json_schema(catalog())
-    # the templates of forms have the keys of servers, with values of any kind
-    checked = {name: part for name, part in whole["properties"].items() if name != "forms"}
+    # the templates of forms have the keys of servers, and graphs the names of tensors, with values of any kind
+    checked = {name: part for name, part in whole["properties"].items() if name not in ("forms", "models")}
     kinds(whole, {**whole, "properties": checked}, "", found)
     texts = {key for key, types in found.items() if types == {"string"}}
     template = (CHART / "templates" / "_config.tpl").read_text()

@@ -26,7 +26,7 @@ from tests.peers.build import python_of, require
 
 DEMO = (ROOT / "config/gateway.yaml").read_text("utf-8")
 PEERS = {
-    **{name: name for name in ("pymc", "umbridge", "tritonclient", "graphpipe", "kubemo")},
+    **{name: name for name in ("pymc", "umbridge", "tritonclient", "graphpipe", "kubemo", "tensorflow")},
     **dict.fromkeys(("openai", "boto3", "huggingface_hub"), "json-clients"),
     "mlflow": "json-servers",
 }

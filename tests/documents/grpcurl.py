@@ -35,7 +35,8 @@ def main(arguments: Sequence[str]) -> str:
     headers = [(name.strip().lower(), text.strip()) for name, _, text in (each.partition(":") for each in given.H)]
     with _channel(given.address, given.cacert) as channel:
         service, _, name = given.method.rpartition("/")
-        method = schema(channel, service, headers).FindServiceByName(service).methods_by_name.get(name)
+        pool = schema(channel, service, headers)
+        method = pool.FindServiceByName(service).methods_by_name.get(name)
         if method is None:
             raise LookupError(f"service {service!r} does not include a method named {name!r}")
         asked, answered = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> str:
             replies = list(channel.unary_stream(path, write, read)(request, timeout=TIMEOUT, metadata=headers))
         else:
             replies = list(channel.stream_stream(path, write, read)(iter([request]), timeout=TIMEOUT, metadata=headers))
-    return "\n".join(json_format.MessageToJson(each, ensure_ascii=False) for each in replies)
+    return "\n".join(json_format.MessageToJson(each, ensure_ascii=False, descriptor_pool=pool) for each in replies)
 
 
 def _channel(address: str, ca: Path | None) -> grpc.Channel:

@@ -12,8 +12,11 @@ from tests.interop import processes, v2_servers
 from tests.interop.processes import Gateway, Triton, UmbridgeServer
 from tests.interop.tensorflow_serving import TensorFlowServing, start_tensorflow_serving
 from tests.interop.v2_servers import V2Server
+from tests.together import WITH_TRITON
 
 HERE = Path(__file__).resolve().parent
+SHARED = {"triton", "mlserver", "kserve"}
+"""Fixtures of servers that take long to start."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,6 +24,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.interop)
+            if SHARED.intersection(getattr(item, "fixturenames", ())):
+                assert item.path.stem in WITH_TRITON, f"{item.path.stem} uses {SHARED}: add it to WITH_TRITON"
 
 
 @pytest.fixture(scope="session")

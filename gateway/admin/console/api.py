@@ -14,7 +14,7 @@ import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
-from gateway.admin.console import traffic
+from gateway.admin.console import graphs, traffic
 from gateway.admin.console.configuration import Configuration, FindWarnings, Marked
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
@@ -77,6 +77,10 @@ class ShownGateway(typing.Protocol):
         """The same backends as bridges call them."""
 
     @property
+    def graph_steps(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        """The counts of each step of a graph, by the names of both."""
+
+    @property
     def guards(self) -> Mapping[str, Guard]:
         """The guards, which authenticate clients, of the listeners that ask for it."""
 
@@ -91,6 +95,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
     _add_overview(app, gateway)
     _add_configuration(app, gateway, find_warnings)
     _add_models(app, gateway, ModelLists(clock))
+    _add_graphs(app, gateway)
 
 
 def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
@@ -184,6 +189,24 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
             raise HTTPException(504, f"backend {backend!r} did not answer within {SIGNATURE_SECONDS:g} s") from None
         except GatewayError as error:
             raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
+
+
+def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
+    made: list[tuple[Config, dict[str, Any]]] = []
+
+    @app.get("/api/graphs", summary="The pictures of models that are made of others", response_model=graphs.DrawnGraphs)
+    async def read_graphs(request: Request) -> Response:
+        """For each model of `models` the boxes of its steps, and the arrows of the tensors between them."""
+        config = gateway.config
+        if not made or made[0][0] is not config:
+            drawn = await asyncio.to_thread(lambda: graphs.drawn(config.models).model_dump(mode="json"))
+            made[:] = [(config, drawn)]
+        return _reply(request, made[0][1])
+
+    @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
+    async def read_steps(request: Request) -> Response:
+        """By graph and step the calls since the configuration was loaded."""
+        return _reply(request, graphs.traffic(gateway.graph_steps).model_dump(mode="json"))
 
 
 def _topology_tag(gateway: ShownGateway) -> str:

@@ -73,6 +73,8 @@ class Topology(BaseModel):
     listeners: list[ConfiguredListener]
     routes: list[ConfiguredRoute]
     backends: list[ConfiguredBackend]
+    graphs: list[str]
+    """The names of the models that are made of others; `/api/graphs` has their pictures."""
     latency_bounds: list[float]
     """The upper bounds of the buckets of latencies in `/api/traffic`, in seconds."""
 
@@ -109,6 +111,7 @@ def topology(
             )
             for name, each in config.backends.items()
         ],
+        graphs=list(config.models),
         latency_bounds=list(LATENCY_BOUNDS),
     )
 

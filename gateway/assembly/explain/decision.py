@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.routes import route_settings
+from gateway.bridge.graphs.calls import GRAPH
+from gateway.bridge.graphs.graph import Graph
 from gateway.bridge.rewrite import Rewrite
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
@@ -43,6 +45,19 @@ class BackendNames:
 
 
 @frozen
+class StepTaken:
+    """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
+    backends that its requests take. `error`: why there are none."""
+
+    step: str
+    model: str
+    inputs: tuple[str, ...]
+    route: str = ""
+    backends: tuple[BackendNames, ...] = ()
+    error: str = ""
+
+
+@frozen
 class Decision:
     """Which route a request takes. `readings`: what its names can mean, if they are not taken as they are. `error`: the
     text that the client gets if there is no route."""
@@ -55,6 +70,8 @@ class Decision:
     routes: tuple[RouteTried, ...] = ()
     route: str = ""
     backends: tuple[BackendNames, ...] = ()
+    steps: tuple[StepTaken, ...] = ()
+    """If the model is a graph: its steps in their order."""
     readings: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
@@ -79,13 +96,32 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
         router.select(request)
     except GatewayError as error:
         decision = replace(decision, error=error.message)
-    places = {id(route): at for (at, _), route in zip(configs, router.routes, strict=True)}
+    graphs = () if passthrough else config.models
+    names = [*(f"{_GRAPHS}{each}" for each in graphs), *(route_name(at) for at, _ in configs)]
+    places = {id(route): name for name, route in zip(names, router.routes, strict=True)}
     tried, taken = _tried(request, router, readings, places)
     decision = replace(decision, routes=tried)
     if taken is None or decision.error:
         return decision
-    chosen = config.routes[taken]
-    return replace(decision, route=route_name(taken), backends=tuple(_backends(chosen, request, readings[0], assembly)))
+    chosen = next((each for at, each in configs if route_name(at) == taken), None)
+    if chosen is None:
+        graph = config.models[taken.removeprefix(_GRAPHS)]
+        return replace(decision, route=taken, steps=tuple(_steps(graph, request, config, assembly)))
+    return replace(decision, route=taken, backends=tuple(_backends(chosen, request, readings[0], assembly)))
+
+
+_GRAPHS = "models."
+"""What the names of routes to graphs begin with."""
+
+
+def _steps(graph: Graph, request: Request, config: Config, assembly: Assembly) -> Iterator[StepTaken]:
+    for step in graph.steps.values():
+        inputs = tuple(f"{name} = {value}" for name, value in step.inputs.items())
+        for model in (step.model, *step.fallback):
+            version = step.version if model == step.model else ""
+            asked = replace(request, listener="", protocol=GRAPH, model=model, version=version, principal=None)
+            found = decide(asked, config, assembly)
+            yield StepTaken(step.name, model, inputs, found.route, found.backends, found.error)
 
 
 def _key(request: Request) -> RoutingKey:
@@ -93,17 +129,17 @@ def _key(request: Request) -> RoutingKey:
 
 
 def _tried(
-    request: Request, router: Router, readings: Sequence[Reading], places: dict[int, int]
-) -> tuple[tuple[RouteTried, ...], int | None]:
-    """Every route, and the place of the one that is taken."""
+    request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
+) -> tuple[tuple[RouteTried, ...], str | None]:
+    """Every route, and the name of the one that is taken. `places` are their names by identity."""
     found: list[RouteTried] = []
-    taken: int | None = None
+    taken: str | None = None
     for route, destination in router.tried(_key(request)):
         unmet = tuple(_unmet(route, readings, request, named=destination is not None))
         is_taken = taken is None and not unmet
         if is_taken:
             taken = places[id(route)]
-        found.append(RouteTried(route_name(places[id(route)]), is_taken, unmet))
+        found.append(RouteTried(places[id(route)], is_taken, unmet))
     return tuple(found), taken
 
 

@@ -33,6 +33,8 @@ ASKED, EXPLANATION = b"gateway-explain", b"gateway-explanation"
 LONGEST = 4096
 """Bytes of the header. Clients and proxies often allow 8 KiB for all headers together."""
 _MOST_ROUTES = 20
+_FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
+"""The spans that have what was changed, and its keys."""
 
 
 class LiveExplanation:
@@ -119,7 +121,8 @@ def _whole(record: Record, decision: Decision | None) -> dict[str, Any]:
         if asked is not None:
             found |= {"backend": asked.backend, "model": asked.model, "version": asked.version}
     spans = record.events or []
-    for name, key in (("fit", "inputs"), ("fit reply", "outputs")):
+    # Of a graph each step has its own, in its span.
+    for name, key in () if decision is not None and decision.steps else _FITTED:
         changes = next((each.facts["tensors"] for each in spans if each.name == name and "tensors" in each.facts), ())
         assert isinstance(changes, tuple)
         if changes:

@@ -10,7 +10,7 @@ from gateway.assembly.environment import Connect, Connections, Environment
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import BackendConfig, Config, EndpointConfig
 from gateway.config.policies import PolicyConfig
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.types import Message
 
@@ -70,7 +70,9 @@ def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[
         for at, each in enumerate(config.routes)
         for route in [f"routes[{at}]"]
     )
-    return config.model_copy(update={"backends": backends, "routes": routes}), tuple(notes)
+    # Nothing answers, so that the first step that is sent ends the request: others beside it would end unseen.
+    models = {name: replace(each, steps_at_once=1) for name, each in config.models.items()}
+    return config.model_copy(update={"backends": backends, "routes": routes, "models": models}), tuple(notes)
 
 
 def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[Assumption]) -> BackendConfig:

@@ -283,8 +283,8 @@ class _Journey:
         return replace(
             self._found,
             calls=calls[:MOST_SHOWN],
-            notes=(*self._found.notes, *self._assumptions()),
-            rows=len(self._model_calls()),
+            notes=(*self._found.notes, *self._assumptions(), *self._about_steps()),
+            rows=0 if self._is_graph() else len(self._model_calls()),
             inputs=self._inputs(),
             signature=self._signature(),
             reply=None if reply is None else shown_message(reply, self._reply_original),
@@ -342,6 +342,11 @@ class _Journey:
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]
 
+    def _about_steps(self) -> list[str]:
+        if not self._is_graph() or self._found.sent:
+            return []
+        return ["shown is what the first step sends; the others wait for answers, or for their turn: --send shows them"]
+
     def _took(self, stage: str, began: float) -> None:
         self._seconds.append((stage, perf_counter() - began))
 
@@ -353,7 +358,7 @@ class _Journey:
 
     def _inputs(self) -> tuple[TensorChange, ...]:
         calls = self._model_calls()
-        if self._request is None or not calls or calls[0].request is None:
+        if self._request is None or not calls or calls[0].request is None or self._is_graph():
             return ()
         route = self._route()
         renamings = () if route is None else self._config.routes[route].translate.rename.inputs
@@ -362,13 +367,17 @@ class _Journey:
     def _outputs(self, answers: list[Answer]) -> tuple[TensorChange, ...]:
         before = next((each.answer for each in self._model_calls() if isinstance(each.answer, Response)), None)
         after = answers[-1]
-        if before is None or not isinstance(after, Response):
+        if before is None or not isinstance(after, Response) or self._is_graph():
             return ()
         route = self._route()
         renamings = () if route is None else self._config.routes[route].translate.rename.outputs
         # From the backend to the client the two names of a tensor change places.
         back = [replace(each, client=each.backend, backend=each.client) for each in renamings]
         return compare(before.outputs, after.outputs, back)
+
+    def _is_graph(self) -> bool:
+        """Whether the model is a graph, of whose tensors each step has its own."""
+        return self._found.decision is not None and bool(self._found.decision.steps)
 
     def _route(self) -> int | None:
         decision = self._found.decision

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.assembly.explain.decision import Decision
+from gateway.assembly.explain.decision import BackendNames, Decision
 from gateway.assembly.explain.request import BEGINNING, CallShown, Explanation, MessageShown, RequestShown
 from gateway.bridge.comparison import CastShown, TensorChange, TensorShown
 
@@ -23,13 +23,21 @@ def decision_lines(decision: Decision) -> Iterator[str]:
             yield f"  {each.route}: {'; '.join(each.unmet)}"
         else:
             yield f"  {each.route}: would match, but an earlier route does"
-    for backend in decision.backends:
-        version = f" version {backend.version!r}" if backend.version else ""
-        yield f"  {backend.role} {backend.backend!r} ({backend.protocol}): model {backend.model!r}{version}"
-        if backend.error:
-            yield f"    refused: {backend.error}"
+    yield from _backend_lines("  ", decision.backends)
+    for step in decision.steps:
+        yield f"  step {step.step!r} calls model {step.model!r}: {step.route or step.error}"
+        yield from (f"    {each}" for each in step.inputs)
+        yield from _backend_lines("    ", step.backends)
     if decision.error:
         yield f"  no route: {decision.error}"
+
+
+def _backend_lines(margin: str, backends: tuple[BackendNames, ...]) -> Iterator[str]:
+    for backend in backends:
+        version = f" version {backend.version!r}" if backend.version else ""
+        yield f"{margin}{backend.role} {backend.backend!r} ({backend.protocol}): model {backend.model!r}{version}"
+        if backend.error:
+            yield f"{margin}  refused: {backend.error}"
 
 
 def explanation_lines(found: Explanation) -> Iterator[str]:

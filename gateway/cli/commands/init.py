@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.assembly.forms import FormError, form, known
+from gateway.assembly.forms import PREFIX, FormError, form, known
 from gateway.cli import server_options
 from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
@@ -119,7 +119,8 @@ async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenLis
         backends.append(WrittenBackend(name, best, ServerAccess()))
         count = len(best.models.own)
         print(f"{address}: {best.protocol}, {count} model{'s' if count != 1 else ''}", file=sys.stderr)
-    text = configuration(listeners, backends)
+    names = sorted({model.name for each in backends for model in each.spoken.models.own if model.name})
+    text = configuration([_for_one_model(each, names) for each in listeners], backends)
     _checked(text, output)
     _write(output, text)
 
@@ -134,7 +135,7 @@ def _of_examples(options: InitOptions) -> None:
         end(USAGE, error)
     try:
         proposed = propose(examples)
-        listeners = [_for_one_model(each) for each in _listeners(options.listeners)]
+        listeners = [_for_one_model(each, [FORM]) for each in _listeners(options.listeners)]
         text = proposed_text.configuration(FORM, proposed, server, listeners, len(examples))
         declared = _checked(text, options.output).forms[FORM]
         check(form(FORM, declared.document()), server.path, examples)
@@ -145,12 +146,12 @@ def _of_examples(options: InitOptions) -> None:
     _write(options.output, text)
 
 
-def _for_one_model(listener: WrittenListener) -> WrittenListener:
-    """The listener with the proposed model, if its clients may name none."""
+def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenListener:
+    """The listener, for the only one of `models` if its clients speak a form that names none."""
     protocols = known()
-    return (
-        listener if all(protocols[each].names_models for each in listener.protocols) else replace(listener, model=FORM)
-    )
+    forms = [protocols[each] for each in listener.protocols if each.startswith(PREFIX)]
+    names_all = all(each.names_models for each in forms)
+    return listener if names_all or len(models) != 1 else replace(listener, model=models[0])
 
 
 def _checked(text: str, output: Path) -> Config:

@@ -54,7 +54,7 @@ def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
     lines = ["listeners:                  # where clients connect; several protocols can share an address"]
     for each in listeners:
         protocols = ", ".join(quoted(name) if ":" in name else name for name in each.protocols)
-        model = f", model: {each.model}" if each.model else ""
+        model = f", model: {quoted(each.model)}" if each.model else ""
         lines.append(f"  - {{name: {each.name}, bind: {quoted(each.bind)}, protocols: [{protocols}]{model}}}")
     return lines
 

@@ -10,6 +10,7 @@ from gateway.assembly.forms import described_form
 from gateway.assembly.routes import route_settings
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.fit import Misfit, misfits, missing_model, of_gather, wrong_version
+from gateway.cli.probing.graphs import graph_misfits
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.probe import MOST_SECONDS, client, probe
 from gateway.client import AsyncClient, ClientError, ServerKind
@@ -92,6 +93,12 @@ async def check_live(
                     finding = Finding(("routes", number, *each.location), text)
                     (warnings if each.is_warning else errors).append(finding)
                 rows.append(_row(f"routes[{number}]", name, endpoint.address, _name(route), answer, found))
+    if config.models:
+        for graph, misfit in (await graph_misfits(config, protocols, seconds * MOST_SECONDS, access)).items():
+            result = OK if misfit is None else WARNING if misfit.is_warning else ERROR
+            rows.append(Row(f"models.{graph}", "-", "-", graph, result, "" if misfit is None else misfit.text))
+            if misfit is not None:
+                (warnings if misfit.is_warning else errors).append(Finding(misfit.location, misfit.text))
     return Live(tuple(rows), tuple(errors), tuple(warnings))
 
 

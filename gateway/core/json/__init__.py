@@ -31,7 +31,6 @@ from gateway.core.json.reading import read, read_bare, read_members
 from gateway.core.json.writing import (
     PIECE,
     Pieces,
-    in_document,
     number_pieces,
     numbers,
     placed,
@@ -39,7 +38,6 @@ from gateway.core.json.writing import (
     write,
     write_message,
     write_numbers,
-    write_parts,
 )
 
 __all__ = [
@@ -56,7 +54,6 @@ __all__ = [
     "Text",
     "array",
     "cut_out",
-    "in_document",
     "number_pieces",
     "numbers",
     "packed",
@@ -68,6 +65,5 @@ __all__ = [
     "write",
     "write_message",
     "write_numbers",
-    "write_parts",
     "written",
 ]

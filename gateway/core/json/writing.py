@@ -45,7 +45,7 @@ def _with_large_integers(document: Json) -> Json:
 
 
 class Pieces:
-    """The JSON text of a large value, in pieces that `write_parts` passes on without joining them."""
+    """The JSON text of a large value, in pieces that `write_message` passes on without joining them."""
 
     __slots__ = ("texts",)
 
@@ -53,27 +53,9 @@ class Pieces:
         self.texts = tuple(texts)
 
 
-def write_parts(document: Json) -> tuple[bytes, ...]:
-    """The same text as `write`, in parts to be sent one after the other. Pieces in `document` are not joined."""
-    found: list[Pieces] = []
-
-    def place(each: Json) -> orjson.Fragment:
-        if not isinstance(each, Pieces):
-            raise TypeError
-        found.append(each)
-        return _PLACE
-
-    try:
-        text = orjson.dumps(document, place)
-    except TypeError:
-        found.clear()
-        text = orjson.dumps(_with_large_integers(document), place)
-    return _with_pieces(text, found) if found else (text,)
-
-
 def write_message(message: Any) -> tuple[bytes, ...]:
-    """Compact JSON text of a message (msgspec Structs, or plain Python values) in which the values of `placed` stand;
-    in parts as those of `write_parts`."""
+    """Compact JSON text of a message (msgspec Structs, or plain Python values) in which the values of `placed` stand,
+    in parts to be sent one after the other: Pieces are not joined."""
     try:
         return (_encode(message),)
     except TypeError:
@@ -109,26 +91,16 @@ def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
 
 # Stands for Pieces while the rest is written. No other byte 0 can occur: in strings it is written as an escape.
 _MARK = b"\0"
-_PLACE = orjson.Fragment(_MARK)
 _RAW_PLACE = Raw(_MARK)
 
 
-def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "orjson.Fragment | Pieces | list[Any]":
-    """`array` as a value to be placed in a document for `write_parts`; arguments and errors as for `number_pieces`."""
+def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces":
+    """`array` as a value to be placed in a message for `write_message`; arguments and errors as for `number_pieces`."""
     if array.size <= _FEW and array.dtype.kind in "biuf":
         plain: list[Any] = array.tolist()
         if array.ndim == 1 and isfinite(sum(plain)):
-            return plain
-    if array.size <= PIECE:
-        return orjson.Fragment(_write_piece(array, nan, what, 0))
-    return in_document(tuple(_write_pieces(array, nan, what, 0)))
-
-
-def in_document(texts: tuple[bytes, ...]) -> "orjson.Fragment | Pieces":
-    """JSON text in pieces as a value to be placed in a document for `write_parts`."""
-    if len(texts) == 1:
-        return orjson.Fragment(texts[0])
-    return orjson.Fragment(b"".join(texts)) if sum(map(len, texts)) <= _JOINED else Pieces(texts)
+            return Raw(orjson.dumps(plain))
+    return placed(number_pieces(array, nan, what))
 
 
 def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:

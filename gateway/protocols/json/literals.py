@@ -14,8 +14,9 @@ _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
 
 
 def mark(text: bytes) -> bytes | None:
-    """The text with a marked string in place of each literal; None if there is none, or the mark is in the text."""
-    if (b"NaN" not in text and b"Infinity" not in text) or b"\x7f" in text:
+    """The text with a marked string in place of each literal; None if there is none, or such a string is in the text
+    already."""
+    if (b"NaN" not in text and b"Infinity" not in text) or is_marked(text):
         return None
     return _LITERAL.sub(_marked, text)
 
@@ -32,4 +33,4 @@ def unmark(text: bytes) -> bytes:
 
 def is_marked(text: bytes) -> bool:
     """Whether a literal was in the text."""
-    return _MARK in text
+    return _MARK in text and _MARKED.search(text) is not None

@@ -184,7 +184,9 @@ def _read_members(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> No
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    """The names that all objects in `given` have; it is one, or rows of them."""
+    """The names that all objects in `given` have; it is one, rows of them, or missing."""
+    if given is UNSET:
+        return ()
     if type(given) is dict:
         if "" in given:
             raise DecodeError("a member has an empty name, expected the name of a tensor")

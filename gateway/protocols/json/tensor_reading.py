@@ -237,12 +237,12 @@ def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 def _decoded(form: TensorForm, text: bytes, limits: Limits) -> tuple[list[bytes], Shape]:
     """The bytes of base64 texts, and the shape of these texts."""
     array = json.array(text if form.rows else b"[%b]" % text, values=limits.json_values, literals=False)
+    if len(array.shape) != max(form.rows, 1):
+        raise MisfitError("a list, expected base64 in a string")
     if not isinstance(array.values, bytes):
         if prod(array.shape):
             raise MisfitError("a number or a boolean, expected base64 in a string")
         return [], array.shape
-    if len(array.shape) != max(form.rows, 1):
-        raise MisfitError("a list, expected base64 in a string")
     try:
         return [_decode(each) for each in bytes_elements.unpack(array.values)], array.shape
     except Base64Error as error:

@@ -19,13 +19,14 @@ from gateway.protocols.tensorflow_serving.errors import encode_error, is_unknown
 from gateway.protocols.tensorflow_serving.inference import TASKS
 from gateway.protocols.tensorflow_serving.model_spec import is_version
 from gateway.protocols.tensorflow_serving.predict import parsed_size
-from gateway.protocols.tensorflow_serving.schema import MODEL_SERVICE, NAME, PAYLOADS, STATUS
+from gateway.protocols.tensorflow_serving.schema import NAME, PAYLOADS, PREDICTION_SERVICE, SIGNATURE_DEF, STATUS
 from gateway.protocols.tensorflow_serving.server import PATTERNS, decode_request, encode_response
 
 
 def _example(address: str, model: str, version: str) -> str:
     choice = {"version" if version.isdecimal() else "version_label": version} if version else {}
-    return grpcurl(address, f"{MODEL_SERVICE}/GetModelStatus", {"model_spec": {"name": model, **choice}})
+    asked = {"model_spec": {"name": model, **choice}, "metadata_field": [SIGNATURE_DEF]}
+    return grpcurl(address, f"{PREDICTION_SERVICE}/GetModelMetadata", asked)
 
 
 TENSORFLOW_SERVING_GRPC = Protocol(

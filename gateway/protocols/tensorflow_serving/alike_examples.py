@@ -26,7 +26,7 @@ BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 Rows: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint8]]"
 
 
-class Place(NamedTuple):
+class ValuePlace(NamedTuple):
     """Where the values of a feature are in an example, each text by itself."""
 
     name: str
@@ -55,7 +55,7 @@ def read_alike(examples: Buffer, allowance: MessageAllowance) -> tuple[tuple[Ten
     rows: Rows = np.frombuffer(examples, np.uint8).reshape(-1, step)
     if not _are_alike(rows, places):
         return None
-    named: dict[str, list[Place]] = {}
+    named: dict[str, list[ValuePlace]] = {}
     for place in places:
         named.setdefault(place.name, []).append(place)
     return tuple(_column(named[name], rows, allowance) for name in sorted(named)), len(rows)
@@ -65,7 +65,7 @@ class _OddLayoutError(Exception):
     """An example that is read one by one: with lists in pieces, features twice, or anything that is refused."""
 
 
-def _places(row: Buffer, start: int) -> Iterator[Place]:
+def _places(row: Buffer, start: int) -> Iterator[ValuePlace]:
     """The places in the one example of `row`, which begins at `start`."""
     names = set()
     example = _inner(row, start, len(row))
@@ -96,7 +96,7 @@ def _message(field: _At, number: int) -> tuple[int, int]:
     return field[2:]
 
 
-def _values(row: Buffer, name: str, start: int, end: int) -> Iterator[Place]:
+def _values(row: Buffer, name: str, start: int, end: int) -> Iterator[ValuePlace]:
     lists = _inner(row, start, end)
     if len(lists) != 1 or lists[0][0] not in (BYTES_LIST, FLOAT_LIST, INT64_LIST) or lists[0][1] != LENGTH:
         raise _OddLayoutError
@@ -109,10 +109,10 @@ def _values(row: Buffer, name: str, start: int, end: int) -> Iterator[Place]:
             raise _OddLayoutError
         if kind == INT64_LIST and row[each[3] - 1] > 0x7F:
             raise _OddLayoutError
-        yield Place(name, kind, *each[2:])
+        yield ValuePlace(name, kind, *each[2:])
 
 
-def _are_alike(rows: Rows, places: Sequence[Place]) -> bool:
+def _are_alike(rows: Rows, places: Sequence[ValuePlace]) -> bool:
     """Whether all rows are as the first outside of their values, and their integers have as many bytes."""
     is_fixed = np.ones(rows.shape[1], np.bool_)
     for place in places:
@@ -125,7 +125,7 @@ def _are_alike(rows: Rows, places: Sequence[Place]) -> bool:
     return bool((fixed == fixed[0]).all())
 
 
-def _column(places: Sequence[Place], rows: Rows, allowance: MessageAllowance) -> Tensor:
+def _column(places: Sequence[ValuePlace], rows: Rows, allowance: MessageAllowance) -> Tensor:
     """The tensor of one feature."""
     name, kind, start, end = places[0]
     what, count = f"feature {name!r}", len(rows)
@@ -143,7 +143,7 @@ def _column(places: Sequence[Place], rows: Rows, allowance: MessageAllowance) ->
     return Tensor(name, Datatype.INT64, (count, width), data)
 
 
-def _texts(places: Sequence[Place], rows: Rows, size: int) -> bytes:
+def _texts(places: Sequence[ValuePlace], rows: Rows, size: int) -> bytes:
     raw, at = np.empty((len(rows), size), np.uint8), 0
     for place in places:
         length = place.end - place.start

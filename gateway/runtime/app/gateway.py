@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -96,6 +97,8 @@ class Gateway:
             self._clock, INFO, lambda: self.ready, Host(self._endpoints, part, self._fleets, self._own_addresses),
         )  # fmt: skip
         self._assembly = self._assemble(config)
+        self.steps_of_workers: dict[tuple[str, str], Counter[str]] = {}
+        """What workers have counted, as `graph_steps`."""
         self._reloading = asyncio.Lock()
         self._replacements = Replacements(lambda: self.observing.close_logs(kept=self.config.log))
         self._limits = ProcessLimits()
@@ -373,6 +376,15 @@ class Gateway:
             return self._part.policy_numbers()
         metrics, states = registry.policy_metrics(), self._assembly.policing.states
         return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
+
+    @property
+    def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
+        """The counts of each step of a graph, by the names of both, in all processes."""
+        found = {key: Counter(counts) for key, counts in list(self.steps_of_workers.items())}
+        for graph, model in self._assembly.graphs.models.items():
+            for step, counts in list(model.calls.counts.items()):
+                found.setdefault((graph, step), Counter()).update(counts)
+        return found
 
     @property
     def shedding(self) -> Shedding | None:

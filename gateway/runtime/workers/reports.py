@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 class WorkerReport:
     """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
 
-    `grown`: refused and unrecognised connections by listener, and `shed`, `sent`, `dropped`. `connections`, `requests`:
-    those that each listener has open now. `calls`: those in flight now by backend and address of the endpoint.
+    `grown`: refused and unrecognised connections by listener, `shed`, `sent`, `dropped`, and counts of steps of graphs.
+    `connections`, `requests`: those that each listener has open now. `calls`: those in flight now by backend and
+    address of the endpoint.
     """
 
     grown: Mapping[tuple[str, str], int]
@@ -44,6 +45,11 @@ class WorkerReport:
     load: ProcessLoad
     shedding: tuple[int, datetime | None]
     policies: Sequence[tuple[str, str, Mapping[str, object]]]
+
+
+_STEP = "step "
+"""Before what is counted of the steps of graphs, in `grown`; its second name is that of the graph, a line end, and that
+of the step."""
 
 
 class Reporter:
@@ -61,6 +67,8 @@ class Reporter:
         now.update({("unrecognised", name): each.unrecognised_connections for name, each in listeners})
         now.update({("sent", ""): gateway.traces.sent, ("dropped", ""): gateway.traces.dropped})
         now["shed", ""] = 0 if shedding is None else shedding.refused
+        for (graph, step), counts in gateway.graph_steps.items():
+            now.update({(f"{_STEP}{what}", f"{graph}\n{step}"): number for what, number in counts.items()})
         grown, self._told = now - self._told, now
         backends = gateway.backends.items()
         return WorkerReport(
@@ -142,6 +150,10 @@ class Totals:
                 gateway.traces.sent += number
             elif what == "dropped":
                 gateway.traces.dropped += number
+            elif what.startswith(_STEP):
+                graph, _, step = name.partition("\n")
+                counts = gateway.steps_of_workers.setdefault((graph, step), Counter())
+                counts[what.removeprefix(_STEP)] += number
             elif isinstance(listener, ListenerOfWorkers):
                 counter = f"{what}_connections"
                 setattr(listener, counter, getattr(listener, counter) + number)

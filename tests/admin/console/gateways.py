@@ -39,6 +39,14 @@ routes:
   - {match: {model: broken}, backend: gone}
   - {match: {model: "<img src=x onerror=alert(1)>"}, backend: tensors, rewrite: {model: double}}
   - {match: {model: "*"}, backend: tensors}
+models:
+  fourfold:
+    description: doubled twice
+    inputs: {x: "FP64 [-1, -1]"}
+    steps:
+      first: {model: double, inputs: {x: $x}}
+      second: {model: double, inputs: {x: $first}}
+    outputs: {y: $second, both: {sum: [$first, $second]}}
 """
 
 DOUBLE = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}'

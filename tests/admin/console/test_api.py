@@ -85,7 +85,7 @@ async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient)
 
 
 async def test_no_reply_has_a_value_that_came_from_a_variable(client: httpx.AsyncClient) -> None:
-    for path in ("topology", "traffic", "errors", "configuration", "models"):
+    for path in ("topology", "traffic", "errors", "configuration", "models", "graphs", "graphs/traffic"):
         found = await client.get(f"/api/{path}")
         assert found.status_code == 200
         assert "hidden-team" not in found.text
@@ -192,7 +192,9 @@ async def test_why_there_is_no_signature(
 
 async def test_the_openapi_description_has_every_path(client: httpx.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()
-    names = ("topology", "traffic", "errors", "configuration", "models", "models/signature")
+    names = (
+        "topology", "traffic", "errors", "configuration", "models", "models/signature", "graphs", "graphs/traffic",
+    )  # fmt: skip
     for name in names:
         content = described["paths"][f"/api/{name}"]["get"]["responses"]["200"]["content"]
         assert "$ref" in content["application/json"]["schema"]

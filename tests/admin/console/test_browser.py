@@ -16,7 +16,10 @@ from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 
 pytestmark = needs_chromium
 
-VIEWS = ("Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Playground", "Errors", "Configuration")
+VIEWS = (
+    "Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Graphs", "Playground", "Errors",
+    "Configuration",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,7 @@ def rows(page: Page) -> list[str]:
         ("Backends", "science"),
         ("Endpoints", "http://127.0.0.1:"),
         ("Models", "add_sub"),
+        ("Graphs", "doubled twice"),
         ("Playground", "Nothing is sent yet."),
         ("Errors", "No connection to an endpoint, or it broke off."),
         ("Configuration", "max_in_flight"),
@@ -78,6 +82,19 @@ def test_the_drawing_shows_live_rates_of_what_requests_pass(page: Page, gateway:
     expect(tensors).to_have_attribute("aria-label", re.compile(r": [1-9][\d.]*/s · [\d.]+ ms"))
     expect(drawing.locator(".edge .flow").filter(has_text=re.compile(r"[1-9][\d.]*/s")).first).to_be_visible()
     expect(page.locator(".figure").first).to_contain_text(re.compile(r"[1-9][\d.]*/s"))
+
+
+def test_a_graph_is_drawn_with_the_calls_of_its_steps(page: Page, gateway: Looked) -> None:
+    go(page, "Graphs")
+    drawing = page.get_by_role("region", name="Steps and tensors")
+    expect(drawing.locator(".graph-box.step .title")).to_have_text(["first", "second"])
+    expect(drawing.locator(".graph-box.output .title")).to_have_text(["y", "both"])
+    expect(drawing.locator(".arrow")).to_have_count(1 + 1 + 1 + 2)
+    first = page.locator("main tbody tr").filter(has_text="first").locator("td").last
+    expect(first).to_have_text("0")
+    gateway.infer("fourfold", times=3)
+    expect(first).to_have_text("3")
+    expect(drawing.locator(".graph-box.step .live").first).to_have_text(re.compile(r"/s, [\d.]+ ms"))
 
 
 def test_errors_show_on_the_way_that_fails(page: Page, gateway: Looked) -> None:

@@ -151,3 +151,27 @@ async def test_where_errors_are_brief_and_nobody_is_asked_it_is_not_told() -> No
         head, _ = await post(port(gateway, "http"), INFER, BODY, "gateway-explain: 1")
     assert head.startswith("HTTP/1.1 200")
     assert "gateway-explanation" not in head
+
+
+GRAPH = """
+models:
+  twice:
+    inputs: {theta: "FP64 [-1, 2]"}
+    steps:
+      first: {model: science, inputs: {x: $theta}}
+      second: {model: science, inputs: {x: {sum: [$theta, $theta]}}}
+    outputs: {y: {sum: [$first, $second]}}
+"""
+
+
+async def test_of_a_graph_each_step_has_its_tensors() -> None:
+    body = json.dumps({"inputs": [{"name": "theta", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}).encode()
+    async with running(text=TEXT + GRAPH) as gateway:
+        head, _ = await post(port(gateway, "http"), "/v2/models/twice/infer", body, "Gateway-Explain: 1")
+    found = explanation(head)
+    assert found["route"] == "models.twice"
+    assert "inputs" not in found
+    steps = {each["step"]: each for each in found["spans"] if each["name"] == "step"}
+    assert steps["first"]["inputs"] == "x FP64[1,2] 1 2"
+    assert steps["first"]["outputs"] == "y FP64[1,1] -5"
+    assert (steps["second"]["inputs"], steps["second"]["route"]) == ("x FP64[1,2] 2 4", "routes[1]")

@@ -30,8 +30,8 @@ from gateway.core.json import (
     read_members,
     string_pieces,
     write,
+    write_message,
     write_numbers,
-    write_parts,
 )
 from gateway.core.json import bulk_numbers as json_numbers
 
@@ -957,11 +957,11 @@ def test_documents_with_large_values_are_written_in_parts() -> None:
         "c": Pieces(texts),
         "d": numbers(array[:1], "error", "d"),
     }
-    parts = write_parts(document)
+    parts = write_message(document)
     expected = {"a": "\0", "b": [array.tolist()], "c": [*strings[0], *strings[2]], "d": [0]}
     assert orjson.loads(b"".join(parts)) == expected
     assert len(parts) > 3
-    assert write_parts({"e": 2**70}) == (b'{"e":%d}' % 2**70,)
-    with_integer = write_parts({**document, "e": [-(2**70)], "f": True})
+    assert write_message({"e": 2**70}) == (b'{"e":%d}' % 2**70,)
+    with_integer = write_message({**document, "e": [-(2**70)], "f": True})
     assert b"".join(with_integer) == b"".join(parts)[:-1] + b',"e":[%d],"f":true}' % -(2**70)
     assert b"".join(string_pieces([])) == b"[]"

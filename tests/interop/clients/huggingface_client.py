@@ -33,10 +33,11 @@ def run(client, op, args, **options):
         return {"error": str(error)}
 
 
-def main(url, steps):
+def main():
+    url, steps = json.load(sys.stdin)
     client = InferenceClient(model=url)
     print(json.dumps([run(client, **step) for step in steps]))
 
 
 if __name__ == "__main__":
-    main(*json.load(sys.stdin))
+    main()

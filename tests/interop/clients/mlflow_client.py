@@ -31,11 +31,12 @@ def tried(client, step):
         return {"error": str(error)}
 
 
-def main(url, steps):
+def main():
+    url, steps = json.load(sys.stdin)
     address = urlsplit(url)
     client = ScoringServerClient(address.hostname, address.port)
     print(json.dumps([tried(client, step) for step in steps]))
 
 
 if __name__ == "__main__":
-    main(*json.load(sys.stdin))
+    main()

@@ -36,10 +36,11 @@ def tried(client, step):
         return {"error": {"type": type(error).__name__, "status": error.status_code, "text": error.message}}
 
 
-def main(url, steps):
+def main():
+    url, steps = json.load(sys.stdin)
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0)
     print(json.dumps([tried(client, step) for step in steps]))
 
 
 if __name__ == "__main__":
-    main(*json.load(sys.stdin))
+    main()

@@ -23,10 +23,11 @@ def run(url, table, header, to_csv=None):
     return found.to_dict("list")
 
 
-def main(url, steps):
+def main():
+    url, steps = json.load(sys.stdin)
     assert csv.QUOTE_ALL == 1  # as the steps have it
     print(json.dumps([run(url, **step) for step in steps]))
 
 
 if __name__ == "__main__":
-    main(*json.load(sys.stdin))
+    main()

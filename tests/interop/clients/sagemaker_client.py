@@ -24,7 +24,8 @@ def invoke(client, step):
     return {"body": base64.b64encode(reply["Body"].read()).decode(), "type": reply["ContentType"]}
 
 
-def main(url, steps):
+def main():
+    url, steps = json.load(sys.stdin)
     client = boto3.client(
         "sagemaker-runtime",
         endpoint_url=url,
@@ -37,4 +38,4 @@ def main(url, steps):
 
 
 if __name__ == "__main__":
-    main(*json.load(sys.stdin))
+    main()

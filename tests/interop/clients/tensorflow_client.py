@@ -217,8 +217,12 @@ class Calls:
         return list(check(bytes((0x0A, len(name))) + name if name else b""))
 
 
-if __name__ == "__main__":
+def main():
     address, steps = json.load(sys.stdin)
     with grpc.insecure_channel(address) as channel:
         calls = Calls(channel)
         json.dump([calls.run(step) for step in steps], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

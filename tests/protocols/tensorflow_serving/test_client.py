@@ -84,7 +84,7 @@ def metadata(**signatures: object) -> bytes:
     definitions = google(f"{SERVING}SignatureDefMap")(signature_def=signatures)
     reply = google(f"{SERVING}GetModelMetadataResponse")()
     reply.metadata["signature_def"].Pack(definitions)
-    body: bytes = reply.SerializeToString()
+    body: bytes = reply.SerializeToString(deterministic=True)
     return body
 
 
@@ -117,11 +117,13 @@ def test_metadata_without_signatures_is_wrong() -> None:
 
 def test_the_available_versions_are_told_in_order() -> None:
     states = [{"version": 10, "state": 30}, {"version": 9, "state": 30}, {"version": 11, "state": 20}]
-    body = google(f"{SERVING}GetModelStatusResponse")(model_version_status=states).SerializeToString()
+    body = google(f"{SERVING}GetModelStatusResponse")(model_version_status=states).SerializeToString(deterministic=True)
     request = Request(Operation.METADATA, "m", part="status")
     assert sent(request)[0] == f"{MODELS}GetModelStatus"
     assert answered(body, request) == Signature(name="m", versions=("9", "10"))
-    loading = google(f"{SERVING}GetModelStatusResponse")(model_version_status=states[2:]).SerializeToString()
+    loading = google(f"{SERVING}GetModelStatusResponse")(model_version_status=states[2:]).SerializeToString(
+        deterministic=True
+    )
     assert answered(loading, Request(Operation.MODEL_READY, "m")) is False
 
 

@@ -30,14 +30,14 @@ SERVING = "tensorflow.serving."
 
 def predict(**fields: Any) -> bytes:
     made = google(f"{SERVING}PredictRequest")(**fields)
-    body: bytes = made.SerializeToString()
+    body: bytes = made.SerializeToString(deterministic=True)
     return body
 
 
 def classify(**spec: Any) -> bytes:
     made = google(f"{SERVING}ClassificationRequest")(model_spec={"name": "m", **spec})
     made.input.MergeFromString(examples(example(x=[1.0]), example(x=[2.0])))
-    body: bytes = made.SerializeToString()
+    body: bytes = made.SerializeToString(deterministic=True)
     return body
 
 
@@ -46,7 +46,7 @@ def multi(*tasks: tuple[str, dict[str, Any]]) -> bytes:
     for method, spec in tasks:
         made.tasks.add(method_name=f"tensorflow/serving/{method}", model_spec=spec)
     made.input.MergeFromString(examples(example(x=[1.0])))
-    body: bytes = made.SerializeToString()
+    body: bytes = made.SerializeToString(deterministic=True)
     return body
 
 
@@ -214,12 +214,12 @@ def test_results_of_many_examples_are_those_of_few() -> None:
     made = google(f"{SERVING}ClassificationRequest")(model_spec={"name": "m"})
     made.input.MergeFromString(examples(*[example(x=[1.0])] * many))
     numbers = np.arange(many, dtype=np.float32)
-    regressed = asked(made.SerializeToString(), f"{PREDICTION}Regress")
+    regressed = asked(made.SerializeToString(deterministic=True), f"{PREDICTION}Regress")
     body = told(Response((tensor("outputs", numbers),)), regressed)
     reply = google(f"{SERVING}RegressionResponse").FromString(body)
     assert [each.value for each in reply.result.regressions] == numbers.tolist()
     assert outputs(body, regressed) == (tensor("outputs", numbers),)
-    classified = asked(made.SerializeToString(), f"{PREDICTION}Classify")
+    classified = asked(made.SerializeToString(deterministic=True), f"{PREDICTION}Classify")
     scores = tensor("scores", numbers.reshape(many, 1))
     reply = google(f"{SERVING}ClassificationResponse").FromString(told(Response((scores,)), classified))
     assert [row.classes[0].score for row in reply.result.classifications] == numbers.tolist()

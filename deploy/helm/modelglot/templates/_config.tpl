@@ -195,8 +195,8 @@ transport, and an empty transport is any.
 
 {{/*
 Fails where a map has a boolean or a number in the place of a text: YAML takes on, off, yes, no and 1.0 for such, and by the
-time Helm hands the values over nobody can tell what was written. `forms` is left as it is: its templates have the keys of
-servers. Takes {key, value, path}.
+time Helm hands the values over nobody can tell what was written. `forms` and `models` are left as they are: templates have
+the keys of servers, and steps of graphs the names of tensors. Takes {key, value, path}.
 */}}
 {{- define "modelglot.checkText" -}}
 {{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
@@ -206,7 +206,7 @@ servers. Takes {key, value, path}.
      "name" "nan" "operation" "operations" "options" "otlp" "outputs" "path" "payload" "per" "permissions" "prefix"
      "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "scale" "script" "select" "server_name"
      "service" "srv" "state" "statuses" "stream" "token" "url" "version" "when" "without_redis" -}}
-{{- if eq .key "forms" -}}
+{{- if or (eq .key "forms") (and (eq .key "models") (kindIs "map" .value)) -}}
 {{- else if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix" "settings") -}}
   {{- range $key, $value := .value -}}

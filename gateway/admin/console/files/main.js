@@ -6,6 +6,7 @@ import * as configuration from "./configuration.js";
 import { html, setText } from "./dom.js";
 import * as errors from "./errors.js";
 import { count } from "./format.js";
+import * as graphs from "./graphs.js";
 import * as models from "./models.js";
 import * as overview from "./overview.js";
 import * as playground from "./playground.js";
@@ -27,6 +28,7 @@ const VIEWS = [
   ["backends", "Backends", tables.backends],
   ["endpoints", "Endpoints", tables.endpoints],
   ["models", "Models", models.show],
+  ["graphs", "Graphs", graphs.show],
   ["playground", "Playground", playground.show],
   ["errors", "Errors", errors.show],
   ["configuration", "Configuration", configuration.show],
@@ -115,6 +117,7 @@ async function refresh() {
     model.topology = (await api.ask("topology")).value;
     topologyTag = reply.value.topology;
     setText(find("version"), model.topology.version);
+    links.get("graphs").parentElement.hidden = !model.topology.graphs.length;
   }
   traffic.take(reply.value, reply.time, reply.changed, model.topology.latency_bounds);
   tellReady(reply.value);

@@ -53,6 +53,16 @@ const matches = (topology, place) => {
   return found ? conditions(found.match) : "";
 };
 
+const stepCount = (steps) => (steps.length === 1 ? "1 step" : `${steps.length} steps`);
+
+/** A step of a graph that is not called. */
+const planned = (step) =>
+  `step ${step.step} calls ${step.model} (${step.route || step.error}): ${step.inputs.join(", ")}`;
+
+/** A step of a graph that was called, with the tensors that came and went. */
+const done = (step) =>
+  `step ${step.step} (${step.model}): ${step.inputs ?? ""} → ${step.error || step.outputs || NONE}, ${step.ms} ms`;
+
 function offline(found, topology) {
   const took = Object.fromEntries(found.seconds);
   const decision = found.decision;
@@ -73,8 +83,9 @@ function offline(found, topology) {
     { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "changed" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
     { id: "policies", title: "Policies", name: policies.length ? `${policies.length}` : "none", lines: policies.length ? policies : ["neither the route nor the backend has policies"] },
     {
-      id: "backend", title: "Backend", name: backend || NONE, bytes: call?.message.size,
-      lines: [target && `${target.protocol}, model ${target.model}${target.version ? `, version ${target.version}` : ""}`, target?.error, ...found.calls.map((each) => `${each.operation} would be sent to ${each.endpoint}: ${each.message.path}, ${bytes(each.message.size)}`)],
+      id: "backend", title: decision?.steps.length ? "Graph" : "Backend", bytes: call?.message.size,
+      name: decision?.steps.length ? stepCount(decision.steps) : backend || NONE,
+      lines: [...(decision?.steps ?? []).map(planned), target && `${target.protocol}, model ${target.model}${target.version ? `, version ${target.version}` : ""}`, target?.error, ...found.calls.map((each) => `${each.operation} would be sent to ${each.endpoint}: ${each.message.path}, ${bytes(each.message.size)}`)],
       below: (decision?.backends ?? []).filter((each) => each.backend !== backend).map((each) => ({ name: each.backend, why: each.role })),
     },
     { id: "encode", title: "Reply", name: found.error ? found.error.status : "not sent", bytes: found.error ? found.reply?.size : undefined, lines: [found.reply && `status ${found.reply.status}`] },
@@ -86,6 +97,7 @@ function offline(found, topology) {
 function online(live, sent, listener, topology) {
   const span = (name) => live.spans?.find((each) => each.name === name);
   const tries = (live.spans ?? []).filter((each) => each.name === "try");
+  const steps = (live.spans ?? []).filter((each) => each.name === "step");
   const call = sent.calls.at(-1);
   const reply = call?.replies.at(-1);
   const policies = policiesOf(topology, live.route, live.backend);
@@ -104,8 +116,9 @@ function online(live, sent, listener, topology) {
     { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors pass unchanged"] },
     { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "try" : "tries"}, ${live.queued_ms} ms in the queue`, ...policies] },
     {
-      id: "backend", title: "Backend", name: live.backend || NONE, seconds: milliseconds(last?.ms), bytes: last?.reply_bytes,
-      lines: [live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
+      id: "backend", title: steps.length ? "Graph" : "Backend", name: steps.length ? stepCount(steps) : live.backend || NONE,
+      seconds: milliseconds(last?.ms), bytes: last?.reply_bytes,
+      lines: [...steps.map(done), live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
     },
     { id: "encode", title: "Reply", name: live.status, seconds: milliseconds(span("encode")?.ms), bytes: reply?.size, lines: [sent.error, live.shortened && "the explanation was too long for a header and is shortened"] },
   ];

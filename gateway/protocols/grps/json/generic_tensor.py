@@ -145,12 +145,12 @@ def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
 def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
     if tensor.datatype is Datatype.BYTES:
         lists = ([element.decode() for element in elements] for elements in bytes_elements.pieces(tensor.data))
-        return json.in_document(tuple(json.string_pieces(lists)))
+        return json.placed(json.string_pieces(lists))
     values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
         # "int64 [..] JSON value will be a decimal string", as both servers print it
         pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
-        return json.in_document(tuple(json.string_pieces(list(map(str, piece)) for piece in pieces)))
+        return json.placed(json.string_pieces(list(map(str, piece)) for piece in pieces))
     return json.numbers(values, nan, what)
 
 

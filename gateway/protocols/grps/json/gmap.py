@@ -9,7 +9,7 @@ from reprlib import repr as shown
 from typing import Any
 
 import numpy as np
-from orjson import Fragment
+from msgspec import Raw
 
 from gateway.core import bytes_elements, json
 from gateway.core.casting import cast
@@ -102,5 +102,5 @@ def _write_value(name: str, value: Any, nan: str, what: str) -> object:
     if name == "s_i64":
         return str(value)
     if isinstance(value, float) and not isfinite(value):
-        return Fragment(json.write_numbers(np.array(value), nan, what))
+        return Raw(json.write_numbers(np.array(value), nan, what))
     return value

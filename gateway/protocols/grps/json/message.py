@@ -128,7 +128,7 @@ def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> 
     if grps.payload is not None:
         document[grps.payload.value] = _WRITERS[grps.payload](grps.tensors, role, nan)
     try:
-        return json.write_parts(document)
+        return json.write_message(document)
     except (TypeError, UnicodeEncodeError) as error:
         raise invalid_input("the name of the model or of a tensor is not UTF-8") from error
 

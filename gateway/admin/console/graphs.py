@@ -1,0 +1,94 @@
+"""The models that are graphs: where their boxes and arrows stand in the picture, and the calls of their steps."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel
+
+from gateway.bridge.graphs.calls import CALLS_COUNTED, ERRORS, SECONDS
+from gateway.bridge.graphs.graph import Graph
+from gateway.bridge.graphs.picture import WIDTH, PictureLayout, box_lines, picture
+
+
+class DrawnBox(BaseModel):
+    """An input, a step or an output, in pixels of the picture. `lines` is its text, its name first."""
+
+    name: str
+    kind: Literal["input", "step", "output"]
+    lines: list[str]
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class DrawnArrow(BaseModel):
+    """A tensor on its way. `points`: where it begins, passes the columns between, on their left and right, and ends."""
+
+    label: str
+    points: list[tuple[int, int]]
+
+
+class DrawnGraph(BaseModel):
+    """The picture of one model."""
+
+    name: str
+    description: str
+    width: int
+    height: int
+    boxes: list[DrawnBox]
+    arrows: list[DrawnArrow]
+
+
+class CountedCalls(BaseModel):
+    """The calls of one step since the configuration was loaded: that ended, with an error, and their seconds in all."""
+
+    calls: int
+    errors: int
+    seconds: float
+
+
+class DrawnGraphs(BaseModel):
+    """The pictures of all graphs."""
+
+    graphs: list[DrawnGraph]
+
+
+class GraphTraffic(BaseModel):
+    """By graph and step, of the steps that were called."""
+
+    steps: dict[str, dict[str, CountedCalls]]
+
+
+def drawn(graphs: Mapping[str, Graph]) -> DrawnGraphs:
+    """The pictures of `graphs`."""
+    return DrawnGraphs(graphs=[_drawn(each) for each in graphs.values()])
+
+
+def _drawn(graph: Graph) -> DrawnGraph:
+    whole = picture(graph)
+    layout = PictureLayout(whole)
+    boxes = [
+        DrawnBox(name=box.name, kind=box.kind, lines=list(box_lines(box)), x=x, y=y, width=WIDTH, height=height)
+        for key, box in whole.boxes.items()
+        for x, y, height in [layout.places[key]]
+    ]
+    arrows = [DrawnArrow(label=each.label, points=layout.points(at)) for at, each in enumerate(whole.arrows)]
+    return DrawnGraph(
+        name=graph.name,
+        description=graph.description,
+        width=layout.width,
+        height=layout.height,
+        boxes=boxes,
+        arrows=arrows,
+    )
+
+
+def traffic(counted: Mapping[tuple[str, str], Mapping[str, float]]) -> GraphTraffic:
+    """The calls of steps. `counted`: by graph and step what was counted."""
+    steps: dict[str, dict[str, CountedCalls]] = {}
+    for (graph, step), counts in counted.items():
+        steps.setdefault(graph, {})[step] = CountedCalls(
+            calls=int(counts[CALLS_COUNTED]), errors=int(counts[ERRORS]), seconds=counts[SECONDS]
+        )
+    return GraphTraffic(steps=steps)

@@ -1,0 +1,90 @@
+"""Graphs as the rest of the gateway sees them: models of a backend of their own, at the end of a route of their own."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from gateway.assembly.routes import MadeWhenAsked, route, without_policies
+from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
+from gateway.bridge.bridge import Bridge
+from gateway.bridge.graphs.calls import GRAPH, StepCalls
+from gateway.bridge.graphs.model import GRAPH_TRAITS, GraphModel
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signature_cache import SignatureCache
+from gateway.config.keys import Config
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import NO_HTTP, Protocol
+from gateway.core.transport import Destination, Select
+from gateway.routing.conditions import Conditions
+from gateway.routing.listing import BackendModels, Listed
+from gateway.routing.router import Route
+from gateway.transports.memory import PROCESS_MEMORY
+
+
+def _no_messages(*_: object) -> Any:
+    raise NotImplementedError("a step of a graph has no messages")
+
+
+STEPS = Protocol(GRAPH, NO_HTTP, (), *(_no_messages,) * 5, traits=GRAPH_TRAITS)
+"""The client protocol of the requests that graphs make."""
+
+
+class GraphRoutes:
+    """The routes to the graphs of one Config. `select` finds the destination of a step's request."""
+
+    def __init__(self, config: Config, select: Select, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        safe = frozenset(
+            f"routes[{at}]"
+            for at, each in enumerate(config.routes)
+            if all(config.backends[name].safe for name in each.called_backends)
+        )
+        self.models: dict[str, GraphModel] = {}
+        """By the names of the graphs."""
+        for name, graph in config.models.items():
+            calls = StepCalls(select, lambda destination: destination.route in safe)
+            self.models[name] = GraphModel(graph, calls, PROCESS_MEMORY.of_client, clock)
+        self._signatures = {name: SignatureCache(each, GRAPH_TRAITS, clock) for name, each in self.models.items()}
+
+    def forget(self) -> None:
+        """Ask for the signatures of all steps again: a server has recovered, and may have other models."""
+        for model in self.models.values():
+            model.signatures.forget()
+        for signatures in self._signatures.values():
+            signatures.drop_all()
+
+    def adopt(self, previous: "GraphRoutes") -> None:
+        """After a reload: go on with the counts of steps that are still there."""
+        for name, model in self.models.items():
+            before = previous.models.get(name)
+            if before is not None:
+                kept = {step: each for step, each in before.calls.counts.items() if step in model.graph.steps}
+                model.calls.counts = kept
+
+    def routes(self, clients: Iterable[Protocol]) -> Iterator[Route]:
+        """A Route to each graph, for all of these protocols."""
+        by_name = {each.name: each for each in clients}
+        for name, model in self.models.items():
+            yield self._route(name, self._side(name, model), by_name)
+
+    def _side(self, name: str, model: GraphModel) -> BackendSide:
+        return BackendSide(name, GRAPH, GRAPH_TRAITS, model, self._signatures[name], ROWS_AT_ONCE, model.stream)
+
+    def _route(self, name: str, side: BackendSide, clients: Mapping[str, Protocol]) -> Route:
+        bridges = MadeWhenAsked(clients, lambda client: [Bridge(RouteSettings(), clients[client], side)])
+
+        def destination(*of: Any) -> Destination:
+            return replace(without_policies(*of), route=f"models.{name}")
+
+        return route(Conditions(model=name), bridges, destination)
+
+    def listed(self, clients: Iterable[Protocol]) -> Iterator[Listed]:
+        """The graphs as they matter for lists of models."""
+        protocols = frozenset(each.name for each in clients)
+        for name, model in self.models.items():
+            signatures = self._signatures[name]
+
+            async def claims(asked: str, signatures: SignatureCache = signatures) -> frozenset[Operation]:
+                return (await signatures.get((asked, "", ""))).operations
+
+            yield Listed(Conditions(model=name), protocols, BackendModels(model, self._clock), None, claims)

@@ -1,0 +1,387 @@
+"""The derivatives of a graph, by the chain rule.
+
+- GRADIENT by reverse accumulation: from the output back to the input, one Gradient call for each pair of an output and
+  an input of a step on the way, and the sum where a tensor is used several times.
+- APPLY_JACOBIAN by forward accumulation: along the steps, one ApplyJacobian call for each pair.
+- APPLY_HESSIAN by both: with x' the tangents, and u the gradient with respect to the outputs of a step with the
+  Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
+
+Vectors are FP64, flat: `[N, L]` for N rows of a batch, else `[L]`, as `gateway.core.operations` has them. The values at
+which derivatives are taken come from a Sweep, which takes only the steps whose values are needed. No call is made for a
+vector that is 0.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.bridge.graphs.expressions import ConstantTensor, Expression, First, Reference, Transformed, references
+from gateway.bridge.graphs.graph import Graph, GraphStep
+from gateway.bridge.graphs.schedule import Order, run_at_once
+from gateway.bridge.graphs.sweep import Sweep, SweepPlan
+from gateway.bridge.graphs.types import moving_steps
+from gateway.core.errors import DecodeError, invalid_input, invalid_output
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
+from gateway.core.types import Shape, Signature, Tensor, TensorSpec
+from gateway.core.types import tensor as make_tensor
+
+Array: TypeAlias = NDArray[Any]
+Place: TypeAlias = tuple[str, str]
+"""A tensor: the step (empty for the request) and its name."""
+K = TypeVar("K", bound=Hashable)
+
+
+class Way:
+    """The steps between one input of a graph and an output."""
+
+    def __init__(self, graph: Graph, input_name: str, output: Expression) -> None:
+        self.input = input_name
+        moving = moving_steps(graph, [input_name])
+        self.steps = {name: step for name, step in graph.needed([output]).items() if name in moving}
+        """The steps that it leads through, in order."""
+
+    def has(self, value: Expression) -> bool:
+        """Whether it leads through a value."""
+        return any(each.step in self.steps if each.step else each.tensor == self.input for each in references(value))
+
+
+class ChainRule:
+    """The derivatives of `output` at the values of a sweep, whose steps have these `signatures`.
+
+    `rows`: those of the request's tensors; None without a batch dimension.
+    """
+
+    def __init__(self, sweep: Sweep, signatures: Mapping[str, Signature], output: Expression, rows: int | None) -> None:
+        self._sweep = sweep
+        self._graph: Graph = sweep.graph
+        self._signatures = signatures
+        self._output = output
+        self._rows = rows
+
+    async def gradient(self, name: str, sens: Array) -> Array:
+        """The product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
+        way = Way(self._graph, name, self._output)
+        await self._evaluate(way)
+        [found] = await self._back(way, [sens], None)
+        return self._or_zeros(found, name)
+
+    async def jacobian(self, name: str, vector: Array) -> Array:
+        """The product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
+        way = Way(self._graph, name, self._output)
+        await self._evaluate(way)
+        found = self._tangent(self._output, way, await self._tangents(way, vector))
+        if found is not None:
+            return self._flat(found)
+        await self._take([self._output])
+        array = self._sweep.array(self._output)
+        assert array is not None, "an output is not missing"
+        return np.zeros_like(self._flat(array), np.float64)
+
+    async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
+        """The product of the Hessian of the output weighted by `sens`, with respect to the inputs `first` and `second`,
+        with `vector`, which belongs to `second`. Raises GatewayError."""
+        back, forth = (Way(self._graph, each, self._output) for each in (first, second))
+        await self._evaluate(back)
+        await self._evaluate(forth)
+        tangents = _Tangents(forth, await self._tangents(forth, vector))
+        _, found = await self._back(back, [sens, np.zeros_like(sens)], tangents)
+        return self._or_zeros(found, first)
+
+    def _or_zeros(self, found: Array | None, name: str) -> Array:
+        """The derivative with respect to an input; zeros if the output does not depend on it."""
+        tensor = self._sweep.tensor(Reference("", name), name)
+        assert tensor is not None, "an input is not missing"
+        return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
+
+    async def _evaluate(self, way: Way) -> None:
+        """Take the steps whose values the derivatives need. Raises GatewayError, as `Sweep.run`."""
+        needed = list(self._needed(self._output))
+        for step in way.steps.values():
+            needed += step.inputs.values()
+            if step.when is not None:
+                needed.append(Reference(step.name, ""))
+        await self._take(needed)
+
+    async def _take(self, values: Iterable[Expression]) -> None:
+        steps = [name for name in self._graph.needed(values) if not self._sweep.was_run(name)]
+        await self._sweep.run(SweepPlan(self._graph, steps))
+
+    def _needed(self, value: Expression) -> Iterator[Expression]:
+        """The values without which a vector cannot be taken through `value`."""
+        if isinstance(value, Transformed) and value.transform.is_elementwise:
+            for each in value.arguments:
+                yield from self._needed(each)
+        elif isinstance(value, Transformed | First):
+            yield from value.arguments
+
+    async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
+        """The inputs of a step; None if it is not taken."""
+        return await self._sweep.inputs_of(step) if self._sweep.is_taken(step) else None
+
+    async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
+        """Take `sens` from the output back to the input: the gradient and, if there are two, its tangent."""
+        bars: list[dict[Place, Array]] = [{} for _ in sens]
+        for bar, vector in zip(bars, sens, strict=True):
+            self._pull(self._output, vector, bar, way)
+        waits_for: dict[str, set[str]] = {name: set() for name in way.steps}
+        for name, step in way.steps.items():
+            for each in step.needs:
+                if each.step in way.steps:
+                    waits_for[each.step].add(name)
+
+        async def work(name: str) -> None:
+            await self._back_through(way.steps[name], bars, way, tangents)
+
+        await Order(waits_for).run(work, self._graph.steps_at_once)
+        return [bar.get(("", way.input)) for bar in bars]
+
+    async def _back_through(
+        self, step: GraphStep, bars: Sequence[dict[Place, Array]], way: Way, tangents: "_Tangents | None"
+    ) -> None:
+        """Take the vectors at the outputs of `step` to its inputs."""
+        given = await self._inputs_of(step)
+        if given is None:
+            return
+        calls: dict[tuple[int, str, str, str], Callable[[], Awaitable[Array]]] = {}
+        for output in dict.fromkeys(name for bar in bars for at, name in bar if at == step.name):
+            for name in (name for name, value in step.inputs.items() if way.has(value)):
+                for order, bar in enumerate(bars):
+                    vector = bar.get((step.name, output))
+                    if vector is not None and vector.any():
+                        ask = _Derivative(Operation.GRADIENT, output, (name,), {"sens": vector})
+                        calls[order, name, output, ""] = self._call(step, given, ask)
+                vector = bars[0].get((step.name, output))
+                if tangents is None or vector is None or not vector.any():
+                    continue
+                for other, value in step.inputs.items():
+                    tangent = self._tangent(value, tangents.way, tangents.of)
+                    if tangent is not None:
+                        vectors = {"sens": vector, "vec": self._flat(tangent)}
+                        ask = _Derivative(Operation.APPLY_HESSIAN, output, (name, other), vectors)
+                        calls[1, name, output, other] = self._call(step, given, ask)
+        for (order, name, *_), answer in (await self._at_once(calls)).items():
+            self._pull(step.inputs[name], answer, bars[order], way)
+
+    def _pull(self, value: Expression, sens: Array, bar: dict[Place, Array], way: Way) -> None:
+        """Add `sens`, the vector at `value`, to the vectors of the tensors that it is made of."""
+        if not way.has(value):
+            return
+        match value:
+            case Reference():
+                place, vector = self._place(value), self._flat(sens)
+                bar[place] = _added(bar.get(place), vector)
+            case First():
+                chosen = self._sweep.chosen(value)
+                if chosen is not None:
+                    self._pull(chosen, sens, bar, way)
+            case Transformed() if value.transform.is_elementwise:
+                parts = value.transform.pull([sens] * len(value.arguments), sens)
+                for each, part in zip(value.arguments, parts, strict=True):
+                    self._pull(each, part, bar, way)
+            case Transformed():
+                arrays, result = self._sweep.arguments(value), self._sweep.array(value)
+                if arrays is not None and result is not None:
+                    parts = value.transform.pull(arrays, _shaped(sens, result.shape))
+                    for each, part in zip(value.arguments, parts, strict=True):
+                        self._pull(each, part, bar, way)
+
+    async def _tangents(self, way: Way, vector: Array) -> Mapping[Place, Array]:
+        """The tangents of the outputs of all steps on the way."""
+        tangents: dict[Place, Array] = {("", way.input): self._flat(vector)}
+        values = [self._output, *(value for step in way.steps.values() for value in step.inputs.values())]
+        used = dict.fromkeys(self._place(each) for value in values for each in references(value) if each.step)
+
+        async def work(name: str) -> None:
+            outputs = [output for at, output in used if at == name]
+            await self._forward_through(way.steps[name], outputs, way, tangents)
+
+        await Order(self._graph.waits_for(way.steps)).run(work, self._graph.steps_at_once)
+        return tangents
+
+    async def _forward_through(
+        self, step: GraphStep, outputs: Iterable[str], way: Way, tangents: dict[Place, Array]
+    ) -> None:
+        given = await self._inputs_of(step)
+        if given is None:
+            return
+        calls: dict[tuple[str, str], Callable[[], Awaitable[Array]]] = {}
+        for name, value in step.inputs.items():
+            tangent = self._tangent(value, way, tangents)
+            if tangent is not None:
+                for output in outputs:
+                    vectors = {"vec": self._flat(tangent)}
+                    ask = _Derivative(Operation.APPLY_JACOBIAN, output, (name,), vectors)
+                    calls[name, output] = self._call(step, given, ask)
+        for (_, output), answer in (await self._at_once(calls)).items():
+            tangents[step.name, output] = _added(tangents.get((step.name, output)), answer)
+
+    def _tangent(self, value: Expression, way: Way, tangents: Mapping[Place, Array]) -> Array | None:
+        """The tangent of a value; None if it is 0."""
+        if isinstance(value, ConstantTensor) or not way.has(value):
+            return None
+        if isinstance(value, Reference):
+            return tangents.get(self._place(value))
+        if isinstance(value, First):
+            chosen = self._sweep.chosen(value)
+            return None if chosen is None else self._tangent(chosen, way, tangents)
+        parts = [self._tangent(each, way, tangents) for each in value.arguments]
+        first = next((each for each in parts if each is not None), None)
+        if first is None:
+            return None
+        if value.transform.is_elementwise:
+            return value.transform.push([np.zeros_like(first) if each is None else each for each in parts])
+        arrays = self._sweep.arguments(value)
+        assert arrays is not None, "a tensor that has a tangent is not missing"
+        return value.transform.push(
+            [
+                np.zeros(array.shape) if part is None else _shaped(part, array.shape)
+                for part, array in zip(parts, arrays, strict=True)
+            ]
+        )
+
+    def _place(self, reference: Reference) -> Place:
+        if not reference.step or reference.tensor:
+            return reference.step, reference.tensor
+        return reference.step, self._signatures[reference.step].outputs[0].name
+
+    def _flat(self, array: Array) -> Array:
+        shape = (array.size,) if self._rows is None else (self._rows, prod(array.shape[1:]))
+        return array.reshape(shape).astype(np.float64, copy=False)
+
+    async def _at_once(self, calls: Mapping[K, Callable[[], Awaitable[Array]]]) -> dict[K, Array]:
+        """The results of these calls, in their order."""
+        answers: dict[K, Array] = {}
+
+        async def work(key: K) -> None:
+            answers[key] = await calls[key]()
+
+        await run_at_once(calls, work, self._graph.steps_at_once)
+        return {key: answers[key] for key in calls}
+
+    def _call(
+        self, step: GraphStep, given: tuple[Tensor, ...], derivative: "_Derivative"
+    ) -> Callable[[], Awaitable[Array]]:
+        """Makes the call of a step's model for a derivative, at the step's inputs `given`."""
+        operation, signature = derivative.operation, self._signatures[step.name]
+        indices = {
+            "out_wrt": _position(derivative.output, signature.outputs, step, "output"),
+            **{
+                name: _position(each, signature.inputs, step, "input")
+                for name, each in zip(_WITH_RESPECT_TO[operation], derivative.inputs, strict=True)
+            },
+        }
+        shape = (1,) if self._rows is None else (self._rows, 1)
+
+        def own(name: str) -> Tensor:
+            if name not in INDEX_TENSORS:
+                return make_tensor(name, derivative.vectors[name])
+            self._sweep.hold(prod(shape) * 8)
+            return make_tensor(name, np.full(shape, indices[name], np.int64))
+
+        async def call() -> Array:
+            own_tensors = tuple(map(own, DERIVATIVES[operation]))
+            response = await self._sweep.call(step, operation, (*given, *own_tensors))
+            found = [each for each in response.outputs if each.name in (COMPANION_OUTPUT, "")]
+            if len(found) != 1:
+                names = ", ".join(each.name for each in response.outputs) or "none"
+                text = f"{operation.value} gave outputs {names}, expected {COMPANION_OUTPUT!r}"
+                raise invalid_output(f"{step}: {text}")
+            wanted = self._shape_of_result(step, given, derivative)
+            if not _has_elements(found[0].shape, wanted, self._rows):
+                text = f"{operation.value} gave shape {list(found[0].shape)}"
+                raise invalid_output(f"{step}: {text}, expected the elements of {list(wanted or ())}")
+            self._sweep.hold(len(found[0].data))
+            return self._flat(found[0].array)
+
+        return call
+
+    def _shape_of_result(self, step: GraphStep, given: Iterable[Tensor], derivative: "_Derivative") -> Shape | None:
+        """The shape of the tensor that a derivative is as large as: the input, or for ApplyJacobian the output; None if
+        that was not computed, and its metadata does not tell."""
+        if derivative.operation is not Operation.APPLY_JACOBIAN:
+            return next(each.shape for each in given if each.name == derivative.inputs[0])
+        if self._sweep.was_run(step.name):
+            tensor = self._sweep.tensor(Reference(step.name, derivative.output), derivative.output)
+            return None if tensor is None else tensor.shape
+        spec = next(each for each in self._signatures[step.name].outputs if each.name == derivative.output)
+        shape = spec.shape if self._rows is None else (self._rows, *spec.shape[1:])
+        return None if -1 in shape else shape
+
+
+class _Tangents:
+    """The tangents of tensors along a way."""
+
+    def __init__(self, way: Way, of: Mapping[Place, Array]) -> None:
+        self.way, self.of = way, of
+
+
+class _Derivative:
+    """A derivative of a step: the operation, its output and inputs, and its vectors by name."""
+
+    def __init__(
+        self, operation: Operation, output: str, inputs: tuple[str, ...], vectors: Mapping[str, Array]
+    ) -> None:
+        self.operation, self.output, self.inputs, self.vectors = operation, output, inputs, vectors
+
+
+_WITH_RESPECT_TO = {
+    Operation.GRADIENT: ("in_wrt",),
+    Operation.APPLY_JACOBIAN: ("in_wrt",),
+    Operation.APPLY_HESSIAN: ("in_wrt1", "in_wrt2"),
+}
+
+
+def _added(before: Array | None, more: Array) -> Array:
+    if before is None:
+        return more
+    if before.shape != more.shape:
+        raise invalid_output(f"derivatives of shapes {list(before.shape)} and {list(more.shape)} do not add up")
+    return before + more
+
+
+def _shaped(vector: Array, shape: Shape) -> Array:
+    """A vector in the shape of its tensor. Raises GatewayError if the client's vector has another size."""
+    if vector.size != prod(shape):
+        text = f"a vector of shape {list(vector.shape)} does not belong to a tensor of shape {list(shape)}"
+        raise invalid_input(text)
+    return vector.reshape(shape)
+
+
+def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
+    """Whether a vector is as long as a tensor of the shape `wanted`, row by row; if that is not known, whether it has
+    the rows."""
+    if rows is not None and shape[:1] != (rows,):
+        return False
+    return wanted is None or prod(shape) == prod(wanted)
+
+
+def _position(name: str, specs: Sequence[TensorSpec], step: GraphStep, role: str) -> int:
+    names = [each.name for each in specs]
+    if name not in names:
+        raise invalid_output(f"{step}: the model has no {role} {name!r}")
+    return names.index(name)
+
+
+def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
+    """The position in an index tensor, 0 if it is left out.
+
+    Raises:
+        DecodeError: it differs in some rows, or the model has no such input or output.
+    """
+    if name not in tensors:
+        return 0
+    array = tensors[name].array
+    if array.dtype.kind not in "iu":
+        raise DecodeError(f"index {name!r} is {tensors[name].datatype}, expected INT64")
+    found = set(array.reshape(-1).tolist())
+    if not found:
+        return 0
+    if len(found) != 1:
+        raise DecodeError(f"index {name!r} differs in some rows; send one request for each")
+    [at] = found
+    if not 0 <= at < count:
+        raise DecodeError(f"index {name!r} is {at}, but the model has {count} {role}s, counted from 0")
+    return int(at)

@@ -1,0 +1,254 @@
+"""The values of a graph: tensors of the request and of steps, constants, and transforms of these.
+
+| YAML | value |
+|---|---|
+| `$theta` | the input `theta` of the graph, a value of `steps`, or the only output of the step `theta` |
+| `$forward.temperature` | the output `temperature` of the step `forward` |
+| `[0.1, 0.2]`, `3`, `"text"` | a constant; `"$$x"` is the text `$x` |
+| `{sum: [$a.y, $b.y], weights: [1, 2]}` | a transform |
+| `{first: [$a.y, $b.y]}` | the first of these that there is: steps that are not taken have no outputs |
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import field
+from difflib import get_close_matches
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.bridge.graphs.transforms import TRANSFORMS, GraphError, Transform
+from gateway.core.frozen import frozen
+from gateway.core.types import MAX_RANK
+
+DEEPEST = 32
+"""Transforms within transforms, those behind names of values among them."""
+MOST_VALUES = 1000
+"""Values in one, if all that have a name are written out: each name may stand for several that have names in turn."""
+
+
+@frozen
+class Reference:
+    """A tensor of the request (`step` is empty), or an output of a step: its only one if `tensor` is empty."""
+
+    step: str
+    tensor: str
+
+    def __str__(self) -> str:
+        return f"${'.'.join(each for each in (self.step, self.tensor) if each)}"
+
+
+@frozen
+class ConstantTensor:
+    """A tensor that is written in the configuration. Its numbers get the datatype of the place where it is used; there
+    it stands for all rows of a batch, if it has one dimension less than the place."""
+
+    array: "np.ndarray[Any, Any]"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConstantTensor):
+            return NotImplemented
+        one, another = self.array, other.array
+        return bool(one.dtype == another.dtype) and one.shape == another.shape and bool(np.array_equal(one, another))
+
+    def __str__(self) -> str:
+        return f"constant {list(self.array.shape)}"
+
+
+@frozen
+class Transformed:
+    """A transform, called `name` in YAML, of other values. `options` are its own, as text; `place` leads from the model
+    to it; `parts` are the tensors that it is made of, each once."""
+
+    name: str
+    transform: Transform
+    arguments: "tuple[Expression, ...]"
+    options: str = ""
+    place: tuple[str | int, ...] = ()
+    parts: tuple[Reference, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_parts(self)
+
+    def __str__(self) -> str:
+        options = f"; {self.options}" if self.options else ""
+        return f"{self.name}({', '.join(map(str, self.arguments))}{options})"
+
+
+@frozen
+class First:
+    """The first of these values that there is. `place` and `parts` are as in Transformed."""
+
+    arguments: "tuple[Expression, ...]"
+    place: tuple[str | int, ...] = ()
+    parts: tuple[Reference, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _set_parts(self)
+
+    def __str__(self) -> str:
+        return f"first({', '.join(map(str, self.arguments))})"
+
+
+Expression: TypeAlias = Reference | ConstantTensor | Transformed | First
+
+
+def _set_parts(value: Transformed | First) -> None:
+    parts = dict.fromkeys(chain.from_iterable(map(references, value.arguments)))
+    object.__setattr__(value, "parts", tuple(parts))
+
+
+def references(expression: Expression) -> tuple[Reference, ...]:
+    """The tensors that a value is made of, each once."""
+    match expression:
+        case Reference():
+            return (expression,)
+        case ConstantTensor():
+            return ()
+    return expression.parts
+
+
+class Names:
+    """The names that expressions of one graph may use: `inputs`, `steps` that call a model, and `values` (YAML)."""
+
+    def __init__(self, inputs: Iterable[str], steps: Iterable[str], values: Mapping[str, object]) -> None:
+        self._inputs = frozenset(inputs)
+        self._steps = frozenset(steps)
+        self._values = values
+        self._read: dict[str, Expression] = {}
+        self._extents: dict[int, tuple[int, int]] = {}
+        """Of each value that is a transform its depth, and the number of values in it, by identity."""
+        self._reading: list[str] = []
+        self.used_values: set[str] = set()
+
+    def value(self, name: str, depth: int) -> Expression:
+        """The value `name` of `steps`, which stands within `depth` others. Raises GraphError if it needs itself."""
+        if name not in self._read:
+            if name in self._reading:
+                circle = " -> ".join([*self._reading[self._reading.index(name) :], name])
+                raise GraphError(f"the value needs itself: {circle}", "steps", name)
+            self._reading.append(name)
+            self._read[name] = read(self._values[name], self, ("steps", name), depth)
+            self._reading.pop()
+        return self._read[name]
+
+    def check_extent(self, value: Transformed | First) -> None:
+        """Raise GraphError if too many values are within `value`, whose arguments were checked before."""
+        extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
+        depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
+        if depth > DEEPEST:
+            raise GraphError(f"more than {DEEPEST} values within one another", *value.place)
+        if values > MOST_VALUES:
+            raise GraphError(f"{values} values in one, with those behind names; at most {MOST_VALUES}", *value.place)
+        self._extents[id(value)] = depth, values
+
+    def reference(self, text: str, place: tuple[str | int, ...], depth: int) -> Expression:
+        """The value of `$text`. Raises GraphError for a name that there is not."""
+        step, _, tensor = text.partition(".")
+        if text in self._inputs:
+            return Reference("", text)
+        if step in self._steps:
+            return Reference(step, tensor)
+        if step in self._values and not tensor:
+            self.used_values.add(step)
+            return self.value(step, depth)
+        if step in self._values:
+            raise GraphError(f"'${step}' is one tensor and has no {tensor!r}", *place)
+        known = sorted(self._inputs | self._steps | self._values.keys())
+        close = get_close_matches(step, known, 1)
+        hint = f"; did you mean '${close[0]}'?" if close else f", expected one of {', '.join(known)}"
+        raise GraphError(f"no input and no step {step!r}{hint}", *place)
+
+
+def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 0) -> Expression:
+    """The value that `data` stands for, as YAML has it at `place`.
+
+    Raises:
+        GraphError: it is no value; `place` leads to what is wrong.
+    """
+    if depth > DEEPEST:
+        raise GraphError(f"more than {DEEPEST} values within one another", *place)
+    if isinstance(data, str) and data.startswith("$") and not data.startswith("$$"):
+        return names.reference(data[1:], place, depth)
+    if isinstance(data, dict):
+        value = _transformed(data, names, place, depth)
+        names.check_extent(value)
+        return value
+    return ConstantTensor(_array(data, place))
+
+
+def _transformed(
+    data: Mapping[str, object], names: Names, place: tuple[str | int, ...], depth: int
+) -> Transformed | First:
+    known = (*TRANSFORMS, "first")
+    name = next(iter(data), "")
+    if name not in known:
+        close = get_close_matches(str(name), known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise GraphError(f"no transform {name!r}{hint}; the first key is one of {', '.join(known)}", *place)
+    given = data[name]
+    is_list = isinstance(given, list) and (not given or any(isinstance(each, dict | str) for each in given))
+    if is_list:
+        arguments = tuple(
+            read(each, names, (*place, name, at), depth + 1) for at, each in enumerate(_some(given, (*place, name)))
+        )
+    else:
+        arguments = (read(given, names, (*place, name), depth + 1),)
+    options = {key: value for key, value in data.items() if key != name}
+    if name == "first":
+        if options:
+            raise GraphError(f"'first' has no option {next(iter(options))!r}", *place, next(iter(options)))
+        return First(arguments, place)
+    try:
+        transform = TRANSFORMS[name](options)
+    except GraphError as error:
+        raise GraphError(f"{name!r} {error.message}", *place, *error.place) from error
+    if transform.takes is not None and (is_list or len(arguments) != transform.takes):
+        raise GraphError(f"{name!r} takes one value here, not a list", *place, name)
+    shown = ", ".join(f"{key} {value}" for key, value in options.items())
+    return Transformed(name, transform, arguments, shown, place)
+
+
+def _some(given: object, place: tuple[str | int, ...]) -> list[object]:
+    if not isinstance(given, list) or not given:
+        raise GraphError("expected a list of values with one at least", *place)
+    return given
+
+
+def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]":
+    flat = list(_leaves(data, place))
+    kinds = {bool if isinstance(each, bool) else str if isinstance(each, str) else float for each in flat}
+    if len(kinds) > 1:
+        raise GraphError("a constant is of numbers, of texts, or of true and false, not of several", *place)
+    try:
+        if kinds == {str}:
+            texts = np.array(data, object)
+            array = np.empty(texts.shape, object)
+            array.reshape(-1)[:] = [_text(each).encode() for each in texts.reshape(-1)]
+        else:
+            array = np.array(data)
+    except ValueError as error:
+        raise GraphError("the lists of a constant have different lengths", *place) from error
+    if array.ndim > MAX_RANK:
+        raise GraphError(f"a tensor has at most {MAX_RANK} dimensions", *place)
+    if array.dtype == object and kinds != {str}:
+        raise GraphError("an integer is out of the range of INT64 and UINT64", *place)
+    return array
+
+
+def _text(written: object) -> str:
+    """A text of a constant as it is meant: `$x` for `$$x`."""
+    text = str(written)
+    return text[1:] if text.startswith("$$") else text
+
+
+def _leaves(data: object, place: tuple[str | int, ...]) -> Iterator[object]:
+    if isinstance(data, list):
+        for at, each in enumerate(data):
+            yield from _leaves(each, (*place, at))
+    elif isinstance(data, str) and data.startswith("$") and not data.startswith("$$"):
+        raise GraphError(f"{data!r} cannot stand in a constant; `concat` and `stack` join tensors", *place)
+    elif isinstance(data, bool | int | float | str):
+        yield data
+    else:
+        raise GraphError(f"expected a number, a text, a list or a map, got {data!r}", *place)

@@ -1,0 +1,244 @@
+"""GraphModel answers requests for a model that is a graph, as a backend does.
+
+Its steps are requests of the gateway itself (`calls`): they take routes as a client's requests do, with the permissions
+of the graph, not of its client. They share the client's deadline, and end when it leaves.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing, closing
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from gateway.bridge.graphs.calls import StepCalls
+from gateway.bridge.graphs.chain_rule import ChainRule, index
+from gateway.bridge.graphs.expressions import Expression, Reference, references
+from gateway.bridge.graphs.graph import Graph, GraphStep
+from gateway.bridge.graphs.schedule import run_at_once
+from gateway.bridge.graphs.signatures import OPERATIONS, StepSignatures
+from gateway.bridge.graphs.sweep import MemoryCounter, Sweep, SweepPlan
+from gateway.bridge.graphs.types import Types
+from gateway.bridge.shapes import is_batch, matches
+from gateway.core.datatypes import Kind
+from gateway.core.errors import GatewayError, invalid_input, unsupported
+from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
+from gateway.core.protocol import Models, Servers, Traits, Wire
+from gateway.core.types import (
+    Answer,
+    ModelEntry,
+    Request,
+    Response,
+    ServerInfo,
+    Tensor,
+    TensorSpec,
+)
+from gateway.core.types import tensor as make_tensor
+
+GRAPH_TRAITS = Traits(
+    Wire(derivatives=True, parameters=True),
+    Models(companions=False, unknown_are_not_found=True, operations_part=OPERATIONS, platform="graph"),
+    Servers(),
+)
+
+MemoryOf = Callable[[str], MemoryCounter]
+"""What counts the memory that requests of the client at an address (`host:port`) take."""
+
+
+class GraphModel:
+    """Answers for one graph."""
+
+    def __init__(self, graph: Graph, calls: StepCalls, memory_of: MemoryOf, clock: Callable[[], float]) -> None:
+        self.graph = graph
+        self.calls = calls
+        self.signatures = StepSignatures(graph, calls, clock)
+        self._memory_of = memory_of
+        self._specs = {each.name: each for each in graph.inputs}
+        self._parameters = {step.when.parameter for step in graph.steps.values() if step.when is not None} - {""}
+        """The parameters of requests that conditions of steps compare."""
+        self._whole = self._plan(graph.outputs)
+
+    async def __call__(self, request: Request) -> Answer:
+        """The answer to a request for the graph, or for the server that it stands for.
+
+        Raises:
+            GatewayError: the error of a step, which it names; INVALID_ARGUMENT, inputs that the graph does not have or
+                in other datatypes and shapes; FAILED_PRECONDITION, models of steps do not fit together.
+        """
+        match request.operation:
+            case Operation.INFER:
+                return await self._infer(request)
+            case Operation.METADATA:
+                return self.signatures.signature(await self.signatures.described(request))
+            case Operation.MODEL_READY:
+                return await self._is_ready(request)
+            case Operation.LIVE | Operation.READY:
+                return True
+            case Operation.SERVER_METADATA:
+                return ServerInfo(self.graph.name, "")
+            case Operation.MODELS:
+                return (ModelEntry(self.graph.name),)
+            case operation if operation in DERIVATIVES:
+                return await self._derive(request)
+        raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
+
+    def _plan(self, values: Mapping[str, Expression]) -> SweepPlan:
+        """How these values are computed."""
+        kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
+        return SweepPlan(self.graph, self.graph.needed(values.values()), kept)
+
+    async def _infer(self, request: Request) -> Response:
+        inputs = self._inputs(request)
+        values, plan = self.graph.outputs, self._whole
+        if request.outputs:
+            values = self._wanted(request)
+            plan = self._plan(values)
+        sweep = self._begun(request, inputs, await self.signatures.types(request))
+        try:
+            await sweep.run(plan)
+            return Response(await sweep.outputs(values), self.graph.name)
+        finally:
+            sweep.close()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses of the last step, if all outputs that are asked for are outputs of one step, the last one;
+        each with these outputs.
+
+        Raises:
+            GatewayError: UNIMPLEMENTED, an output is of another kind; the error of a step, which it names.
+        """
+        inputs, values = self._inputs(request), self._wanted(request)
+        last = {each.step if isinstance(each, Reference) else "" for each in values.values()}
+        if len(last) != 1 or "" in last:
+            raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
+        step = self.graph.steps[last.pop()]
+        with closing(self._begun(request, inputs, await self.signatures.types(request))) as sweep:
+            await sweep.run(SweepPlan(self.graph, self.graph.needed(step.inputs.values())))
+            given = await sweep.inputs_of(step)
+            assert given is not None, "an output that is needed is not missing"
+            async with aclosing(self.calls.stream(request, step, given)) as responses:
+                async for response in responses:
+                    # Triton ends a stream with a response without outputs, if the client asked for that.
+                    outputs = sweep.streamed(step, response, values) if response.outputs else ()
+                    yield Response(outputs, self.graph.name)
+
+    def _wanted(self, request: Request) -> Mapping[str, Expression]:
+        """The outputs that are asked for, by name."""
+        if not request.outputs:
+            return self.graph.outputs
+        for each in request.outputs:
+            if each.name not in self.graph.outputs:
+                names = ", ".join(self.graph.outputs)
+                raise invalid_input(f"model {self.graph.name!r} has no output {each.name!r}, but {names}")
+            if each.parameters:
+                raise unsupported(f"model {self.graph.name!r} is a graph; its outputs have no parameters")
+        return {each.name: self.graph.outputs[each.name] for each in request.outputs}
+
+    def _inputs(self, request: Request) -> Mapping[str, Tensor]:
+        """The tensors of a request, by name. Raises GatewayError if they are not those that the graph takes."""
+        given = {each.name: each for each in request.inputs}
+        rows = -1
+        for name, spec in self._specs.items():
+            tensor = given.get(name)
+            if tensor is None:
+                raise invalid_input(f"model {self.graph.name!r} needs the input {spec}")
+            if tensor.datatype is not spec.datatype or not matches(tensor.shape, spec.shape):
+                text = f"input {name!r} is {tensor.datatype} {list(tensor.shape)}"
+                raise invalid_input(f"{text}, expected {spec.datatype} {list(spec.shape)}")
+            if is_batch(spec.shape):
+                if rows not in (-1, tensor.shape[0]):
+                    raise invalid_input(f"input {name!r} has {tensor.shape[0]} rows, and another one {rows}")
+                rows = tensor.shape[0]
+        own = DERIVATIVES.get(request.operation, ())
+        for name in given:
+            if name not in self._specs and name not in own:
+                raise invalid_input(f"model {self.graph.name!r} has no input {name!r}")
+        for name in request.parameters:
+            if name not in self._parameters:
+                raise invalid_input(f"model {self.graph.name!r} is a graph and has no parameter {name!r}")
+        return given
+
+    def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> Sweep:
+        """A sweep, which its caller closes."""
+        call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
+        return Sweep(self.graph, inputs, request.parameters, call, types.signatures, memory)
+
+    async def _derive(self, request: Request) -> Response:
+        operation, given = request.operation, self._inputs(request)
+        types = await self.signatures.described(request)
+        if operation not in self.signatures.signature(types).operations:
+            raise unsupported(f"{operation.value} is not supported by model {self.graph.name!r}: not every step has it")
+        output = self._differentiated(given, "out_wrt", types)
+        for name in DERIVATIVES[operation]:
+            if name in ("sens", "vec") and name not in given:
+                raise invalid_input(f"{operation.value} of model {self.graph.name!r} needs the input {name!r}")
+        first, second = (
+            self._differentiated(given, each, types)
+            for each in (("in_wrt1", "in_wrt2") if operation is Operation.APPLY_HESSIAN else ("in_wrt",) * 2)
+        )
+        rows = self._rows(given)
+        sens = self._vector(given, "sens", rows, types.of(self.graph.outputs[output]))
+        vec = self._vector(given, "vec", rows, given[second])
+        with closing(self._begun(request, given, types)) as sweep:
+            rule = ChainRule(sweep, types.signatures, self.graph.outputs[output], rows)
+            if operation is Operation.GRADIENT:
+                found = await rule.gradient(first, sens)
+            elif operation is Operation.APPLY_JACOBIAN:
+                found = await rule.jacobian(first, vec)
+            else:
+                found = await rule.hessian(first, second, sens, vec)
+        return Response((make_tensor(COMPANION_OUTPUT, found),), self.graph.name)
+
+    def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
+        """The name of the output or input at the position in the index tensor `name`. Raises GatewayError if it has no
+        floats, DecodeError if there is none."""
+        if name == "out_wrt":
+            role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
+        else:
+            role, specs = "input", self._specs
+        found = list(specs)[index(given, name, len(specs), role)]
+        if specs[found].datatype.kind is not Kind.FLOAT:
+            text = f"{role} {found!r} of model {self.graph.name!r} is {specs[found].datatype}"
+            raise invalid_input(f"{text}, and has no derivatives")
+        return found
+
+    def _rows(self, given: Mapping[str, Tensor]) -> int | None:
+        """The rows of a batch; None if the graph has none."""
+        return next((given[each.name].shape[0] for each in self.graph.inputs if is_batch(each.shape)), None)
+
+    def _vector(
+        self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
+    ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+        """The vector `name`, which is as long as a tensor of the type `of`; an empty one if there is none. Raises
+        GatewayError if it is not."""
+        if name not in given:
+            return np.zeros(0)
+        tensor = given[name]
+        wanted = of.shape if rows is None else (rows, *of.shape[1:])
+        size = -1 if -1 in wanted else prod(wanted)
+        if tensor.datatype.kind is not Kind.FLOAT or size not in (-1, tensor.elements):
+            text = f"input {name!r} is {tensor.datatype} {list(tensor.shape)}"
+            raise invalid_input(f"{text}, expected FP64 with the elements of {list(wanted)}")
+        if rows is not None and tensor.shape[:1] != (rows,):
+            raise invalid_input(f"input {name!r} has shape {list(tensor.shape)}, and the other inputs have {rows} rows")
+        return tensor.array.astype(np.float64, copy=False)
+
+    async def _is_ready(self, request: Request) -> bool:
+        """Whether the models of all steps are ready; of a step with fallbacks one of them."""
+        unready: list[str] = []
+
+        async def ask(name: str) -> None:
+            step = self.graph.steps[name]
+            for model in (step.model, *step.fallback):
+                if await self._is_model_ready(request, model, step):
+                    return
+            unready.append(name)
+
+        await run_at_once(self.graph.steps, ask, self.graph.steps_at_once)
+        return not unready
+
+    async def _is_model_ready(self, request: Request, model: str, step: GraphStep) -> bool:
+        try:
+            return await self.calls.ask(request, step, Operation.MODEL_READY, model) is True
+        except GatewayError:
+            return False

@@ -1,0 +1,86 @@
+"""Runs work that waits for other work, as much of it at once as can be."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Set
+from typing import Generic, TypeVar
+
+from gateway.core.tasks import spawn
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Order(Generic[K]):
+    """The order of work by key. `waits_for` has the keys that each waits for; others than its own keys are done. There
+    are no circles."""
+
+    def __init__(self, waits_for: Mapping[K, Set[K]]) -> None:
+        self._missing = {name: len(others & waits_for.keys()) for name, others in waits_for.items()}
+        """How many each waits for."""
+        self._waiting: dict[K, list[K]] = {}
+        for name, others in waits_for.items():
+            for other in others:
+                self._waiting.setdefault(other, []).append(name)
+        self._first = [name for name, count in self._missing.items() if not count]
+        self._chain = self._only_order()
+
+    def _only_order(self) -> tuple[K, ...] | None:
+        """The keys one after the other, if no two can be done at once."""
+        missing, ready, found = dict(self._missing), list(self._first), []
+        while len(ready) == 1:
+            [name] = ready
+            found.append(name)
+            ready = self._freed(name, missing)
+        return None if ready else tuple(found)
+
+    def _freed(self, done: K, missing: dict[K, int]) -> list[K]:
+        """The keys that wait for nothing any more."""
+        found = []
+        for name in self._waiting.get(done, ()):
+            missing[name] -= 1
+            if not missing[name]:
+                found.append(name)
+        return found
+
+    async def run(self, work: Callable[[K], Awaitable[None]], most: int) -> None:
+        """Run `work` for each key, at most `most` at once.
+
+        The first error is raised after all that runs was cancelled; so it is if the caller is cancelled.
+        """
+        if self._chain is not None:  # needs no tasks
+            for name in self._chain:
+                await work(name)
+            return
+        missing, ready = dict(self._missing), list(self._first)
+        running: dict[asyncio.Task[None], K] = {}
+        try:
+            while ready or running:
+                while ready and len(running) < most:
+                    name = ready.pop(0)
+                    running[spawn(_run(work, name))] = name
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ended = [running.pop(each) for each in done]
+                # All are asked, so that none is reported as an error that nobody has seen.
+                errors = [error for each in done if (error := each.exception()) is not None]
+                if errors:
+                    raise errors[0]
+                for name in ended:
+                    ready += self._freed(name, missing)
+        finally:
+            await _cancelled(running)
+
+
+async def run_at_once(keys: Mapping[K, object], work: Callable[[K], Awaitable[None]], most: int) -> None:
+    """Run `work` for each of `keys`, none of which waits for another; as `Order.run`."""
+    await Order(dict.fromkeys(keys, frozenset[K]())).run(work, most)
+
+
+async def _run(work: Callable[[K], Awaitable[None]], name: K) -> None:
+    await work(name)
+
+
+async def _cancelled(running: Mapping["asyncio.Task[None]", object]) -> None:
+    """Cancel what runs and wait until it has ended. Its errors came too late to be told."""
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,358 @@
+"""The forward sweep of a graph: the values of one request, each computed once.
+
+A step runs as soon as its inputs are there, beside others. It is not taken if its condition does not hold, or if an
+input is missing because another step was not taken; then it has no outputs.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from math import prod
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.bridge.graphs.expressions import ConstantTensor, Expression, First, Reference, Transformed, references
+from gateway.bridge.graphs.graph import Condition, Graph, GraphStep
+from gateway.bridge.graphs.schedule import Order
+from gateway.bridge.graphs.transforms import GraphError
+from gateway.bridge.shapes import is_batch, matches
+from gateway.core.casting import cast
+from gateway.core.datatypes import BYTES
+from gateway.core.errors import DecodeError, GatewayError, invalid_input, invalid_output
+from gateway.core.frozen import replace
+from gateway.core.offload import LARGE, in_thread
+from gateway.core.operations import Operation
+from gateway.core.types import Parameters, Response, Signature, Tensor, TensorSpec, datatype_of
+from gateway.core.types import tensor as make_tensor
+
+Array: TypeAlias = NDArray[Any]
+Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable[Response]]
+"""Calls the model of a step. Raises GatewayError, which names the step."""
+
+MIN_COUNTED = 16 * 2**10
+"""Bytes of the smallest tensor that is counted."""
+
+
+class MemoryCounter(Protocol):
+    """Counts bytes that are held in this process, and refuses too many."""
+
+    def add(self, size: int) -> None:
+        """Count `size` bytes more. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
+
+    def free(self, size: int) -> None:
+        """Count `size` bytes less."""
+
+
+class SweepPlan:
+    """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
+    taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
+
+    def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
+        waits_for = graph.waits_for(steps)
+        self.order = Order(waits_for)
+        self.users: Counter[str] | None = None
+        """Of each step how many others wait for its outputs, and the end for those that are kept."""
+        if kept is not None:
+            self.users = Counter(kept)
+            for needed in waits_for.values():
+                self.users.update(needed)
+
+
+class Sweep:
+    """The values of one request.
+
+    - `inputs`: the graph's, by name. `parameters`: the request's.
+    - `signatures`: those of the models of steps, as far as they are known.
+    - `memory`: counts the outputs of steps and the results of transforms, until `close`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Tensor],
+        parameters: Parameters,
+        call: Call,
+        signatures: Mapping[str, Signature],
+        memory: MemoryCounter,
+    ) -> None:
+        self.graph = graph
+        self.call = call
+        self._inputs = inputs
+        self._parameters = parameters
+        self._signatures = signatures
+        self._memory = memory
+        self._rows = next((inputs[each.name].shape[0] for each in graph.inputs if is_batch(each.shape)), 1)
+        """The rows of the request, for a step all of whose inputs are constants."""
+        self._held: list[int] = []
+        """Sizes that are counted."""
+        self._outputs: dict[str, Mapping[str, Tensor]] = {}
+        """Of each step that was taken, by its name."""
+        self._taken: dict[str, tuple[Tensor, ...]] = {}
+        """The inputs that each step was called with, or would be, where they may be needed again."""
+        self._arrays: dict[int, Array] = {}
+        """The transforms that are known, by identity: two outputs may share one."""
+        self._users: dict[str, int] | None = None
+        """Of each step how many others still wait for its outputs; None: they are kept in any case."""
+
+    def hold(self, size: int) -> None:
+        """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
+        if size >= MIN_COUNTED:
+            self._memory.add(size)
+            self._held.append(size)
+
+    def close(self) -> None:
+        """Nothing of the request is held any more."""
+        if self._held:
+            self._memory.free(sum(self._held))
+            self._held.clear()
+
+    async def run(self, plan: SweepPlan) -> None:
+        """Take the steps of a plan.
+
+        Raises:
+            GatewayError: the error of a step; the others are cancelled.
+        """
+        if plan.users is not None:
+            self._users = dict(plan.users)
+        await plan.order.run(self._take, self.graph.steps_at_once)
+
+    async def _take(self, name: str) -> None:
+        step = self.graph.steps[name]
+        if step.when is None or self._holds(step.when):
+            inputs = await self.inputs_of(step)
+            if inputs is not None:
+                response = await self.call(step, Operation.INFER, inputs)
+                outputs = {each.name: each for each in response.outputs}
+                self._check_promised(step, response.outputs)
+                self.hold(sum(len(each.data) for each in response.outputs))
+                self._outputs[name] = outputs
+        if self._users is not None:
+            self._drop_unused(step)
+
+    def _drop_unused(self, step: GraphStep) -> None:
+        """Drop the outputs that no step but `step` has waited for."""
+        assert self._users is not None
+        for name in step.waits_for:
+            self._users[name] -= 1
+            outputs = None if self._users[name] else self._outputs.pop(name, None)
+            size = 0 if outputs is None else sum(len(each.data) for each in outputs.values())
+            if size >= MIN_COUNTED:
+                self._held.remove(size)
+                self._memory.free(size)
+
+    def _check_promised(self, step: GraphStep, outputs: Iterable[Tensor]) -> None:
+        """Raise GatewayError if an output is not as the model's metadata says."""
+        signature = self._signatures.get(step.name)
+        promised = {} if signature is None else {each.name: each for each in signature.outputs}
+        for each in outputs:
+            spec = promised.get(each.name)
+            if spec is not None and (each.datatype is not spec.datatype or not matches(each.shape, spec.shape)):
+                text = f"output {each.name!r} is {each.datatype} {list(each.shape)}, and the model's metadata says"
+                raise invalid_output(f"{step}: {text} {spec.datatype} {list(spec.shape)}")
+
+    def _holds(self, condition: Condition) -> bool:
+        if condition.value is None:
+            return condition.holds(self._parameters.get(condition.parameter))
+        array = self.array(condition.value)
+        if array is None:
+            return condition.holds(None)
+        if array.size != 1:
+            text = f"{condition.value} has shape {list(array.shape)}, and a condition compares one element"
+            raise self._error(text, condition.value)
+        element = array.reshape(-1)[0]
+        if isinstance(element, bytes):
+            return condition.holds(element.decode(errors="replace"))
+        return condition.holds(element.item() if isinstance(element, np.generic) else element)
+
+    async def inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
+        """The inputs of a step; None if one is missing. Raises GatewayError if a transform does not fit."""
+        known = self._taken.get(step.name)
+        if known is not None:
+            return known
+        if step.has_transforms and self._is_large(step.inputs.values()):
+            found = await in_thread(self._inputs_of, step)
+        else:
+            found = self._inputs_of(step)
+        if found is not None and self._users is None:
+            self._taken[step.name] = found
+        return found
+
+    def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
+        found = self._tensors(step.inputs)
+        signature = self._signatures.get(step.name)
+        if not step.has_constants or found is None or signature is None:
+            return found
+        specs = {each.name: each for each in signature.inputs}
+        rows = next(
+            (
+                each.shape[0]
+                for each in found
+                if not isinstance(step.inputs[each.name], ConstantTensor)
+                and each.name in specs
+                and is_batch(specs[each.name].shape)
+                and each.shape
+            ),
+            self._rows,
+        )
+        return tuple(
+            self._fitted(step, value, specs[each.name], rows)
+            if isinstance(value := step.inputs[each.name], ConstantTensor) and each.name in specs
+            else each
+            for each in found
+        )
+
+    def _fitted(self, step: GraphStep, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
+        """A constant as the input `spec` of a step: in its datatype and, if only the input has rows, once for each of
+        `rows`."""
+        array = constant.array
+        if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
+            try:
+                array = cast(array, spec.datatype, f"the constant for input {spec.name!r}")
+            except DecodeError as error:
+                raise invalid_output(f"{step}: {error}") from error
+        if is_batch(spec.shape) and array.ndim == len(spec.shape) - 1:
+            self.hold(array.nbytes * rows)
+            array = np.repeat(array[np.newaxis], rows, 0)
+        return make_tensor(spec.name, array, spec.datatype)
+
+    def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
+        """The values, all of which are outputs of `step`, of one response of its stream. Raises GatewayError if one is
+        missing, or not as the model's metadata says."""
+        self._check_promised(step, response.outputs)
+        self._outputs[step.name] = {each.name: each for each in response.outputs}
+        found = self._tensors(values)
+        assert found is not None
+        return found
+
+    def _is_large(self, values: Iterable[Expression]) -> bool:
+        """Whether the event loop would have to wait while these values are computed."""
+        used = (self._referred(each) for value in values if isinstance(value, Transformed) for each in value.parts)
+        return sum(len(each.data) for each in used if each is not None) > LARGE
+
+    def _tensors(self, values: Mapping[str, Expression]) -> tuple[Tensor, ...] | None:
+        found = [self.tensor(value, name) for name, value in values.items()]
+        present = tuple(each for each in found if each is not None)
+        return present if len(present) == len(found) else None
+
+    async def outputs(self, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
+        """These values, by name. Raises GatewayError if one is missing."""
+        is_large = self._is_large(values.values())
+        found = await in_thread(self._tensors, values) if is_large else self._tensors(values)
+        if found is None:
+            raise invalid_output(f"an output of model {self.graph.name!r} is missing")  # which `make_graph` rules out
+        return found
+
+    def tensor(self, value: Expression, name: str) -> Tensor | None:
+        """A value as a tensor called `name`; None if it is missing."""
+        if isinstance(value, First):
+            return next((one for each in value.arguments if (one := self.tensor(each, name)) is not None), None)
+        if isinstance(value, Reference):
+            found = self._referred(value)
+            if found is None or (found.name == name and not found.parameters):
+                return found
+            return replace(found, name=name, parameters={})
+        array = self.array(value)
+        if array is None:
+            return None
+        made = make_tensor(name, array)
+        return replace(made, untyped=True) if isinstance(value, ConstantTensor) and made.datatype is not BYTES else made
+
+    def array(self, value: Expression) -> Array | None:
+        """A value as an array; None if it is missing."""
+        match value:
+            case Reference():
+                found = self._referred(value)
+                return None if found is None else found.array
+            case ConstantTensor():
+                return value.array
+            case First():
+                return next((one for each in value.arguments if (one := self.array(each)) is not None), None)
+        if id(value) not in self._arrays:
+            arrays = self.arguments(value)
+            if arrays is None:
+                return None
+            self._arrays[id(value)] = self._applied(value, arrays)
+        return self._arrays[id(value)]
+
+    def arguments(self, value: Transformed) -> list[Array] | None:
+        """The arrays that a transform is of; None if one is missing."""
+        found = [self.array(each) for each in value.arguments]
+        arrays = [each for each in found if each is not None]
+        if len(arrays) < len(found):
+            return None
+        others = [
+            array for array, each in zip(arrays, value.arguments, strict=True) if not isinstance(each, ConstantTensor)
+        ]
+        if not others:
+            return arrays
+        return [
+            self._constant(value, array, others[0]) if isinstance(each, ConstantTensor) else array
+            for array, each in zip(arrays, value.arguments, strict=True)
+        ]
+
+    def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
+        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape, else
+        with its rows."""
+        try:
+            if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
+                array = cast(array, datatype_of(other.dtype), "the constant")
+            if value.transform.is_elementwise:
+                return np.broadcast_to(array, other.shape)
+            is_row = array.ndim == other.ndim - 1 and other.ndim > 1
+            return np.broadcast_to(array, (other.shape[0], *array.shape)) if is_row else array
+        except DecodeError as error:
+            raise self._error(f"{value}: {error}", value) from error
+        except ValueError as error:
+            text = f"{value}: a constant of shape {list(array.shape)} and a tensor of shape {list(other.shape)}"
+            raise self._error(text, value) from error
+
+    def _applied(self, value: Transformed, arrays: list[Array]) -> Array:
+        # Also checked where signatures were not known, or promised other things than came. No result is made before
+        # its bytes are counted: without any element in it, a tensor can have any number of rows.
+        specs = [TensorSpec("", datatype_of(each.dtype), each.shape) for each in arrays]
+        try:
+            result = value.transform.spec(specs)
+            self.hold(prod(result.shape) * (result.datatype.size or _BYTES_ELEMENT))
+            with np.errstate(all="ignore"):
+                return value.transform.apply(arrays)
+        except (GraphError, DecodeError) as error:
+            raise self._error(f"{value}: {error}", value) from error
+
+    def _error(self, text: str, value: Expression) -> GatewayError:
+        """The error for a value that does not fit: the client's if it comes from the request alone."""
+        from_steps = any(each.step for each in references(value))
+        return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
+
+    def chosen(self, value: First) -> Expression | None:
+        """The value that `first` takes; None if there is none."""
+        return next((each for each in value.arguments if self.array(each) is not None), None)
+
+    def was_run(self, step: str) -> bool:
+        """Whether the outputs of a step are known."""
+        return step in self._outputs
+
+    def is_taken(self, step: GraphStep) -> bool:
+        """Whether a step is taken: one with a condition must have been run before."""
+        return step.when is None or step.name in self._outputs
+
+    def _referred(self, reference: Reference) -> Tensor | None:
+        if not reference.step:
+            return self._inputs[reference.tensor]
+        outputs = self._outputs.get(reference.step)
+        if outputs is None:
+            return None
+        signature = self._signatures.get(reference.step)
+        name = reference.tensor or ("" if signature is None else signature.outputs[0].name)
+        if name in outputs:
+            return outputs[name]
+        names = ", ".join(outputs) or "none"
+        if name:
+            raise self._error(f"step {reference.step!r} gave no output {name!r}, but {names}", reference)
+        if len(outputs) > 1:
+            raise self._error(f"{reference} is the only output, but the step gave {names}", reference)
+        return next(iter(outputs.values()))
+
+
+_BYTES_ELEMENT = 8
+"""Bytes of the place of a BYTES element in an array; the element itself is not copied."""

@@ -1,0 +1,530 @@
+"""Pure functions of tensors between the steps of a graph, and their derivatives.
+
+    {sum: [$prior.log, $likelihood.log]}      {slice: $image.boxes, axis: 1, from: 0, to: 4}
+
+Each takes one tensor or a list, and options. All that have a derivative are linear: their Jacobian applied to tangents
+is the function itself, and `pull` is its transpose. `{first: [...]}` is no function of tensors and stands in
+`expressions`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.core.casting import cast
+from gateway.core.datatypes import DATATYPES, Datatype, Kind, meant_by
+from gateway.core.frozen import frozen, replace
+from gateway.core.types import MAX_RANK, Shape, TensorSpec, datatype_of
+
+Array: TypeAlias = NDArray[Any]
+
+
+class GraphError(ValueError):
+    """A description of a graph that is wrong. `place` leads from the model to the value that `message` is about."""
+
+    def __init__(self, message: str, *place: str | int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.place = place
+
+
+class Transform(ABC):
+    """One function, with its options. `takes`: the number of tensors, None for a list of one or more."""
+
+    takes: ClassVar[int | None] = None
+    has_derivative: ClassVar[bool] = True
+    is_elementwise: ClassVar[bool] = False
+    """Each element of the result depends on the same element of the tensors, so that `pull` needs no arrays and takes
+    vectors in any shape."""
+
+    @abstractmethod
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        """The result's datatype and shape; -1 is a dimension that only the values tell.
+
+        Raises:
+            GraphError: tensors of these datatypes and shapes have no result.
+        """
+
+    @abstractmethod
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        """The result, of arrays whose datatypes and shapes `spec` accepts.
+
+        Raises:
+            GraphError, DecodeError: a number is out of the range of the result's datatype.
+        """
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        """For each of `arrays` the product of `sens` (of the result's shape) with the Jacobian, in its own shape."""
+        raise NotImplementedError
+
+    def push(self, tangents: Sequence[Array]) -> Array:
+        """The product of the Jacobian with `tangents`, one of each tensor's shape: the function is linear."""
+        return self.apply(tangents)
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        """Whether each row of a batch is computed from the same row alone, so that derivatives can be taken row by
+        row."""
+        return True
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.datatype.value} [{', '.join(map(str, spec.shape))}]"
+
+
+def _same_datatype(specs: Sequence[TensorSpec]) -> Datatype:
+    first = specs[0].datatype
+    for each in specs:
+        if each.datatype is not first:
+            raise GraphError(
+                f"tensors of different datatypes, {_shown(specs[0])} and {_shown(each)}; `cast` one of them"
+            )
+    return first
+
+
+def _numbers(specs: Sequence[TensorSpec]) -> None:
+    for each in specs:
+        if each.datatype.kind in (Kind.BYTES, Kind.BOOL):
+            raise GraphError(f"expected numbers, got {_shown(each)}")
+
+
+def _axis(axis: int, rank: int, spec: TensorSpec) -> int:
+    if not -rank <= axis < rank:
+        raise GraphError(f"axis {axis} of a tensor with {rank} dimensions, {_shown(spec)}", "axis")
+    return axis % rank
+
+
+def _common(one: int, other: int) -> int:
+    return other if one == -1 else one
+
+
+def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
+    """The shape of all tensors, apart from the axis `but`; sizes that some leave open are those of the others."""
+    shape = list(specs[0].shape)
+    for each in specs[1:]:
+        fits = len(each.shape) == len(shape) and all(
+            at == but or have == want or -1 in (have, want)
+            for at, (have, want) in enumerate(zip(each.shape, shape, strict=True))
+        )
+        if not fits:
+            raise GraphError(f"tensors of different shapes, {_shown(specs[0])} and {_shown(each)}")
+        shape = [_common(have, want) for have, want in zip(shape, each.shape, strict=True)]
+    return tuple(shape)
+
+
+@frozen
+class Reshape(Transform):
+    """The same elements in another shape, of which one size may be -1: as many as are left."""
+
+    takes = 1
+    shape: tuple[int, ...]
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        have = specs[0].shape
+        if -1 in have:
+            return replace(specs[0], shape=self.shape)
+        try:
+            return replace(specs[0], shape=np.broadcast_to(0, have).reshape(self.shape).shape)
+        except ValueError as error:
+            raise GraphError(f"{_shown(specs[0])} cannot have shape {list(self.shape)}", "shape") from error
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        return arrays[0].reshape(self.shape)
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        return [sens.reshape(arrays[0].shape)]
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        have = specs[0].shape[1:]
+        return self.shape[:1] == (-1,) and -1 not in have and prod(have) == prod(self.shape[1:])
+
+
+@frozen
+class Cast(Transform):
+    """The same numbers in another datatype. Numbers that it does not have are refused."""
+
+    takes = 1
+    is_elementwise = True
+    datatype: Datatype
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        if Kind.BYTES in (specs[0].datatype.kind, self.datatype.kind) and specs[0].datatype is not self.datatype:
+            raise GraphError(f"{_shown(specs[0])} has no numbers for {self.datatype}", "datatype")
+        return replace(specs[0], datatype=self.datatype)
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        array = arrays[0]
+        if array.dtype == self.datatype.dtype:
+            return array
+        if self.datatype is Datatype.BOOL:
+            return np.asarray(array != 0)
+        wide = array.astype(np.float64) if _is_float(array) else array.astype(np.int64 if array.dtype != "u8" else "u8")
+        return cast(wide, self.datatype, "the tensor")
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        return [sens]
+
+    def push(self, tangents: Sequence[Array]) -> Array:
+        return tangents[0]
+
+
+def _is_float(array: Array) -> bool:
+    # The kind of ml_dtypes' bfloat16 is V.
+    return array.dtype.kind in "fV"
+
+
+@frozen
+class Concat(Transform):
+    """The tensors one behind the other along an axis that they have."""
+
+    axis: int = 0
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        axis = _axis(self.axis, len(specs[0].shape), specs[0])
+        shape = list(_same_shape(specs, but=axis))
+        sizes = [each.shape[axis] for each in specs]
+        shape[axis] = -1 if -1 in sizes else sum(sizes)
+        return TensorSpec("", _same_datatype(specs), tuple(shape))
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        return np.concatenate(arrays, self.axis)
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        ends = np.cumsum([each.shape[self.axis] for each in arrays])[:-1]
+        return np.split(sens, ends, self.axis)
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        return self.axis % len(specs[0].shape) != 0
+
+
+@frozen
+class Stack(Transform):
+    """The tensors one behind the other along a new axis."""
+
+    axis: int = 0
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        shape = list(_same_shape(specs))
+        if len(shape) == MAX_RANK:
+            raise GraphError(f"a tensor has at most {MAX_RANK} dimensions")
+        shape.insert(_axis(self.axis, len(shape) + 1, specs[0]), len(specs))
+        return TensorSpec("", _same_datatype(specs), tuple(shape))
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        return np.stack(arrays, self.axis)
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        return list(np.moveaxis(sens, self.axis, 0))
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        return self.axis % (len(specs[0].shape) + 1) != 0
+
+
+@frozen
+class Slice(Transform):
+    """A range of an axis: from `begin` up to `end`, which is not in it; negative ones count from the end."""
+
+    takes = 1
+    axis: int = 0
+    begin: int | None = None
+    end: int | None = None
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        shape = list(specs[0].shape)
+        axis = _axis(self.axis, len(shape), specs[0])
+        if shape[axis] >= 0:
+            shape[axis] = len(range(*slice(self.begin, self.end).indices(shape[axis])))
+        return replace(specs[0], shape=tuple(shape))
+
+    def _index(self, rank: int) -> tuple[slice, ...]:
+        whole = [slice(None)] * rank
+        whole[self.axis] = slice(self.begin, self.end)
+        return tuple(whole)
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        return arrays[0][self._index(arrays[0].ndim)]
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        result = np.zeros(arrays[0].shape, sens.dtype)
+        result[self._index(result.ndim)] = sens
+        return [result]
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        return self.axis % len(specs[0].shape) != 0
+
+
+@frozen
+class EqualPart(Transform):
+    """Part number `part`, from 0, of an axis that is cut into `parts` equal parts."""
+
+    takes = 1
+    parts: int
+    part: int
+    axis: int = 0
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        shape = list(specs[0].shape)
+        axis = _axis(self.axis, len(shape), specs[0])
+        if not 0 <= self.part < self.parts:
+            raise GraphError(f"part {self.part} of {self.parts}, which are counted from 0", "part")
+        if shape[axis] >= 0 and shape[axis] % self.parts:
+            raise GraphError(f"{_shown(specs[0])} has no {self.parts} equal parts along axis {axis}", "parts")
+        shape[axis] = -1 if shape[axis] < 0 else shape[axis] // self.parts
+        return replace(specs[0], shape=tuple(shape))
+
+    def _slice(self, array: Array) -> Slice:
+        size = array.shape[self.axis] // self.parts
+        return Slice(self.axis, self.part * size, (self.part + 1) * size)
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        return self._slice(arrays[0]).apply(arrays)
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        return self._slice(arrays[0]).pull(arrays, sens)
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        return self.axis % len(specs[0].shape) != 0
+
+
+@frozen
+class Sum(Transform):
+    """The sum of tensors of one shape, element by element, each perhaps with a weight."""
+
+    is_elementwise = True
+    weights: tuple[float, ...] = ()
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        _numbers(specs)
+        if self.weights and len(self.weights) != len(specs):
+            raise GraphError(f"{len(self.weights)} weights for {len(specs)} tensors", "weights")
+        datatype = _same_datatype(specs)
+        if self.weights and datatype.kind is not Kind.FLOAT:
+            raise GraphError(f"weights need floats, got {_shown(specs[0])}; `cast` it", "weights")
+        return TensorSpec("", datatype, _same_shape(specs))
+
+    def _divisor(self, count: int) -> float:
+        """The number that the sum of `count` tensors is divided by."""
+        return 1
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        first, *others = map(_wide, arrays)
+        factors = [first.dtype.type(each) for each in self.weights] or [None] * len(arrays)
+        result = first if factors[0] is None else first * factors[0]
+        for array, factor in zip(others, factors[1:], strict=True):
+            result = _added(result, array if factor is None else array * factor)
+        divisor = self._divisor(len(arrays))
+        return (result if divisor == 1 else result / result.dtype.type(divisor)).astype(arrays[0].dtype, copy=False)
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        divisor = self._divisor(len(arrays))
+        return [sens * (each / divisor) for each in self.weights or (1,) * len(arrays)]
+
+
+@frozen
+class Mean(Sum):
+    """The mean of tensors of one shape, element by element, each perhaps with a weight."""
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        found = Sum.spec(self, specs)
+        if found.datatype.kind is not Kind.FLOAT:
+            raise GraphError(f"a mean needs floats, got {_shown(specs[0])}; `cast` it")
+        return found
+
+    def _divisor(self, count: int) -> float:
+        return sum(self.weights) if self.weights else count
+
+
+def _wide(array: Array) -> Array:
+    """Numbers of two bytes, FP16 and BF16, as FP32: so that a sum is rounded once."""
+    return array.astype(np.float32) if _is_float(array) and array.dtype.itemsize == 2 else array
+
+
+def _added(one: Array, other: Array) -> Array:
+    """The sum. Raises GraphError if it is out of the range of an integer datatype."""
+    result: Array = one + other
+    if result.dtype.kind == "i":
+        wrapped = ((one ^ result) & (other ^ result)) < 0
+    elif result.dtype.kind == "u":
+        wrapped = result < one
+    else:
+        return result
+    if wrapped.any():
+        raise GraphError(f"a sum is out of the range of {datatype_of(result.dtype).value}; `cast` the tensors before")
+    return result
+
+
+@frozen
+class SumOver(Transform):
+    """The sum of one tensor over an axis, which the result does not have."""
+
+    takes = 1
+    axis: int = 0
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        _numbers(specs)
+        axis = _axis(self.axis, len(specs[0].shape), specs[0])
+        return replace(specs[0], shape=specs[0].shape[:axis] + specs[0].shape[axis + 1 :])
+
+    def _divisor(self, count: int) -> int:
+        """The number that the sum of `count` elements is divided by."""
+        return 1
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        array = _wide(arrays[0])
+        total = array.sum(self.axis, array.dtype) if _is_float(array) else _total(array, self.axis)
+        divisor = self._divisor(array.shape[self.axis])
+        return np.asarray(total if divisor == 1 else total / array.dtype.type(divisor)).astype(
+            arrays[0].dtype, copy=False
+        )
+
+    def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
+        divisor = self._divisor(arrays[0].shape[self.axis])
+        whole = np.expand_dims(sens if divisor == 1 else sens / divisor, self.axis)
+        return [np.broadcast_to(whole, arrays[0].shape)]
+
+    def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
+        return self.axis % len(specs[0].shape) != 0
+
+
+@frozen
+class MeanOver(SumOver):
+    """The mean of one tensor over an axis, which the result does not have."""
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        if specs[0].datatype.kind is not Kind.FLOAT:
+            raise GraphError(f"a mean needs floats, got {_shown(specs[0])}; `cast` it")
+        return SumOver.spec(self, specs)
+
+    def _divisor(self, count: int) -> int:
+        return count
+
+
+def _total(array: Array, axis: int) -> Array:
+    """The sum of integers over an axis. Raises GraphError if it is out of the range of their datatype."""
+    wide = np.int64 if array.dtype.kind == "i" else np.uint64
+    # Python's integers are exact, and slow: they add those that doubles show to be near the bounds.
+    if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
+        total = np.asarray(array.sum(axis, wide))
+    else:
+        total = np.asarray(array.astype(object).sum(axis), object)
+    bounds = np.iinfo(array.dtype)
+    if np.any((total < bounds.min) | (total > bounds.max)):
+        raise GraphError(f"a sum is out of the range of {datatype_of(array.dtype).value}; `cast` the tensor before")
+    return total.astype(array.dtype)
+
+
+_EXACT_IN_64_BITS = 2.0**62
+"""Sums of integers below this need no more than 64 bits, with or without a sign, however a double rounds."""
+
+
+@frozen
+class Vote(Transform):
+    """The value that most of the tensors have, element by element; of several such the one that comes first."""
+
+    has_derivative = False
+    is_elementwise = True
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        return TensorSpec("", _same_datatype(specs), _same_shape(specs))
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        stacked = np.stack(arrays)
+        votes = np.array([(stacked == each).sum(0) for each in arrays])
+        winners: Array = np.take_along_axis(stacked, votes.argmax(0)[np.newaxis], 0)[0]
+        return winners
+
+
+@frozen
+class Argmax(Transform):
+    """The position of the largest element along an axis, which the result does not have; INT64."""
+
+    takes = 1
+    has_derivative = False
+    axis: int = -1
+
+    def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
+        _numbers(specs)
+        axis = _axis(self.axis, len(specs[0].shape), specs[0])
+        if specs[0].shape[axis] == 0:
+            raise GraphError(f"{_shown(specs[0])} has no largest element along axis {self.axis}", "axis")
+        return TensorSpec("", Datatype.INT64, specs[0].shape[:axis] + specs[0].shape[axis + 1 :])
+
+    def apply(self, arrays: Sequence[Array]) -> Array:
+        positions: Array = arrays[0].argmax(self.axis)
+        return positions.astype(np.int64)
+
+
+def _integer(value: object, name: str) -> int:
+    if type(value) is not int:
+        raise GraphError(f"expected an integer, got {value!r}", name)
+    return value
+
+
+def _sizes(value: object, name: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(type(each) is int and each >= -1 for each in value):
+        raise GraphError(f"expected a list of sizes, such as [-1, 4], got {value!r}", name)
+    if value.count(-1) > 1 or len(value) > MAX_RANK:
+        raise GraphError(f"at most one size may be -1, and {MAX_RANK} sizes be given, got {value!r}", name)
+    return tuple(value)
+
+
+def _datatype(value: object, name: str) -> Datatype:
+    found = DATATYPES.get(value) if isinstance(value, str) else None
+    if found is None:
+        meant = meant_by(value) if isinstance(value, str) else None
+        hint = f"; did you mean {meant.value}?" if meant else f", expected one of {', '.join(DATATYPES)}"
+        raise GraphError(f"no datatype {value!r}{hint}", name)
+    return found
+
+
+def _factors(value: object, name: str) -> tuple[float, ...]:
+    if not isinstance(value, list) or not value or not all(type(each) in (int, float) for each in value):
+        raise GraphError(f"expected a list of numbers, got {value!r}", name)
+    if not np.isfinite(value).all() or sum(value) == 0:
+        raise GraphError("weights must be finite, and their sum not 0", name)
+    return tuple(map(float, value))
+
+
+def _made(kind: type[Transform], **read: Callable[[object, str], Any]) -> Callable[[Mapping[str, object]], Transform]:
+    """Makes a transform of its options: for each a function that reads it, by the name in YAML."""
+
+    def make(options: Mapping[str, object]) -> Transform:
+        for name in options:
+            if name not in read:
+                raise GraphError(f"no option {name!r}; expected {', '.join(read) or 'none'}", name)
+        found = {_ARGUMENTS.get(name, name): read[name](value, name) for name, value in options.items()}
+        try:
+            return kind(**found)
+        except TypeError as error:
+            missing = [name for name in read if name not in options]
+            raise GraphError(f"needs {', '.join(missing)}") from error
+
+    return make
+
+
+_ARGUMENTS = {"from": "begin", "to": "end"}
+
+
+def _of_list_or_axis(
+    of_list: Callable[[Mapping[str, object]], Transform], over_axis: Callable[[Mapping[str, object]], Transform]
+) -> Callable[[Mapping[str, object]], Transform]:
+    return lambda options: (over_axis if "axis" in options else of_list)(options)
+
+
+TRANSFORMS: Mapping[str, Callable[[Mapping[str, object]], Transform]] = {
+    "reshape": _made(Reshape, shape=_sizes),
+    "cast": _made(Cast, datatype=_datatype),
+    "concat": _made(Concat, axis=_integer),
+    "stack": _made(Stack, axis=_integer),
+    "slice": _made(Slice, axis=_integer, **{"from": _integer, "to": _integer}),
+    "split": _made(EqualPart, parts=_integer, part=_integer, axis=_integer),
+    "sum": _of_list_or_axis(_made(Sum, weights=_factors), _made(SumOver, axis=_integer)),
+    "mean": _of_list_or_axis(_made(Mean, weights=_factors), _made(MeanOver, axis=_integer)),
+    "vote": _made(Vote),
+    "argmax": _made(Argmax, axis=_integer),
+}
+"""By their names in YAML: what makes a transform of its options. Raises GraphError for options that it does not
+have."""

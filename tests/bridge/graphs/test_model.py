@@ -1,0 +1,680 @@
+"""Graphs that are called: values, types along edges, branches, fallbacks, errors, streams, and what is held."""
+
+import asyncio
+import gc
+from contextlib import aclosing
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gateway.bridge.graphs.schedule import Order
+from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
+from gateway.core.operations import Operation
+from gateway.core.record import Record
+from gateway.core.spans import Span
+from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
+from tests.bridge.graphs.models import FP64, MODELS, Counted, Graphed, Lab, Model, Plain
+
+X: dict[str, Any] = {"x": "FP64 [-1, 2]"}
+ONE: dict[str, Any] = {"inputs": X, "steps": {"n": {"model": "norm", "inputs": {"x": "$x"}}}, "outputs": {"y": "$n"}}
+POINT = {"x": [[3.0, 4.0]]}
+
+
+def plain(name: str, inputs: list[str], outputs: list[str], compute: Any) -> dict[str, Model]:
+    return {name: Plain(inputs, outputs, compute)}
+
+
+def double(of: str = "FP64 [-1, 2]") -> dict[str, Model]:
+    return plain("double", [f"x {of}"], [f"y {of}"], lambda x: x * 2)
+
+
+def step(model: str = "double", **more: Any) -> dict[str, Any]:
+    return {"model": model, "inputs": {"x": "$x"}, **more}
+
+
+async def test_values_of_a_diamond() -> None:
+    graph = Graphed(
+        {
+            "inputs": X,
+            "steps": {
+                "left": step(),
+                "right": step(inputs={"x": {"sum": ["$x", [10, 20]]}}),
+                "both": {"concat": ["$left", "$right"], "axis": 1},
+                "end": {"model": "norm", "inputs": {"x": "$both"}},
+            },
+            "outputs": {"log": "$end.log", "left": "$left", "doubled": {"sum": ["$x", "$x"]}},
+        },
+        Lab({**MODELS, **double()}),
+    )
+    found = await graph.infer({"x": [[1.0, 2.0], [0.0, 0.0]]})
+    assert list(found) == ["log", "left", "doubled"]
+    assert found["log"].tolist() == [[-(4 + 16 + 22**2 + 44**2) / 2], [-(400 + 1600) / 2]]
+    assert found["left"].tolist() == [[2.0, 4.0], [0.0, 0.0]]
+    assert found["doubled"].tolist() == [[2.0, 4.0], [0.0, 0.0]]
+    assert graph.memory.used == 0
+
+
+async def test_only_what_is_asked_for_is_computed() -> None:
+    data = {**ONE, "steps": {**ONE["steps"], "s": step("sine")}, "outputs": {"y": "$n", "z": "$s"}}
+    graph = Graphed(data)
+    found = await graph.infer(POINT, outputs=(RequestedOutput("z"),))
+    assert list(found) == ["z"]
+    assert graph.lab.called() == [("sine", "infer")]
+    with pytest.raises(GatewayError, match="model 'posterior' has no output 'q', but y, z"):
+        await graph.infer(POINT, outputs=(RequestedOutput("q"),))
+    with pytest.raises(GatewayError, match="its outputs have no parameters"):
+        await graph.infer(POINT, outputs=(RequestedOutput("z", {"classification": 1}),))
+
+
+@pytest.mark.parametrize("inputs", [{"x": "FP64 [-1, 2]"}, {"x": "FP64 [2]"}])
+async def test_a_graph_without_steps_is_a_function(inputs: dict[str, str]) -> None:
+    graph = Graphed({"inputs": inputs, "outputs": {"y": {"sum": ["$x"], "weights": [3.0]}}})
+    x = np.array([1.0, 2.0]).reshape((1, 2) if "-1" in inputs["x"] else (2,))
+    assert (await graph.infer({"x": x}))["y"].tolist() == (3 * x).tolist()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters", "told"),
+    [
+        ({}, {}, r"model 'posterior' needs the input x FP64\[-1,2\]"),
+        ({"x": [[1, 2]]}, {}, r"input 'x' is INT64 \[1, 2\], expected FP64 \[-1, 2\]"),
+        ({"x": [1.0, 2.0]}, {}, r"input 'x' is FP64 \[2\], expected FP64 \[-1, 2\]"),
+        ({"x": [[1.0, 2.0, 3.0]]}, {}, r"input 'x' is FP64 \[1, 3\], expected"),
+        ({**POINT, "z": [1]}, {}, "model 'posterior' has no input 'z'"),
+        (POINT, {"temperature": 1}, "model 'posterior' is a graph and has no parameter 'temperature'"),
+    ],
+)
+async def test_inputs_that_do_not_fit(inputs: Any, parameters: Any, told: str) -> None:
+    graph = Graphed(ONE)
+    with pytest.raises(GatewayError, match=told) as refused:
+        await graph.infer(inputs, parameters)
+    assert refused.value.reason is Reason.INVALID_INPUT
+    assert graph.lab.calls == graph.lab.questions == []
+
+
+async def test_inputs_of_a_batch_have_equally_many_rows() -> None:
+    graph = Graphed({"inputs": {**X, "z": "FP64 [-1, 2]"}, "outputs": {"y": {"concat": ["$x", "$z"], "axis": 0}}})
+    with pytest.raises(GatewayError, match="input 'z' has 2 rows, and another one 1"):
+        await graph.infer({"x": [[1.0, 2.0]], "z": np.zeros((2, 2))})
+
+
+async def test_constants_get_the_datatype_and_the_rows_of_their_place() -> None:
+    seen: list[Any] = []
+
+    def keep(*given: Any) -> Any:
+        seen.extend(given)
+        return given[0]
+
+    model = plain(
+        "keep", ["x FP64 [-1, 2]", "k INT32 [-1, 3]", "t BYTES [-1, 1]", "s FP32 [1]"], ["y FP64 [-1, 2]"], keep
+    )
+    inputs = {"x": "$x", "k": [1, 2, 3], "t": ["$$a"], "s": [0.5]}
+    graph = Graphed(
+        {"inputs": X, "steps": {"s": {"model": "keep", "inputs": inputs}}, "outputs": {"y": "$s"}}, Lab(model)
+    )
+    await graph.infer({"x": np.zeros((2, 2))})
+    _, k, t, s = seen
+    assert (k.dtype, k.tolist()) == (np.int32, [[1, 2, 3], [1, 2, 3]])
+    assert t.tolist() == [[b"$a"], [b"$a"]]
+    assert (s.dtype, s.tolist()) == (np.float32, [0.5])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "constant", "expected"),
+    [
+        (np.float32, [1, 0.5], [[2.0, 1.5]]),
+        (np.int64, [1, 2], [[2, 3]]),
+        (ml_dtypes.bfloat16, [1, 0.5], [[2.0, 1.5]]),
+        (np.uint8, 5, [[6, 6]]),
+    ],
+)
+async def test_constants_in_sums_get_the_datatype_of_the_others(dtype: Any, constant: Any, expected: Any) -> None:
+    name = tensor("x", np.zeros(1, dtype)).datatype.value
+    graph = Graphed({"inputs": {"x": f"{name} [-1, 2]"}, "outputs": {"y": {"sum": ["$x", constant]}}})
+    found = await graph.infer({"x": np.ones((1, 2), dtype)})
+    assert found["y"].dtype == dtype
+    assert found["y"].astype(float).tolist() == expected
+
+
+async def test_constants_without_a_value_in_the_datatype_are_refused() -> None:
+    """Rounding 1.5 would answer another question."""
+    graph = Graphed({"inputs": {"x": "INT64 [2]"}, "outputs": {"y": {"sum": ["$x", [1.5, 2]]}}})
+    with pytest.raises(GatewayError, match=r"different datatypes, INT64 .*FP64"):
+        await graph.infer({"x": [1, 2]})
+
+
+async def test_texts_go_through() -> None:
+    words = {"a": [[b"cat", b"dog"]], "b": [[b"cow", b"dog"]], "c": [[b"cat", b"eel"]]}
+    graph = Graphed(
+        {
+            "inputs": dict.fromkeys(words, "BYTES [-1, 2]"),
+            "outputs": {
+                "vote": {"vote": ["$a", "$b", "$c"]},
+                "fixed": {"vote": ["$b", ["cat", "pig"], ["cat", "pig"]]},
+                "joined": {"concat": ["$a", "$b"], "axis": 1},
+            },
+        }
+    )
+    found = await graph.infer({name: np.array(each, object) for name, each in words.items()})
+    assert found["vote"].tolist() == [[b"cat", b"dog"]]
+    assert found["fixed"].tolist() == [[b"cat", b"pig"]]
+    assert found["joined"].tolist() == [[b"cat", b"dog", b"cow", b"dog"]]
+
+
+async def test_steps_that_do_not_wait_for_each_other_run_at_once() -> None:
+    steps = {f"s{at}": step() for at in range(5)}
+    data = {"inputs": X, "steps": steps, "outputs": {"y": {"sum": [f"$s{at}" for at in range(5)]}}}
+    for most, expected in ((16, 5), (2, 2)):
+        graph = Graphed({**data, "steps_at_once": most}, Lab(double()))
+        assert (await graph.infer(POINT))["y"].tolist() == [[30.0, 40.0]]
+        assert graph.lab.most == expected
+
+
+async def test_the_first_error_ends_the_steps_in_flight() -> None:
+    data = {
+        "inputs": X,
+        "steps": {"slow": step("slow"), "bad": step("bad"), "after": step(inputs={"x": "$slow"})},
+        "outputs": {"y": {"sum": ["$after", "$bad"]}},
+    }
+    lab = Lab({**double(), "slow": double()["double"], "bad": double()["double"]})
+    lab.gates["slow"] = asyncio.Event()
+    lab.errors["bad"] = refusal(Reason.MODEL_ERROR, "no such luck")
+    graph = Graphed(data, lab)
+    with pytest.raises(GatewayError, match=r"step 'bad' \(model 'bad'\): no such luck") as failed:
+        await graph.infer(POINT)
+    assert failed.value.status is Status.INTERNAL
+    assert lab.running == []
+    assert lab.called() == [("slow", "infer"), ("bad", "infer")]
+    assert graph.model.calls.counts["bad"] | {"seconds": 0} == {"calls": 1, "errors": 1, "seconds": 0}
+
+
+async def test_a_client_that_leaves_ends_all_steps() -> None:
+    lab = Lab({"a": double()["double"], "b": double()["double"]})
+    lab.gates = {"a": asyncio.Event(), "b": asyncio.Event()}
+    data = {"inputs": X, "steps": {"a": step("a"), "b": step("b")}, "outputs": {"y": {"sum": ["$a", "$b"]}}}
+    graph = Graphed(data, lab)
+    request = asyncio.ensure_future(graph.infer(POINT))
+    await lab.both.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert lab.running == []
+    assert graph.memory.used == 0
+
+
+UNSENT = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "backend 'b' at a:1: refused", sent=False)
+SENT = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "backend 'b' at a:1: broken off", sent=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_on"),
+    [
+        (UNSENT, "always"),
+        (SENT, "safe"),
+        (refusal(Reason.OVERLOADED, "queue full"), "always"),
+        (refusal(Reason.NOT_READY, "starting"), "always"),
+        (refusal(Reason.CIRCUIT_OPEN, "open"), "always"),
+        (refusal(Reason.MODEL_NOT_FOUND, "gone"), "always"),
+        (refusal(Reason.TIMEOUT, "too late"), "safe"),
+        (refusal(Reason.MODEL_ERROR, "failed"), "safe"),
+        (invalid_input("bad shape"), "never"),
+    ],
+)
+async def test_fallbacks(error: GatewayError, goes_on: str) -> None:
+    """What may have run is not run again elsewhere, unless that is declared to be safe."""
+    lab = Lab({"a": double()["double"], "b": double()["double"]})
+    lab.errors["a"] = error
+    graph = Graphed({"inputs": X, "steps": {"s": step("a", fallback=["b"])}, "outputs": {"y": "$s"}}, lab)
+    for is_safe in (False, True):
+        lab.safe = {"a"} if is_safe else set()
+        if goes_on == "always" or (goes_on == "safe" and is_safe):
+            assert (await graph.infer(POINT))["y"].tolist() == [[6.0, 8.0]]
+        else:
+            with pytest.raises(GatewayError, match=r"step 's' \(model 'a'\)") as failed:
+                await graph.infer(POINT)
+            assert (failed.value.status, failed.value.reason) == (error.status, error.reason)
+
+
+async def test_the_last_fallback_is_named_by_its_error() -> None:
+    lab = Lab({"a": double()["double"], "b": double()["double"]})
+    lab.errors = {"a": UNSENT, "b": UNSENT}
+    graph = Graphed({"inputs": X, "steps": {"s": step("a", fallback=["b"])}, "outputs": {"y": "$s"}}, lab)
+    with pytest.raises(TransportError, match=r"step 's' \(model 'b'\): backend 'b' at a:1: refused") as failed:
+        await graph.infer(POINT)
+    assert not failed.value.sent
+    assert graph.model.calls.counts["s"]["fallbacks"] == 1
+
+
+async def test_what_only_some_may_see_stays_apart() -> None:
+    lab = Lab(double())
+    lab.errors["double"] = DetailedError(
+        Status.UNAVAILABLE, Reason.UNREACHABLE, "it ended", "secret output", sent=False
+    )
+    graph = Graphed({"inputs": X, "steps": {"s": step()}, "outputs": {"y": "$s"}}, lab)
+    with pytest.raises(DetailedError) as failed:
+        await graph.infer(POINT)
+    assert failed.value.brief == "step 's' (model 'double'): it ended"
+    assert "secret output" in failed.value.message
+
+
+async def test_a_model_that_no_route_leads_to() -> None:
+    graph = Graphed({"inputs": X, "steps": {"s": step("nowhere")}, "outputs": {"y": "$s"}}, Lab({}))
+    with pytest.raises(GatewayError, match=r"step 's' \(model 'nowhere'\): no route for 'nowhere'") as failed:
+        await graph.infer(POINT)
+    assert failed.value.status is Status.NOT_FOUND
+
+
+WHEN: dict[str, Any] = {
+    "inputs": X,
+    "steps": {
+        "a": step("a", when={"parameter": "way", "equals": "left"}),
+        "b": step("b", when={"parameter": "way", "differs": "left"}),
+        "c": step("c", inputs={"x": "$a"}),
+    },
+    "outputs": {"y": {"first": ["$c", "$b"]}},
+}
+
+
+@pytest.mark.parametrize(("way", "called", "expected"), [("left", "ac", 4), ("right", "b", 2), (None, "b", 2)])
+async def test_branches(way: str | None, called: str, expected: int) -> None:
+    model = double()["double"]
+    graph = Graphed(WHEN, Lab({"a": model, "b": model, "c": model}))
+    found = await graph.infer(POINT, {} if way is None else {"way": way})
+    assert found["y"].tolist() == [[3.0 * expected, 4.0 * expected]]
+    assert [name for name, _ in graph.lab.called()] == list(called)
+
+
+@pytest.mark.parametrize(("x", "called"), [([[0.1, 0.1]], ["norm", "double"]), ([[3.0, 4.0]], ["norm"])])
+async def test_a_branch_by_a_value(x: Any, called: list[str]) -> None:
+    steps = {"n": step("norm"), "d": step(when={"value": "$n", "above": -1})}
+    graph = Graphed(
+        {"inputs": X, "steps": steps, "outputs": {"y": {"first": ["$d", "$x"]}}}, Lab({**MODELS, **double()})
+    )
+    found = await graph.infer({"x": x})
+    assert found["y"].tolist() == (np.array(x) * (2 if "double" in called else 1)).tolist()
+    assert [name for name, _ in graph.lab.called()] == called
+    with pytest.raises(GatewayError, match=r"\$n has shape \[2, 1\], and a condition compares one element"):
+        await graph.infer({"x": np.zeros((2, 2))})
+
+
+async def test_a_branch_by_a_text() -> None:
+    label = plain("label", ["x FP64 [-1, 2]"], ["y BYTES [-1, 1]"], lambda x: np.array([[b"cat"]], object))
+    steps = {"l": step("label"), "d": step(when={"value": "$l", "equals": "cat"})}
+    graph = Graphed(
+        {"inputs": X, "steps": steps, "outputs": {"y": {"first": ["$d", "$x"]}}}, Lab({**label, **double()})
+    )
+    assert (await graph.infer(POINT))["y"].tolist() == [[6.0, 8.0]]
+
+
+async def test_types_are_checked_before_the_first_call() -> None:
+    data = {
+        "inputs": X,
+        "steps": {"s": step("sine"), "n": {"model": "scaled", "inputs": {"x": "$s", "n": [[1]]}}},
+        "outputs": {"y": "$n"},
+    }
+    graph = Graphed(data)
+    with pytest.raises(GatewayError) as refused:
+        await graph.infer(POINT)
+    assert refused.value.reason is Reason.FAILED_PRECONDITION
+    assert refused.value.message == (
+        "model 'posterior': steps.n.inputs.x: $s is FP64 [-1, 3], and the input is x FP64[-1,2]"
+    )
+    assert graph.lab.calls == []
+
+
+PRODUCT = {"model": "product", "inputs": {"a": [[1, 2, 3]], "b": [[1, 2, 3]]}}
+SINGLE = {"cast": "$x", "datatype": "FP32"}
+BY_X = step("sine", when={"value": "$x", "above": 1})
+BY_P = step("sine", when={"parameter": "p", "above": 1})
+MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "steps.n.inputs.z: model 'norm' has no input 'z', but x": (
+        {"n": {"model": "norm", "inputs": {"z": "$x"}}}, {"y": "$n"},
+    ),
+    "steps.n.inputs.a: $x is FP64 [-1, 2], and the input is a FP64[-1,3]": (
+        {"n": {"model": "product", "inputs": {"a": "$x"}}}, {"y": "$n.s"},
+    ),
+    "steps.n.inputs: model 'norm' needs the input x FP64[-1,-1]": (
+        {"n": {"model": "norm", "inputs": {}}}, {"y": "$n", "x": "$x"},
+    ),
+    "outputs.y: model 'norm' of step 'n' has no output 'q', but log": ({"n": step("norm")}, {"y": "$n.q"}),
+    "outputs.y: model 'product' has 2 outputs; expected one of '$p.p', '$p.s'": (
+        {"p": PRODUCT}, {"y": "$p", "x": "$x"},
+    ),
+    "steps.n.inputs.n: constant [1] is FP64, and the input is n INT64[-1,1]; `cast` changes it": (
+        {"n": {"model": "scaled", "inputs": {"x": "$x", "n": [1.5]}}}, {"y": "$n"},
+    ),
+    "steps.n.inputs.x: cast($x; datatype FP32) is FP32, and the input is x FP64[-1,-1]; `cast` changes it": (
+        {"n": {"model": "norm", "inputs": {"x": SINGLE}}}, {"y": "$n"},
+    ),
+    "outputs.y: 'sum': tensors of different shapes, FP64 [-1, 1] and FP64 [-1, 2]": (
+        {"n": step("norm")}, {"y": {"sum": ["$n", "$x"]}},
+    ),
+    "steps.s.when.value: a condition compares one element, and $x is x FP64[-1,2]": (
+        {"n": step("norm"), "s": BY_X}, {"y": "$n", "s": {"first": ["$s", "$s", "$n"]}},
+    ),
+    "outputs.y: 'first' of": (
+        {"n": step("norm"), "c": BY_P}, {"y": {"first": ["$c", {"cast": "$n", "datatype": "FP32"}]}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("told", MISFITS)
+async def test_types_along_edges(told: str) -> None:
+    steps, outputs = MISFITS[told]
+    graph = Graphed({"inputs": X, "steps": steps, "outputs": outputs})
+    for operation in (Operation.INFER, Operation.METADATA):
+        with pytest.raises(GatewayError) as refused:
+            await graph.ask(operation, [tensor("x", np.zeros((1, 2)))] if operation is Operation.INFER else ())
+        assert refused.value.message.startswith(f"model 'posterior': {told}")
+        assert refused.value.reason is Reason.FAILED_PRECONDITION
+
+
+async def test_signatures_are_asked_for_once_a_minute_and_after_a_recovery() -> None:
+    graph = Graphed(ONE)
+    for _ in range(3):
+        await graph.infer(POINT)
+    assert len(graph.lab.questions) == 1
+    assert graph.lab.questions[0].part == ""
+    graph.clock.now = 60.0
+    await graph.infer(POINT)
+    assert len(graph.lab.questions) == 2
+    graph.model.signatures.forget()
+    await graph.infer(POINT)
+    assert len(graph.lab.questions) == 3
+
+
+async def test_a_model_that_has_changed_is_found_out_soon() -> None:
+    graph = Graphed({"inputs": X, "steps": {"s": step()}, "outputs": {"y": "$s"}}, Lab(double("FP64 [-1, 3]")))
+    with pytest.raises(GatewayError, match="the input is x"):
+        await graph.infer(POINT)
+    graph.lab.models.update(double())
+    graph.clock.now = 1.0
+    assert (await graph.infer(POINT))["y"].tolist() == [[6.0, 8.0]]
+
+
+async def test_a_model_without_metadata_runs_all_the_same() -> None:
+    lab = Lab({**MODELS, **double()})
+    lab.untold = {"double"}
+    data = {"inputs": X, "steps": {"d": step(), "n": {"model": "norm", "inputs": {"x": "$d"}}}}
+    graph = Graphed({**data, "outputs": {"y": "$n"}}, lab)
+    assert (await graph.infer(POINT))["y"].tolist() == [[-50.0]]
+    # The graph's own signature is known, but for derivatives.
+    assert await graph.signature() == Signature(
+        (TensorSpec("x", FP64, (-1, 2)),), (TensorSpec("y", FP64, (-1, 1)),), frozenset({Operation.INFER}), "posterior",
+        platform="graph",
+    )  # fmt: skip
+    graph = Graphed({**data, "outputs": {"y": "$n", "d": "$d.y"}}, lab)
+    assert (await graph.infer(POINT))["d"].tolist() == [[6.0, 8.0]]
+    with pytest.raises(GatewayError) as refused:
+        await graph.signature()
+    assert refused.value.message == (
+        "model 'posterior': outputs.d: nobody tells the inputs and outputs of model 'double' of step 'd'; "
+        "`signature` on its route declares them"
+    )
+    assert refused.value.reason is Reason.FAILED_PRECONDITION
+
+
+async def test_metadata_names_the_step_that_cannot_be_asked() -> None:
+    graph = Graphed({"inputs": X, "steps": {"s": step("nowhere")}, "outputs": {"y": "$s"}}, Lab({}))
+    with pytest.raises(GatewayError, match=r"step 's' \(model 'nowhere'\): no route"):
+        await graph.signature()
+
+
+class Liar(Model):
+    inputs, outputs = ("x FP64 [-1, 2]",), ("y FP64 [-1, 2]",)
+
+    def __init__(self, *outputs: Any) -> None:
+        self._given = outputs
+
+    def answer(self, request: Request) -> Response:
+        return Response(self._given)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "told"),
+    [
+        (
+            (tensor("y", np.zeros((1, 3))),),
+            r"output 'y' is FP64 \[1, 3\], and the model's metadata says FP64 \[-1, 2\]",
+        ),
+        ((tensor("y", np.zeros((1, 2), np.float32)),), r"output 'y' is FP32 \[1, 2\], and the model's metadata says"),
+        ((tensor("z", np.zeros((1, 2))),), "step 's' gave no output 'y', but z"),
+        ((), "step 's' gave no output 'y', but none"),
+    ],
+)
+async def test_a_step_that_answers_otherwise_than_it_promised(outputs: Any, told: str) -> None:
+    data = {
+        "inputs": X,
+        "steps": {"s": step("liar"), "n": {"model": "norm", "inputs": {"x": "$s.y"}}},
+        "outputs": {"y": "$n"},
+    }
+    graph = Graphed(data, Lab({**MODELS, "liar": Liar(*outputs)}))
+    with pytest.raises(GatewayError, match=told) as failed:
+        await graph.infer(POINT)
+    assert failed.value.reason is Reason.INVALID_OUTPUT
+    assert graph.lab.called() == [("liar", "infer")]
+
+
+async def test_a_transform_that_does_not_fit_what_came() -> None:
+    lab = Lab({"liar": Liar(tensor("y", np.zeros((1, 5))))})
+    lab.untold = {"liar"}
+    data = {"inputs": X, "steps": {"s": step("liar")}, "outputs": {"y": {"sum": ["$s", "$x"]}}}
+    with pytest.raises(GatewayError, match=r"sum\(\$s, \$x\): tensors of different shapes") as failed:
+        await Graphed(data, lab).infer(POINT)
+    assert failed.value.reason is Reason.INVALID_OUTPUT
+    split = {"inputs": {"x": "FP64 [-1, -1]"}, "outputs": {"y": {"split": "$x", "parts": 2, "part": 0, "axis": 1}}}
+    with pytest.raises(GatewayError, match="has no 2 equal parts along axis 1") as failed:
+        await Graphed(split).infer({"x": np.zeros((1, 3))})
+    assert failed.value.reason is Reason.INVALID_INPUT
+
+
+LARGE = np.zeros((1, 10_000))
+
+
+async def test_intermediate_tensors_are_counted_and_dropped_after_their_last_use() -> None:
+    wide = double("FP64 [-1, -1]")
+    steps = {f"s{at}": step(inputs={"x": f"$s{at - 1}" if at else "$x"}) for at in range(6)}
+    data = {"inputs": {"x": "FP64 [-1, -1]"}, "steps": steps, "outputs": {"y": "$s5"}}
+    memory = Counted()
+    await Graphed(data, Lab(wide), memory).infer({"x": LARGE})
+    assert (memory.used, memory.peak) == (0, 2 * LARGE.nbytes)
+    # All six are needed at the end.
+    memory = Counted()
+    kept = {**data, "outputs": {"y": {"sum": [f"$s{at}" for at in range(6)]}}}
+    await Graphed(kept, Lab(wide), memory).infer({"x": LARGE})
+    assert (memory.used, memory.peak) == (0, 7 * LARGE.nbytes)
+    memory = Counted(3 * LARGE.nbytes)
+    with pytest.raises(GatewayError, match="no memory for 80000 bytes more") as failed:
+        await Graphed(kept, Lab(wide), memory).infer({"x": LARGE})
+    assert failed.value.reason is Reason.OVERLOADED
+    assert memory.used == 0
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        {"y": {"mean": "$x", "axis": 1}},
+        {"y": {"sum": "$x", "axis": 1}},
+    ],
+)
+async def test_results_are_counted_before_they_are_made(outputs: dict[str, Any]) -> None:
+    """2^40 rows without an element in them arrive in no byte; a number for each of them would take 8 TiB."""
+    graph = Graphed({"inputs": {"x": "FP64 [-1, -1]"}, "outputs": outputs}, memory=Counted(2**30))
+    with pytest.raises(GatewayError, match="no memory for 8796093022208 bytes more"):
+        await graph.infer({"x": np.zeros((2**40, 0))})
+
+
+async def test_constants_are_not_repeated_for_rows_that_are_only_claimed() -> None:
+    model = plain("m", ["x FP64 [-1, 0]", "k FP64 [-1, 1]"], ["y FP64 [-1, 0]"], lambda x, k: x)
+    data = {"inputs": {"x": "FP64 [-1, 0]"}, "steps": {"s": {"model": "m", "inputs": {"x": "$x", "k": [1]}}}}
+    graph = Graphed({**data, "outputs": {"y": "$s"}}, Lab(model), Counted(2**30))
+    with pytest.raises(GatewayError, match="no memory for 8796093022208 bytes more"):
+        await graph.infer({"x": np.zeros((2**40, 0))})
+
+
+async def test_large_tensors_are_computed_beside_the_event_loop() -> None:
+    x = np.arange(200_000.0).reshape(1, -1)
+    data = {
+        "inputs": {"x": "FP64 [-1, -1]"},
+        "steps": {"s": step(inputs={"x": {"sum": ["$x", "$x"]}})},
+        "outputs": {"y": {"sum": ["$s", "$x"]}},
+    }
+    found = await Graphed(data, Lab(double("FP64 [-1, -1]"))).infer({"x": x})
+    assert (found["y"] == 5 * x).all()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+async def test_batches_of_any_size(rows: int) -> None:
+    graph = Graphed({**ONE, "outputs": {"y": {"concat": ["$n", "$x"], "axis": 1}}})
+    found = await graph.infer({"x": np.ones((rows, 2))})
+    assert found["y"].tolist() == [[-1.0, 1.0, 1.0]] * rows
+
+
+async def test_ready_if_all_steps_are() -> None:
+    lab = Lab({"a": double()["double"], "b": double()["double"], "c": double()["double"]})
+    steps = {"s": step("a", fallback=["b"]), "t": step("c")}
+    graph = Graphed({"inputs": X, "steps": steps, "outputs": {"y": {"sum": ["$s", "$t"]}}}, lab)
+    assert await graph.ask(Operation.MODEL_READY) is True
+    lab.errors["a"] = UNSENT
+    assert await graph.ask(Operation.MODEL_READY) is True
+    lab.errors["b"] = UNSENT
+    assert await graph.ask(Operation.MODEL_READY) is False
+    lab.errors = {}
+    del lab.models["c"]
+    assert await graph.ask(Operation.MODEL_READY) is False
+
+
+async def test_operations_that_graphs_do_not_have() -> None:
+    for operation in (Operation.LOAD, Operation.CONFIG, Operation.EXPLAIN, Operation.MODEL_STATISTICS):
+        with pytest.raises(
+            GatewayError, match=f"{operation.value} is not supported by model 'posterior', which is a graph"
+        ):
+            await Graphed(ONE).ask(operation)
+
+
+STREAMED: dict[str, Any] = {
+    "inputs": X,
+    "steps": {"n": step("norm"), "s": step("parts", inputs={"x": "$n"})},
+    "outputs": {"token": "$s.t"},
+}
+
+
+async def streamed(graph: Graphed) -> list[Any]:
+    request = Request(Operation.STREAM, "posterior", inputs=(tensor("x", np.array([[3.0, 4.0]])),))
+    found = []
+    async with aclosing(graph.model.stream(request)) as responses:
+        async for each in responses:
+            found.append([(one.name, one.array.tolist()) for one in each.outputs])
+    return found
+
+
+async def test_the_last_step_may_stream() -> None:
+    lab = Lab({**MODELS, **plain("parts", ["x FP64 [-1, 1]"], ["t INT64 [1]"], lambda x: x)})
+    lab.streams["parts"] = [Response((tensor("t", np.array([each])), tensor("u", np.array([0])))) for each in (1, 2)]
+    lab.streams["parts"].append(Response())  # the end, as Triton tells it
+    graph = Graphed(STREAMED, lab)
+    assert await streamed(graph) == [[("token", [1])], [("token", [2])], []]
+    assert lab.called() == [("norm", "infer"), ("parts", "stream")]
+    lab.errors["parts"] = refusal(Reason.MODEL_ERROR, "out of words")
+    with pytest.raises(GatewayError, match=r"step 's' \(model 'parts'\): out of words"):
+        await streamed(graph)
+    lab.streams["parts"] = [Response((tensor("t", np.array([1.5])),))]
+    with pytest.raises(GatewayError, match="output 't' is FP64"):
+        await streamed(graph)
+    assert graph.memory.used == 0
+
+
+async def test_values_that_are_no_outputs_of_the_last_step_do_not_stream() -> None:
+    for outputs in ({"y": {"sum": ["$n"]}}, {"y": "$n", "x": "$x"}):
+        graph = Graphed({**ONE, "outputs": outputs})
+        with pytest.raises(GatewayError, match="streams only if all outputs are those of one step") as refused:
+            await streamed(graph)
+        assert refused.value.status is Status.UNIMPLEMENTED
+
+
+async def test_steps_are_spans_with_their_models() -> None:
+    lab = Lab(double())
+    graph = Graphed({"inputs": X, "steps": {"a": step(), "b": step(inputs={"x": "$a"})}, "outputs": {"y": "$b"}}, lab)
+    record = Record("l", events=[])
+    await graph.infer(POINT, record=record)
+    spans: list[Span] = record.events or []
+    assert [(each.name, each.facts) for each in spans] == [
+        ("step", {"step": "a", "model": "double", "route": "to double"}),
+        ("step", {"step": "b", "model": "double", "route": "to double"}),
+    ]
+    assert [each.span for each in lab.calls] == spans
+    assert all(each.ended >= each.began > 0 for each in spans)
+
+
+async def test_nothing_of_the_client_goes_on_to_steps_but_what_they_need() -> None:
+    graph = Graphed(WHEN, Lab({each: double()["double"] for each in "abc"}))
+    await graph.infer(
+        POINT, {"way": "left"}, id="7", deadline=9.0, listener="http", protocol="v2-rest", path="/v2", peer="h:1"
+    )
+    first = graph.lab.calls[0]
+    assert (first.id, first.parameters, first.listener, first.protocol, first.path) == (None, {}, "", "graph", "")
+    assert (first.deadline, first.peer, first.principal) == (9.0, "h:1", None)
+
+
+async def test_a_thousand_steps() -> None:
+    steps = {f"s{at}": step(inputs={"x": f"$s{at - 1}" if at else "$x"}) for at in range(1000)}
+    keep = plain("keep", ["x FP64 [-1, 2]"], ["y FP64 [-1, 2]"], lambda x: x + 1)
+    graph = Graphed(
+        {
+            "inputs": X,
+            "steps": {each: {**one, "model": "keep"} for each, one in steps.items()},
+            "outputs": {"y": "$s999"},
+        },
+        Lab(keep),
+    )
+    assert (await graph.infer(POINT))["y"].tolist() == [[1003.0, 1004.0]]
+
+
+async def test_work_waits_for_other_work() -> None:
+    done: list[int] = []
+
+    async def work(key: int) -> None:
+        await asyncio.sleep(0)
+        done.append(key)
+
+    await Order({3: {1, 2}, 1: set(), 2: {1}, 4: {9}}).run(work, 2)
+    assert done.index(1) < done.index(2) < done.index(3)
+    assert sorted(done) == [1, 2, 3, 4]
+
+
+async def test_errors_of_several_steps_at_once_are_all_seen(caplog: pytest.LogCaptureFixture) -> None:
+    """One is told; asyncio would report the other as never retrieved."""
+
+    async def work(key: int) -> None:
+        raise refusal(Reason.MODEL_ERROR, f"{key} failed")
+
+    with pytest.raises(GatewayError, match="failed"):
+        await Order({1: set(), 2: set(), 3: set()}).run(work, 3)
+    gc.collect()
+    assert caplog.text == ""
+
+
+async def test_constants_are_joined_to_every_row() -> None:
+    inputs = {"a": [1, 2, 3], "b": [1, 1, 1]}
+    data = {
+        "inputs": X,
+        "steps": {"p": {"model": "product", "inputs": inputs}},
+        "outputs": {
+            "wide": {"concat": ["$x", [0.5]], "axis": 1},
+            "high": {"stack": [[7, 8], "$x"], "axis": 1},
+            "p": {"concat": ["$p.p", "$x"], "axis": 1},
+        },
+    }
+    graph = Graphed(data)
+    assert [each.shape for each in (await graph.signature()).outputs] == [(-1, 3), (-1, 2, 2), (-1, 5)]
+    found = await graph.infer({"x": [[1.0, 2.0], [3.0, 4.0]]})
+    assert found["wide"].tolist() == [[1.0, 2.0, 0.5], [3.0, 4.0, 0.5]]
+    assert found["high"].tolist() == [[[7.0, 8.0], [1.0, 2.0]], [[7.0, 8.0], [3.0, 4.0]]]
+    assert found["p"].tolist() == [[1.0, 2.0, 3.0, 1.0, 2.0], [1.0, 2.0, 3.0, 3.0, 4.0]]
+    vec = np.array([[1.0, 2.0], [3.0, 4.0]])
+    pushed = await graph.derive(Operation.APPLY_JACOBIAN, {"x": vec}, vec=vec)
+    assert pushed.tolist() == [[1.0, 2.0, 0.0], [3.0, 4.0, 0.0]]
+    pulled = await graph.derive(Operation.GRADIENT, {"x": vec}, sens=np.ones((2, 3)))
+    assert pulled.tolist() == [[1.0, 1.0], [1.0, 1.0]]

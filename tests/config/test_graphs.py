@@ -1,0 +1,207 @@
+"""`models:` in the configuration: what is read, and what is refused with its line and column."""
+
+from typing import Any
+
+import pytest
+
+from gateway.bridge.graphs.expressions import Reference
+from gateway.bridge.graphs.graph import Condition
+from gateway.cli.options import catalog
+from gateway.config import Config, ConfigError, loads
+from gateway.config.changes import changes
+from gateway.config.effective import effective
+from gateway.config.graph_checks import DEEPEST
+
+HEAD = """listeners: [{name: science, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+backends: {lab: {protocol: v2-grpc, endpoints: ["127.0.0.1:1"]}}
+"""
+ANY = 'routes: [{match: {model: "*"}, backend: lab}]\n'
+
+
+def read(models: str, routes: str = ANY) -> Config:
+    return loads(f"{HEAD}{routes}models:\n{models}", "test.yaml", catalog(), {})
+
+
+def refused(models: str, routes: str = ANY) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(models, routes)
+    return [str(each).removeprefix("test.yaml:") for each in caught.value.problems]
+
+
+def one(steps: str, outputs: str = "{y: $a}", more: str = "") -> str:
+    return f'  m:\n    inputs: {{x: "FP64 [2]"}}\n    steps: {steps}\n    outputs: {outputs}\n{more}'
+
+
+def test_all_keys() -> None:
+    graph = read(
+        """
+  m:
+    description: two of them
+    steps_at_once: 3
+    inputs: {x: "FP64 [-1, 2]", k: "INT64 [-1, 1]"}
+    steps:
+      both: {concat: [$x, $x], axis: 1}
+      a:
+        model: lab-model
+        version: "7"
+        inputs: {x: $both, k: $k, c: [1, 2.5]}
+        parameters: {level: 2, name: fine, flag: true, part: 0.5}
+        when: {parameter: way, equals: left}
+        fallback: [other]
+    outputs: {y: {first: [$a.y, $both]}}
+"""
+    ).models["m"]
+    assert (graph.name, graph.description, graph.steps_at_once) == ("m", "two of them", 3)
+    assert [str(each) for each in graph.inputs] == ["x FP64[-1,2]", "k INT64[-1,1]"]
+    step = graph.steps["a"]
+    assert (step.model, step.version, step.fallback) == ("lab-model", "7", ("other",))
+    assert dict(step.parameters) == {"level": 2, "name": "fine", "flag": True, "part": 0.5}
+    assert step.when == Condition("way", None, "equals", "left")
+    assert step.inputs["k"] == Reference("", "k")
+
+
+@pytest.mark.parametrize(
+    ("models", "problems"),
+    [
+        (one("{a: {model: n, inputs: {x: $y}}}"), ["7:35: no input and no step 'y', expected one of a, x"]),
+        (one("{a: {model: n, input: {x: $x}}}"), ["7:20: 'input' is not a key here; did you mean 'inputs'?"]),
+        (one("{a: {sum: [$x], weights: [0]}}"), ["7:30: 'sum' weights must be finite, and their sum not 0"]),
+        (one("{a: {concat: [$x, $x], axes: 1}}"), ["7:34: 'concat' no option 'axes'; expected axis"]),
+        (
+            one("{a: {model: n, inputs: {x: $x}, when: {parameter: p, above: high}}}"),
+            ["7:66: expected a number, got 'high'"],
+        ),
+        (
+            one("{a: {model: n, inputs: {x: $b}}, b: {model: n, inputs: {x: $a, z: $x}}}"),
+            ["7:13: the step needs itself: a -> b -> a"],
+        ),
+        (
+            one("{a: {model: n, inputs: {x: $x}}, b: {model: n, inputs: {x: $x}}}"),
+            ["7:42: no output needs the step 'b'; remove it, or use it"],
+        ),
+        (one("{a: {model: n, inputs: {x: $x}}}", "{}"), ["8:14: a model has one output at least"]),
+        ("  'm*': {outputs: {y: 1}}\n", ["5:3: the name of a model has no * ? ["]),
+        ("  m: {inputs: {x: FP64}, outputs: {y: $x}}\n", ["5:19: expected a datatype and a shape"]),
+        ("  m: {}\n", ["5:6: the key 'outputs' is missing"]),
+    ],
+)
+def test_what_is_refused_has_its_line_and_column(models: str, problems: list[str]) -> None:
+    found = refused(models)
+    assert len(found) == len(problems), found
+    for told, expected in zip(found, problems, strict=True):
+        line, _, text = expected.partition(":")
+        assert told.startswith(f"{line}:"), told
+        assert text.split(": ", 1)[1] in told
+
+
+@pytest.mark.parametrize(
+    ("routes", "model", "is_led"),
+    [
+        ("{match: {}, backend: lab}", "n", True),
+        ("{match: {model: 'n*'}, backend: lab}", "n1", True),
+        ("{match: {model: n}, backend: lab}", "n.gradient", True),
+        ("{match: {model: n, operation: infer}, backend: lab}", "n", True),
+        ("{match: {model: n, header: {x: y}}, backend: lab}", "n", True),
+        ("{match: {model: n, version: '1'}, backend: lab}", "n", False),
+        ("{match: {model: n, listener: science}, backend: lab}", "n", False),
+        ("{match: {model: n, protocol: v2-rest}, backend: lab}", "n", False),
+        ("{match: {model: n, path: /v2/*}, backend: lab}", "n", False),
+        ("{match: {model: n, operation: metadata}, backend: lab}", "n", False),
+        ("{match: {model: other}, backend: lab}", "n", False),
+    ],
+)
+def test_a_route_must_lead_to_the_model_of_a_step(routes: str, model: str, is_led: bool) -> None:
+    models = one(f"{{a: {{model: {model}, inputs: {{x: $x}}}}}}")
+    if is_led:
+        assert read(models, f"routes: [{routes}]\n").models
+    else:
+        [told] = refused(models, f"routes: [{routes}]\n")
+        assert told.startswith(f"7:24: no route leads to {model!r} of a step")
+
+
+def test_a_misspelt_model_and_fallback_get_a_suggestion() -> None:
+    routes = "routes: [{match: {model: heat}, backend: lab}]\n"
+    found = refused(one("{a: {model: heta, inputs: {x: $x}, fallback: [m2, heat]}}"), routes)
+    assert found[0].endswith("did you mean 'heat'?")
+    assert "7:58: no route leads to 'm2'" in found[1]
+
+
+def test_a_route_for_a_graph_takes_no_request() -> None:
+    routes = "routes: [{match: {model: '*'}, backend: lab}, {match: {model: m}, backend: lab}]\n"
+    assert refused(one("{a: {model: n, inputs: {x: $x}}}"), routes)[0].startswith(
+        "3:63: 'm' is a model of `models`, which comes before all routes"
+    )
+
+
+def graph(name: str, *models: str, fallback: str = "") -> str:
+    steps = ", ".join(
+        f"s{at}: {{model: {each}, inputs: {{x: $x}}, fallback: [{fallback}]}}" for at, each in enumerate(models)
+    )
+    used = ", ".join(f"$s{at}" for at in range(len(models)))
+    return f'  {name}: {{inputs: {{x: "FP64 [2]"}}, steps: {{{steps}}}, outputs: {{y: {{sum: [{used}]}}}}}}\n'
+
+
+@pytest.mark.parametrize(
+    ("models", "circle"),
+    [
+        (graph("a", "a"), "a -> a"),
+        (graph("a", "b") + graph("b", "n", "a"), "a -> b -> a"),
+        (graph("c", "a") + graph("a", "b") + graph("b", "n", fallback="a"), "a -> b -> a"),
+        (graph("a", "b.gradient") + graph("b", "a"), "a -> b -> a"),
+    ],
+)
+def test_graphs_that_call_themselves(models: str, circle: str) -> None:
+    [told] = refused(models)
+    assert told.endswith(f"the model calls itself: {circle}")
+
+
+def test_graphs_within_graphs_are_bounded() -> None:
+    nested = "".join(graph(f"g{at}", f"g{at + 1}" if at < DEEPEST - 1 else "n") for at in range(DEEPEST))
+    assert len(read(nested).models) == DEEPEST
+    [told] = refused(graph("top", "g0") + nested)
+    assert told == f"5:3: {DEEPEST + 1} models within one another; at most {DEEPEST}"
+
+
+def test_a_diamond_of_graphs_is_no_circle() -> None:
+    assert read(graph("top", "left", "right") + graph("left", "end") + graph("right", "end") + graph("end", "n")).models
+
+
+def test_ten_thousand_steps_are_refused_and_a_thousand_read() -> None:
+    def steps(count: int) -> str:
+        written = "".join(
+            f"      s{at}: {{model: n, inputs: {{x: {f'$s{at - 1}' if at else '$x'}}}}}\n" for at in range(count)
+        )
+        return f'  m:\n    inputs: {{x: "FP64 [2]"}}\n    steps:\n{written}    outputs: {{y: $s{count - 1}}}\n'
+
+    assert len(read(steps(1000)).models["m"].steps) == 1000
+    assert refused(steps(10_000)) == ["8:7: 10000 steps; a graph has at most 1000"]
+
+
+def test_what_a_reload_has_changed() -> None:
+    """Constants are arrays, which numpy does not compare as others."""
+    steps = "{a: {model: n, inputs: {x: {sum: [$x, [1, 2]]}, c: {concat: [$x, [0.5]]}, t: [$$a]}}}"
+    before, same = read(one(steps)), read(one(steps))
+    assert changes(before, same) == ()
+    assert changes(before, read(one(steps.replace("[1, 2]", "[1, 3]")))) == ("models changed",)
+    assert before.models == same.models
+
+
+def test_the_configuration_in_use_is_shown_as_it_is_written() -> None:
+    shown: Any = effective(read(one("{a: {model: n, inputs: {x: {sum: [$x, [1, 2]]}}}, b: {sum: [$a]}}", "{y: $b}")))
+    assert shown["models"]["m"] == {
+        "outputs": {"y": "$b"},
+        "inputs": {"x": "FP64 [2]"},
+        "steps": {
+            "a": {
+                "model": "n",
+                "version": "",
+                "inputs": {"x": {"sum": ["$x", [1, 2]]}},
+                "parameters": {},
+                "when": None,
+                "fallback": [],
+            },
+            "b": {"sum": ["$a"]},
+        },
+        "description": "",
+        "steps_at_once": 16,
+    }
