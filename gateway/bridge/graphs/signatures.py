@@ -36,6 +36,7 @@ class StepSignatures:
         self._calls = calls
         self._clock = clock
         self._until = 0.0
+        """0 if nothing was asked yet, or was forgotten."""
         self._kept: Outcome = Types(graph, {})
         self._claimed_until = 0.0
         self._claimed: Mapping[str, Signature] = {}
@@ -53,6 +54,9 @@ class StepSignatures:
             GatewayError: FAILED_PRECONDITION, a tensor does not fit its place.
         """
         if self._clock() >= self._until:
+            if self._until:
+                # The requests beside this one go on with what is kept, and do not ask as well.
+                self._until = self._clock() + SECONDS_UNSURE
             await self._ask_for_tensors(request)
         if isinstance(self._kept, GatewayError):
             raise refusal(self._kept.reason, self._kept.message)

@@ -7,6 +7,7 @@ input is missing because another step was not taken; then it has no outputs.
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from math import prod
+from threading import Lock
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.casting import cast
 from gateway.core.datatypes import BYTES
-from gateway.core.errors import DecodeError, GatewayError, invalid_input, invalid_output
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, invalid_output, refusal
 from gateway.core.frozen import replace
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import Operation
@@ -86,6 +87,9 @@ class Sweep:
         """The rows of the request, for a step all of whose inputs are constants."""
         self._held: list[int] = []
         """Sizes that are counted."""
+        self._is_closed = False
+        self._holding = Lock()
+        """Transforms of large tensors run in threads, which go on after the client has left."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
         """Of each step that was taken, by its name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
@@ -96,16 +100,23 @@ class Sweep:
         """Of each step how many others still wait for its outputs; None: they are kept in any case."""
 
     def hold(self, size: int) -> None:
-        """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
-        if size >= MIN_COUNTED:
+        """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded); CANCELLED after
+        `close`, since nobody would count them back."""
+        if size < MIN_COUNTED:
+            return
+        with self._holding:
+            if self._is_closed:
+                raise refusal(Reason.CANCELLED, f"the request for model {self.graph.name!r} has ended")
             self._memory.add(size)
             self._held.append(size)
 
     def close(self) -> None:
         """Nothing of the request is held any more."""
-        if self._held:
-            self._memory.free(sum(self._held))
-            self._held.clear()
+        with self._holding:
+            self._is_closed = True
+            if self._held:
+                self._memory.free(sum(self._held))
+                self._held.clear()
 
     async def run(self, plan: SweepPlan) -> None:
         """Take the steps of a plan.
@@ -138,8 +149,9 @@ class Sweep:
             outputs = None if self._users[name] else self._outputs.pop(name, None)
             size = 0 if outputs is None else sum(len(each.data) for each in outputs.values())
             if size >= MIN_COUNTED:
-                self._held.remove(size)
-                self._memory.free(size)
+                with self._holding:
+                    self._held.remove(size)
+                    self._memory.free(size)
 
     def _check_promised(self, step: GraphStep, outputs: Iterable[Tensor]) -> None:
         """Raise GatewayError if an output is not as the model's metadata says."""

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from gateway.bridge.graphs.schedule import Order
+from gateway.bridge.graphs.sweep import Sweep
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
 from gateway.core.operations import Operation
 from gateway.core.record import Record
 from gateway.core.spans import Span
-from gateway.core.types import Request, RequestedOutput, Response, Signature, TensorSpec, tensor
+from gateway.core.types import Answer, Request, RequestedOutput, Response, Signature, TensorSpec, tensor
 from tests.bridge.graphs.models import FP64, MODELS, Counted, Graphed, Lab, Model, Plain
 
 X: dict[str, Any] = {"x": "FP64 [-1, 2]"}
@@ -490,6 +491,39 @@ async def test_intermediate_tensors_are_counted_and_dropped_after_their_last_use
         await Graphed(kept, Lab(wide), memory).infer({"x": LARGE})
     assert failed.value.reason is Reason.OVERLOADED
     assert memory.used == 0
+
+
+def test_a_thread_that_goes_on_after_the_request_has_ended_counts_nothing() -> None:
+    memory = Counted()
+    sweep = Sweep(Graphed({**ONE, "inputs": {"x": "FP64 [2]"}}).model.graph, {}, {}, nobody, {}, memory)
+    sweep.hold(LARGE.nbytes)
+    assert memory.used == LARGE.nbytes
+    sweep.close()
+    with pytest.raises(GatewayError, match="has ended") as failed:
+        sweep.hold(LARGE.nbytes)
+    assert failed.value.reason is Reason.CANCELLED
+    assert memory.used == 0
+
+
+async def nobody(*_: object) -> Response:
+    raise AssertionError("nothing is called")
+
+
+class Slow(Lab):
+    """Answers after others had their turn."""
+
+    async def handle(self, request: Request) -> Answer:
+        await asyncio.sleep(0)
+        return await super().handle(request)
+
+
+async def test_of_many_requests_one_asks_again_for_the_types() -> None:
+    graph = Graphed(ONE, Slow(MODELS))
+    await graph.infer(POINT)
+    graph.clock.now += 61
+    graph.lab.questions.clear()
+    await asyncio.gather(*(graph.infer(POINT) for _ in range(5)))
+    assert len(graph.lab.questions) == 1
 
 
 @pytest.mark.parametrize(
