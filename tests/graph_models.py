@@ -79,6 +79,16 @@ async def misfit(observed: Any, predicted: Any) -> Any:
     return -50 * ((predicted - observed) ** 2).sum(1, keepdims=True)
 
 
+@signature(
+    inputs=[("x", "FP64", [-1, 2])],
+    outputs=[("y", "FP64", [-1, 1])],
+    gradient=lambda x, out_wrt, in_wrt, sens: 3 * sens * x * x,
+)
+async def cubic(x: Any) -> Any:
+    """The sum of x^3, with its gradient alone."""
+    return (x**3).sum(1, keepdims=True)
+
+
 def logdensity(x: Any) -> Any:
     """The composition, of rows of two parameters."""
     return -(x * x).sum(1, keepdims=True) / 2 + -50 * ((_heat(x) - OBSERVED) ** 2).sum(1, keepdims=True)

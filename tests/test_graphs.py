@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
+from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError, InvalidInput
 from gateway.config import loads
@@ -30,7 +31,8 @@ listeners:
 reference:
   - {protocol: umbridge, bind: "127.0.0.1:UM", models: ["tests.graph_models:heat"]}
   - {protocol: v2-grpc, bind: "127.0.0.1:GRPC", models: ["tests.graph_models:gauss", "tests.graph_models:tokenize",
-     "tests.graph_models:gated", "tests.graph_models:failing", "tests.graph_models:counting"]}
+     "tests.graph_models:gated", "tests.graph_models:failing", "tests.graph_models:counting",
+     "tests.graph_models:cubic"]}
   - {protocol: v2-rest, bind: "127.0.0.1:REST", models: ["tests.graph_models:misfit", "tests.graph_models:classify"]}
 backends:
   um: {protocol: umbridge, endpoints: ["http://127.0.0.1:UM"]}
@@ -74,6 +76,15 @@ models:
     inputs: {x: "FP64 [-1, 2]"}
     steps: {prior: {model: gauss, inputs: {x: $x}}, parts: {model: counting, inputs: {x: $prior}}}
     outputs: {token: $parts}
+  bent:
+    inputs: {x: "FP64 [-1, 2]"}
+    steps: {c: {model: cubic, inputs: {x: $x}}}
+    outputs: {y: {sum: [$c], weights: [2.0]}}
+    derivatives: {method: central}
+  around:
+    inputs: {x: "FP64 [-1, 2]"}
+    steps: {b: {model: bent, inputs: {x: $x}}, p: {model: gauss, inputs: {x: $x}}}
+    outputs: {y: {sum: [$b, $p]}}
   gone:
     inputs: {x: "FP64 [-1, 2]"}
     steps: {gone: {model: lost, inputs: {x: $x}}}
@@ -119,6 +130,71 @@ async def test_clients_of_every_protocol_get_values_and_derivatives(protocol: st
         assert nested.tolist() == [[0.5 * logdensity(2 * THETA[at : at + 1]).item()] for at in range(3)]
         pulled = await asked.gradient("outer", THETA, sens=sens)
         np.testing.assert_allclose(pulled, sens * slope(2 * THETA), rtol=1e-12)
+
+
+EVERY = """
+  - {name: forms, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, grps-rest, graphpipe]}
+  - {name: calls, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc, tfs-grpc]}
+  - {name: frames, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+  - {name: points, bind: "tcp://127.0.0.1:0", protocols: [mip], model: posterior}
+reference:"""
+
+
+async def test_the_graph_is_a_model_for_every_protocol() -> None:
+    expected = [logdensity(THETA[at : at + 1])[0].tolist() for at in range(3)]
+    async with running(CONFIG.replace("\nreference:", EVERY)) as gateway:
+        asked_in = {
+            protocol: each.name
+            for each in gateway.config.listeners
+            if each.name in ("forms", "calls", "frames", "points")
+            for protocol in each.protocols
+        }
+        assert asked_in.keys() == protocols().keys()
+        for protocol, listener in asked_in.items():
+            async with client(gateway, protocol, listener) as asked:
+                [found] = (await asked.infer("posterior", THETA)).values()
+                assert found.tolist() == expected, protocol
+                if protocol != "mip":  # which has no metadata
+                    signature = await asked.signature("posterior")
+                    specs = [(each.datatype.value, each.shape) for each in (*signature.inputs, *signature.outputs)]
+                    assert specs == [("FP64", (-1, 2)), ("FP64", (-1, 1))], protocol
+
+
+async def test_values_and_gradients_at_one_point_share_evaluations() -> None:
+    text = CONFIG.replace('"http://127.0.0.1:UM"]}', '"http://127.0.0.1:UM"], safe: true, policies: [{cache: {}}]}')
+    async with running(text) as gateway, client(gateway, "v2-rest") as asked:
+        for _ in range(2):
+            await asked.infer("posterior", THETA[:1])
+            await asked.gradient("posterior", THETA[:1], sens=np.ones((1, 1)))
+        async with httpx.AsyncClient() as scraping:
+            page = (await scraping.get(f"http://{gateway.ports['health'].address}/metrics")).text
+    # heat is evaluated for the value and the likelihood's gradient, and has a gradient of its own
+    assert 'gateway_cache_calls_total{outcome="miss",place="backends.um"} 2.0' in page
+    assert 'gateway_cache_calls_total{outcome="hit",place="backends.um"} 4.0' in page
+
+
+@pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "umbridge"])
+async def test_a_hessian_by_a_difference_of_gradients(protocol: str) -> None:
+    """Of 2 (x^3 + y^3), whose step has its gradient alone; and in a graph of this one, by the chain rule."""
+    vec, sens = np.array([[1.0, 2.0], [0.5, 0.0], [0.0, -1.0]]), np.array([[1.0], [2.0], [-1.0]])
+    async with running() as gateway, client(gateway, protocol) as asked:
+        found = await asked.apply_hessian("bent", THETA, sens=sens, vec=vec)
+        np.testing.assert_allclose(found, 12 * sens * THETA * vec, rtol=1e-9)
+        counts = gateway.graph_steps["bent", "c"]
+        assert counts["calls"] == (1 if protocol != "umbridge" else 3), "the gradients of a row are one call"
+        pushed = await asked.apply_jacobian("bent", THETA, vec=vec)
+        np.testing.assert_allclose(pushed, (6 * THETA**2 * vec).sum(1, keepdims=True), rtol=1e-7, atol=1e-9)
+        found = await asked.apply_hessian("around", THETA, sens=sens, vec=vec)
+        np.testing.assert_allclose(found, sens * (12 * THETA - 1) * vec, rtol=1e-7)
+
+
+async def test_derivatives_of_a_graph_that_are_not_asked_for_are_not_offered() -> None:
+    text = CONFIG.replace("    derivatives: {method: central}\n", "")
+    async with running(text) as gateway, client(gateway, "v2-rest") as asked:
+        found = await asked.gradient("bent", THETA, sens=np.ones((3, 1)))
+        np.testing.assert_allclose(found, 6 * THETA**2, rtol=1e-13)
+        with pytest.raises(ClientError, match="apply_hessian"):
+            await asked.apply_hessian("bent", THETA, sens=np.ones((3, 1)), vec=THETA)
 
 
 async def test_the_model_is_described_listed_and_ready() -> None:
@@ -211,6 +287,8 @@ async def test_a_client_that_leaves_ends_the_steps_at_their_servers() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
         await Gate.left.wait()
+        counts = gateway.graph_steps["slow", "wait"]
+        assert (counts["calls"], counts["errors"], counts["cancelled"]) == (1, 0, 1)
 
 
 async def test_the_deadline_of_the_client_is_that_of_all_steps() -> None:
@@ -220,7 +298,8 @@ async def test_the_deadline_of_the_client_is_that_of_all_steps() -> None:
             await asked.infer("slow", np.ones((1, 2)), timeout=0.5)
         assert failed.value.status.name == "DEADLINE_EXCEEDED"
         await Gate.left.wait()
-        assert gateway.graph_steps["slow", "wait"]["errors"] == 1
+        counts = gateway.graph_steps["slow", "wait"]
+        assert counts["calls"] == counts["errors"] + counts["cancelled"] == 1
 
 
 async def test_types_that_do_not_fit_are_told_by_the_first_request() -> None:
@@ -240,6 +319,23 @@ async def test_unknown_parameters_are_refused() -> None:
             await asked.infer("posterior", THETA, parameters={"temperature": 1})
 
 
+async def test_who_may_call_a_graph_may_call_it_whole(tmp_path: Path) -> None:
+    (keys := tmp_path / "keys.yaml").write_text("keys: []\n")
+    text = (
+        CONFIG.replace("reply_headers: true", "reply_headers: true, auth: {anonymous: guest}")
+        + f"""
+auth: {{keys: {{file: {keys}}}}}
+permissions: {{graphs: [{{operations: [infer, metadata], models: [posterior]}}]}}
+principals: {{guest: {{permissions: [graphs]}}}}
+"""
+    )
+    async with running(text) as gateway, client(gateway, "v2-rest") as asked:
+        [found] = (await asked.infer("posterior", THETA)).values()
+        assert found.shape == (3, 1)
+        with pytest.raises(ClientError, match="'guest' may not ask for metadata on model 'gauss' here"):
+            await asked.infer("gauss", THETA)
+
+
 async def test_metrics_name_graph_and_step() -> None:
     async with running() as gateway, client(gateway, "v2-rest") as asked:
         await asked.infer("posterior", THETA)
@@ -252,6 +348,7 @@ async def test_metrics_name_graph_and_step() -> None:
         assert f'gateway_graph_step_calls_total{{graph="posterior",step="{step}"}} 1.0' in page
         assert f'gateway_graph_step_errors_total{{graph="posterior",step="{step}"}} 0.0' in page
     assert 'gateway_graph_step_errors_total{graph="gone",step="gone"} 1.0' in page
+    assert 'gateway_graph_step_cancelled_total{graph="gone",step="gone"} 0.0' in page
     assert 'route="models.posterior"' in page
 
 

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from gateway.admin.loop_lag import LoopLag
 from gateway.assembly import registry
 from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
-from gateway.bridge.graphs.calls import CALLS_COUNTED, ERRORS, FALLBACKS, SECONDS
+from gateway.bridge.graphs.calls import CALLS_COUNTED, CANCELLED, ERRORS, FALLBACKS, SECONDS
 from gateway.config.keys import Config
 from gateway.core.globs import wildcards
 from gateway.core.transport import Listener
@@ -158,6 +158,10 @@ OF_STEPS = {
         "gateway_graph_step_calls_total", "counter", _OF_STEP, "Calls of models by the steps of `models`."
     ),
     ERRORS: Family("gateway_graph_step_errors_total", "counter", _OF_STEP, "Those of these calls that failed."),
+    CANCELLED: Family(
+        "gateway_graph_step_cancelled_total", "counter", _OF_STEP,
+        "Those of these calls that ended early, since the client left or another step failed.",
+    ),
     FALLBACKS: Family(
         "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "How often a step asked a model of its `fallback`."
     ),

@@ -65,18 +65,19 @@ class GraphRoutes:
         """A Route to each graph, for all of these protocols."""
         by_name = {each.name: each for each in clients}
         for name, model in self.models.items():
-            yield self._route(name, self._side(name, model), by_name)
+            settings = RouteSettings(derivatives=model.graph.keys.derivatives)
+            yield self._route(settings, self._side(name, model), by_name)
 
     def _side(self, name: str, model: GraphModel) -> BackendSide:
         return BackendSide(name, GRAPH, GRAPH_TRAITS, model, self._signatures[name], ROWS_AT_ONCE, model.stream)
 
-    def _route(self, name: str, side: BackendSide, clients: Mapping[str, Protocol]) -> Route:
-        bridges = MadeWhenAsked(clients, lambda client: [Bridge(RouteSettings(), clients[client], side)])
+    def _route(self, settings: RouteSettings, side: BackendSide, clients: Mapping[str, Protocol]) -> Route:
+        bridges = MadeWhenAsked(clients, lambda client: [Bridge(settings, clients[client], side)])
 
         def destination(*of: Any) -> Destination:
-            return replace(without_policies(*of), route=f"models.{name}")
+            return replace(without_policies(*of), route=f"models.{side.name}")
 
-        return route(Conditions(model=name), bridges, destination)
+        return route(Conditions(model=side.name), bridges, destination)
 
     def listed(self, clients: Iterable[Protocol]) -> Iterator[Listed]:
         """The graphs as they matter for lists of models."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from gateway.core.principal import PERMISSIONS, Grant, Principal
+from gateway.core.principal import EVERYTHING, Grant, Principal
 
 BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
     "use": (Grant(frozenset({"infer", "metadata"})),),
-    "all": (Grant(frozenset(PERMISSIONS)),),
+    "all": (EVERYTHING,),
 }
 """Sets of permissions that every configuration has."""
 

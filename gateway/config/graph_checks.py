@@ -1,17 +1,24 @@
-"""Checks of `models` against the rest of a configuration: whether the models of steps can be found, and whether graphs
-call themselves. What is wrong within one graph is found when it is read (`gateway.bridge.graphs.graph`)."""
+"""Checks of `models` against the rest of a configuration: whether the models of steps can be found, whether graphs call
+themselves, and whether tensors fit the signatures that routes declare. What is wrong within one graph is found when it
+is read (`gateway.bridge.graphs.graph`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 
 from gateway.bridge.graphs.graph import Graph, GraphStep
+from gateway.bridge.graphs.transforms import GraphError
+from gateway.bridge.graphs.types import Types
+from gateway.bridge.settings import Renames
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
 from gateway.config.problems import Finding, suggestion
 from gateway.config.routes import RouteConfig
+from gateway.core.frozen import replace
 from gateway.core.globs import wildcards
 from gateway.core.operations import Operation, split_companion
+from gateway.core.types import Signature
 
 DEEPEST = 8
 """Graphs within graphs: each may call several, each of which calls several."""
@@ -19,7 +26,7 @@ DEEPEST = 8
 
 def graph_findings(config: Config) -> list[Finding]:
     """All findings of these checks."""
-    return [*_hidden_routes(config), *_unrouted(config), *_nested(config.models)]
+    return [*_hidden_routes(config), *_unrouted(config), *_nested(config.models), *_misfits(config)]
 
 
 def _hidden_routes(config: Config) -> Iterator[Finding]:
@@ -41,7 +48,7 @@ def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
             yield (*above, "fallback", at), step, model
 
 
-def _graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
+def graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
     """The graph that a request for `model` is answered by: the one of this name, or the one whose derivative it is."""
     if model in models:
         return model
@@ -51,11 +58,10 @@ def _graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
 
 def _unrouted(config: Config) -> Iterator[Finding]:
     """Models of steps that no route leads to. Requests of steps come from no listener and in no client's protocol."""
-    routes = [each for each in config.routes if not each.passthrough and _takes_steps(each)]
     for graph in config.models.values():
         for location, step, model in _calls(graph):
-            version = step.version if model == step.model else ""
-            if _graph_called(model, config.models) is None and not any(_leads(each, model, version) for each in routes):
+            is_routed = any(routes_of_step(step, model, config.routes))
+            if not is_routed and graph_called(model, config.models) is None:
                 known = {each.match.model for each in config.routes if each.match.model}
                 names = {*config.models, *(each for each in known if not wildcards(each))} - {graph.name, model}
                 text = f"no route leads to {VALUE} of a step, which comes from no listener and in no client's protocol"
@@ -100,7 +106,7 @@ def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
 
 def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Location]:
     """The graphs that a graph calls, each with the place of a call."""
-    calls = ((_graph_called(model, models), location) for location, _, model in _calls(graph))
+    calls = ((graph_called(model, models), location) for location, _, model in _calls(graph))
     return {name: location for name, location in calls if name is not None}
 
 
@@ -113,3 +119,53 @@ def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
             circle = " -> ".join([*path[path.index(name) :], name])
             return Finding(location, f"the model calls itself: {circle}")
         path.append(name)
+
+
+def _misfits(config: Config) -> Iterator[Finding]:
+    """Tensors that do not fit the declared signatures of steps' models. What servers tell is compared later."""
+    told: dict[str, Signature] = {}
+    waiting = {name: _graphs_called(graph, config.models).keys() for name, graph in config.models.items()}
+    while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # none of a circle
+        for name in ready:
+            del waiting[name]
+            graph = config.models[name]
+            types = Types(graph, dict(_declared(graph, config, told)))
+            try:
+                types.check()
+            except GraphError as error:
+                yield Finding(("models", name, *error.place), error.in_its_step)
+                continue
+            with suppress(GraphError):  # an output whose type nobody tells
+                told[name] = types.signature()
+
+
+def _declared(graph: Graph, config: Config, told: Mapping[str, Signature]) -> Iterator[tuple[str, Signature]]:
+    """The signatures of those steps whose model is a graph in `told`, or has a whole one on its route."""
+    for name, step in graph.steps.items():
+        signature = told.get(step.model) if step.model in config.models else _on_route(step, config.routes)
+        if signature is not None:
+            yield name, signature
+
+
+def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | None:
+    """The signature that the route of a step declares; None if it declares only a part, or shows clients other tensors,
+    or if the route depends on the request."""
+    route = next(routes_of_step(step, step.model, routes), None)
+    if route is None or route.match.header or route.match.input is not None or not _shows_its_signature(route):
+        return None
+    signature = route.signature
+    return signature if signature is not None and signature.inputs and signature.outputs else None
+
+
+def routes_of_step(step: GraphStep, model: str, routes: Iterable[RouteConfig]) -> Iterator[RouteConfig]:
+    """The routes that a call of `model`, the step's own or one of its `fallback`, may take: the first, unless the rest
+    of a request decides."""
+    version = step.version if model == step.model else ""
+    return (each for each in routes if not each.passthrough and _takes_steps(each) and _leads(each, model, version))
+
+
+def _shows_its_signature(route: RouteConfig) -> bool:
+    """Whether clients see the tensors of the route's `signature` as they stand there."""
+    settings, how = route.translate, route.translate.derivatives
+    without = replace(settings, rename=Renames(), constants=(), select=(), drop=(), images=None, carry_config=False)
+    return settings == without and (how is None or how.method != "complex")

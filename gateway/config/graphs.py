@@ -9,8 +9,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from gateway.bridge.graphs.graph import Graph, GraphKeys, Scalar, StepKeys, make_graph
 from gateway.bridge.graphs.transforms import GraphError
+from gateway.bridge.settings import Derivatives
 from gateway.config.declared import Declared
 from gateway.config.fields import Name, Names, Size, Written, refusal
+from gateway.config.routes import FiniteDifferences
 
 _Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 _Scalar = Annotated[bool, Strict()] | Annotated[int, Strict()] | _Number | Annotated[str, Strict()]
@@ -35,6 +37,7 @@ _FORMS: dict[Any, Any] = {
     float: _Number,
     object: Any,
     Scalar | None: _Scalar | None,
+    Derivatives: FiniteDifferences,
     tuple[str, ...]: Names,
     Mapping[str, object]: Mapping[Name, Any],
     Mapping[str, str]: Mapping[Name, Annotated[str, Strict()]],

@@ -164,6 +164,10 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
 }
 
 
+FiniteDifferences: Any = Annotated[Derivatives, Declared(Derivatives, _FORMS, _CHECKS), AfterValidator(_known_stencil)]
+"""How derivatives are computed of evaluations, as a map of its keys."""
+
+
 class SplitConfig(Keys):
     """One backend of a split."""
 

@@ -49,6 +49,10 @@ class Grant:
         return permission in self.permissions and _matches(self.models, model) and _matches(self.listeners, listener)
 
 
+EVERYTHING = Grant(frozenset(PERMISSIONS))
+"""All permissions for all models on all listeners."""
+
+
 def _matches(globs: Iterable[str], name: str) -> bool:
     return any(fnmatchcase(name, glob) for glob in globs)
 
@@ -56,12 +60,23 @@ def _matches(globs: Iterable[str], name: str) -> bool:
 class Principal:
     """A person or program that clients identify themselves as, with what it may do."""
 
-    __slots__ = ("_decisions", "grants", "name")
+    __slots__ = ("_decisions", "_unrestricted", "grants", "name")
 
     def __init__(self, name: str, grants: Iterable[Grant] = ()) -> None:
         self.name = name
         self.grants = tuple(grants)
         self._decisions: dict[tuple[Operation, str, str], bool] = {}
+        self._unrestricted: Principal | None = None
+
+    @property
+    def unrestricted(self) -> "Principal":
+        """The principal of the same name that may do everything: for calls that the gateway makes in its requests,
+        after these were permitted. It is the same object each time."""
+        if self.grants == (EVERYTHING,):
+            return self
+        if self._unrestricted is None:
+            self._unrestricted = Principal(self.name, (EVERYTHING,))
+        return self._unrestricted
 
     def __repr__(self) -> str:
         return f"Principal({self.name!r})"

@@ -1,5 +1,6 @@
 """What the steps of a graph cost: the CPU of a chain of two steps beside that of one call and of the exchange with the
-client alone, and how long a diamond of steps takes that each take 50 ms."""
+client alone; how long a diamond of steps takes that each take 50 ms; and Triton's own ensemble of two models beside a
+graph of the same two."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tests.benchmarks.measure import Generator, Turn, generator
 from tests.benchmarks.rows import GRPC_TO_GRPC, Row
 from tests.benchmarks.servers import VECTORS, Server, own_address, reference_server
 from tests.benchmarks.wire import V2_GRPC, named
-from tests.interop.processes import start_gateway
+from tests.interop.processes import start_gateway, start_triton
+from tests.interop.servers.triton_models.repository import Ensemble, Model, Port
 
 TITLE = "what steps of graphs cost"
 AIM = "a chain of two steps: at most 1.9 of a single call; four steps of 50 ms in two stages: at most 105 ms"
@@ -82,6 +84,19 @@ class Diamond:
         return f"{self.row:44}{self.milliseconds:9.1f} ms"
 
 
+@dataclass(frozen=True)
+class BesideTriton:
+    """One kind of request for models on Triton: CPU of the process that is called, without the processes in which
+    Triton runs models of Python, and the median latency; both in microseconds."""
+
+    row: str
+    cpu: float
+    p50: float
+
+    def shown(self) -> str:
+        return f"{self.row:44}{self.cpu:12.1f}{self.p50:12.0f} us latency"
+
+
 def heading() -> str:
     return f"{TITLE}: CPU us, and by that of a call; {AIM}"
 
@@ -95,8 +110,8 @@ _KINDS = {
 }
 
 
-def measure(rounds: int) -> Iterator[Steps | Diamond]:
-    """The rows, each measured in turns with the others."""
+def measure(rounds: int) -> Iterator[Steps | Diamond | BesideTriton]:
+    """The rows, each measured in turns with the others of its kind."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         grpc = reference_server("v2-grpc", folder, stack, [*VECTORS, SLOW])
@@ -106,6 +121,7 @@ def measure(rounds: int) -> Iterator[Steps | Diamond]:
         load = stack.enter_context(generator())
         yield from _costs(Server(address, gateway.process.pid), load, rounds)
         yield Diamond(asyncio.run(_milliseconds(address, rounds)))
+        yield from _beside_triton(folder, load, rounds)
 
 
 def _costs(gateway: Server, load: Generator, rounds: int) -> Iterator[Steps]:
@@ -117,6 +133,45 @@ def _costs(gateway: Server, load: Generator, rounds: int) -> Iterator[Steps]:
     for model, kind in _KINDS.items():
         ratios = [each[model] / each["vector_10"] for each in taken]
         yield Steps(kind, median(each[model] for each in taken), median(ratios))
+
+
+_FIRST, _SECOND = (
+    Model(name, "identity", (Port("input0", "FP64", (-1, 10)),), (Port("output0", "FP64", (-1, 10)),))
+    for name in ("first", "second")
+)
+_BESIDE_TRITON = """
+listeners: [{{name: grpc, bind: "{address}", protocols: [v2-grpc]}}]
+backends: {{triton: {{protocol: v2-grpc, endpoints: ["{triton}"]}}}}
+routes: [{{match: {{model: "*"}}, backend: triton}}]
+models:
+  graph:
+    inputs: {{input0: "FP64 [-1, 10]"}}
+    steps: {{a: {{model: first, inputs: {{input0: $input0}}}}, b: {{model: second, inputs: {{input0: $a}}}}}}
+    outputs: {{output0: $b}}
+"""
+
+
+def _beside_triton(folder: Path, load: Generator, rounds: int) -> Iterator[BesideTriton]:
+    with ExitStack() as stack:
+        triton = start_triton(folder / "triton", models=(_FIRST, _SECOND, Ensemble("ensemble", (_FIRST, _SECOND))))
+        stack.callback(triton.stop)
+        address = own_address()
+        gateway = start_gateway(_BESIDE_TRITON.format(address=address, triton=triton.grpc), folder / "beside")
+        stack.callback(gateway.stop)
+        there, here = Server(triton.grpc, triton.process.pid), Server(address, gateway.process.pid)
+        row = Row(GRPC_TO_GRPC, 10, 1, REQUESTS // 4)
+        turns = {
+            "a model on Triton": Turn(row, named(V2_GRPC, "first"), there),
+            "Triton's own ensemble of two": Turn(row, named(V2_GRPC, "ensemble"), there),
+            "the model through the gateway": Turn(row, named(V2_GRPC, "first"), here),
+            "the ensemble through the gateway": Turn(row, named(V2_GRPC, "ensemble"), here),
+            "the gateway's graph of the same two": Turn(row, named(V2_GRPC, "graph"), here),
+        }
+        for turn in turns.values():
+            turn.warm_up(load)
+        taken = [{name: turn.take(load) for name, turn in turns.items()} for _ in range(rounds)]
+    for name in turns:
+        yield BesideTriton(name, median(each[name].cpu for each in taken), median(each[name].p50 for each in taken))
 
 
 async def _milliseconds(address: str, rounds: int) -> float:

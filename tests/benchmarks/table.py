@@ -88,7 +88,7 @@ def document(
     counts: Sequence[protection.Protection] = (),
     gathers: Sequence[gathered.Gathered] = (),
     caches: Sequence[cached.Cached] = (),
-    steps: Sequence[graphs.Steps | graphs.Diamond] = (),
+    steps: Sequence[graphs.Steps | graphs.Diamond | graphs.BesideTriton] = (),
 ) -> str:
     """Everything as JSON: microseconds, bytes, seconds of stalls, and ratios without a unit."""
     weighed = [{"row": memory.TITLE, **asdict(peak), "ratio": peak.ratio}] if peak else []

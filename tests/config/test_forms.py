@@ -92,7 +92,7 @@ BROKEN = {
     ),
     "a datatype that does not exist": (
         FORMS.replace("FP64 [-1, 4]", "REAL [-1, 4]") + REST,
-        ["4:18: 'REAL' is no datatype, expected one of BOOL"],
+        ["4:18: no datatype 'REAL', expected one of BOOL"],
     ),
     "a name that cannot stand in an address": (
         FORMS.replace("prices:", "my/prices:") + REST.replace("form: prices", '"form": "my/prices"'),

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.bridge.graphs.expressions import Reference
 from gateway.bridge.graphs.graph import Condition
+from gateway.bridge.settings import Derivatives
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, loads
 from gateway.config.changes import changes
@@ -49,8 +50,10 @@ def test_all_keys() -> None:
         when: {parameter: way, equals: left}
         fallback: [other]
     outputs: {y: {first: [$a.y, $both]}}
+    derivatives: {method: forward, order: 2, step: 1.0e-4}
 """
     ).models["m"]
+    assert graph.keys.derivatives == Derivatives("forward", 2, 1e-4)
     assert (graph.name, graph.description, graph.steps_at_once) == ("m", "two of them", 3)
     assert [str(each) for each in graph.inputs] == ["x FP64[-1,2]", "k INT64[-1,1]"]
     step = graph.steps["a"]
@@ -83,6 +86,10 @@ def test_all_keys() -> None:
         ("  'm*': {outputs: {y: 1}}\n", ["5:3: the name of a model has no * ? ["]),
         ("  m: {inputs: {x: FP64}, outputs: {y: $x}}\n", ["5:19: expected a datatype and a shape"]),
         ("  m: {}\n", ["5:6: the key 'outputs' is missing"]),
+        (
+            "  m: {inputs: {x: 'FP64 [2]'}, outputs: {y: $x}, derivatives: {method: central, order: 1}}\n",
+            ["5:83: method central has order 2 or 4, got 1"],
+        ),
     ],
 )
 def test_what_is_refused_has_its_line_and_column(models: str, problems: list[str]) -> None:
@@ -155,6 +162,59 @@ def test_graphs_that_call_themselves(models: str, circle: str) -> None:
     assert told.endswith(f"the model calls itself: {circle}")
 
 
+SIGNED = """routes:
+- match: {model: n}
+  backend: lab
+  signature: {inputs: [{name: x, datatype: FP64, shape: [-1, 2]}], outputs: [{name: y, datatype: FP32, shape: [-1, 2]}]}
+- {match: {model: "*"}, backend: lab}
+"""
+CALL = "{a: {model: n, inputs: {x: $x}}}"
+FED = "{a: {model: n, inputs: {x: $x}}, b: {model: n, inputs: {x: $a}}}"
+FP32_INTO_FP64 = "11:71: step 'b': $a is FP32, and the input is x FP64[-1,2]; `cast` changes it"
+
+
+def batched(name: str, steps: str, outputs: str = "{y: $a}") -> str:
+    return f'  {name}:\n    inputs: {{x: "FP64 [-1, 2]"}}\n    steps: {steps}\n    outputs: {outputs}\n'
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (batched("m", "{a: {model: n, inputs: {z: $x}}}"), "11:39: step 'a': model 'n' has no input 'z', but x"),
+        (batched("m", "{a: {model: n}}", "{y: $a, x: $x}"), "11:16: step 'a': model 'n' needs the input x FP64[-1,2]"),
+        (batched("m", FED, "{y: $b}"), FP32_INTO_FP64),
+        (batched("m", FED.replace("$a", "{slice: $x, axis: 1, to: 1}"), "{y: {sum: [$a, $b]}}"),
+         "11:71: step 'b': slice($x; axis 1, to 1) is FP64 [-1, 1], and the input is x FP64[-1,2]"),
+        (batched("m", CALL, "{y: $a.z}"), "12:18: model 'n' of step 'a' has no output 'z', but y"),
+        (batched("m", CALL, "{y: {sum: [$a, $x]}}"),
+         "12:18: 'sum': tensors of different datatypes, FP32 [-1, 2] and FP64 [-1, 2]; `cast` one of them"),
+        (batched("m", "{a: {model: inner, inputs: {x: $x}}}", "{y: {sum: [$a, $x]}}") + batched("inner", CALL),
+         "12:18: 'sum': tensors of different datatypes, FP32 [-1, 2] and FP64 [-1, 2]; `cast` one of them"),
+    ],
+)  # fmt: skip
+def test_types_are_compared_with_declared_signatures(models: str, told: str) -> None:
+    """Where they are in the file, no server needs to be asked."""
+    assert refused(models, SIGNED) == [told]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{model: n}", "{model: other}"),
+        ("{model: n}", "{model: n, header: {x-lab: a}}"),
+        ("{model: n}", "{model: n, version: '2'}"),
+        ("backend: lab\n", "backend: lab\n  translate: {rename: {inputs: [{client: x, backend: z}]}}\n"),
+        ("backend: lab\n", "backend: lab\n  translate: {constants: [{name: k, datatype: FP64, shape: [], data: 1}]}\n"),
+        (", outputs: [{name: y, datatype: FP32, shape: [-1, 2]}]", ""),
+    ],
+)
+def test_what_no_signature_says_is_compared_when_models_are_asked(before: str, after: str) -> None:
+    assert refused(batched("m", FED, "{y: $b}"), SIGNED) == [FP32_INTO_FP64]
+    routes = SIGNED.replace(before, after)
+    assert routes != SIGNED
+    assert read(batched("m", FED, "{y: $b}"), routes).models
+
+
 def test_graphs_within_graphs_are_bounded() -> None:
     nested = "".join(graph(f"g{at}", f"g{at + 1}" if at < DEEPEST - 1 else "n") for at in range(DEEPEST))
     assert len(read(nested).models) == DEEPEST
@@ -204,4 +264,5 @@ def test_the_configuration_in_use_is_shown_as_it_is_written() -> None:
         },
         "description": "",
         "steps_at_once": 16,
+        "derivatives": None,
     }

@@ -73,7 +73,7 @@ BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
         ),
         (("limits",), ["connections", "handshakes", "memory", "connections_per_client", "memory_per_client", "shed"]),
         (("limits", "shed"), ["lag", "memory"]),
-        (("models", "any"), ["outputs", "inputs", "steps", "description", "steps_at_once"]),
+        (("models", "any"), ["outputs", "inputs", "steps", "description", "steps_at_once", "derivatives"]),
         (("models", "any", "steps", "any", "when"), ["parameter", "value", "equals", "differs", "above", "below"]),
         (("backends", "any", "policies", 0), ["hedge", "retry", "timeout"]),
         (("routes", 0, "policies", 0, "timeout"), ["seconds", "per_try"]),

@@ -15,12 +15,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.servers.triton_models.repository import write_repository
+from tests.interop.servers.triton_models.repository import TABLE, Ensemble, Model, write_repository
 from tests.limits import GENEROUS
 from tests.peers.build import ROOT, require
 
@@ -220,11 +220,11 @@ class Triton:
         return status
 
 
-def start_triton(folder: Path, *options: str) -> Triton:
-    """The real Triton with every model of the table, ready; `options` of its command line are added."""
+def start_triton(folder: Path, *options: str, models: Iterable[Model | Ensemble] = TABLE) -> Triton:
+    """The real Triton with these models, ready; `options` of its command line are added."""
     home = require("triton")
     http, grpc = free_port(), free_port()
-    repository = write_repository(folder / "repository")
+    repository = write_repository(folder / "repository", models)
     memory = f"triton_{os.getpid()}_{http}_"
     command = triton_command(home, repository, http, grpc, memory)
     process = Process([*command, *options], folder, triton_environment(home))

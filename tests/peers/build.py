@@ -115,6 +115,8 @@ TABLE = (
     # The last tinyDA that does not need ray; arviz 0.18 needs this matplotlib.
     Peer("sampler", ("tinyda==0.9.18", "arviz==0.18.0", "matplotlib==3.9.4", "numpy==1.26.4", "umbridge==1.2.10")),
     Peer("pymc", ("pymc==5.28.5", "umbridge==1.2.10")),
+    # Derivatives of the same functions by another program.
+    Peer("jax", ("jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6")),
     Peer("kubemo", ("kubemo==0.0.dev2", "numpy==2.4.6", "pillow==13.0.0")),
     # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.
     Peer(

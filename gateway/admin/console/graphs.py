@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from gateway.bridge.graphs.calls import CALLS_COUNTED, ERRORS, SECONDS
+from gateway.bridge.graphs.calls import CALLS_COUNTED, CANCELLED, ERRORS, SECONDS
 from gateway.bridge.graphs.graph import Graph
 from gateway.bridge.graphs.picture import WIDTH, PictureLayout, box_lines, picture
 
@@ -41,10 +41,12 @@ class DrawnGraph(BaseModel):
 
 
 class CountedCalls(BaseModel):
-    """The calls of one step since the configuration was loaded: that ended, with an error, and their seconds in all."""
+    """The calls of one step since the configuration was loaded: that ended, with an error, cancelled since the client
+    left or another step failed, and their seconds in all."""
 
     calls: int
     errors: int
+    cancelled: int
     seconds: float
 
 
@@ -89,6 +91,9 @@ def traffic(counted: Mapping[tuple[str, str], Mapping[str, float]]) -> GraphTraf
     steps: dict[str, dict[str, CountedCalls]] = {}
     for (graph, step), counts in counted.items():
         steps.setdefault(graph, {})[step] = CountedCalls(
-            calls=int(counts[CALLS_COUNTED]), errors=int(counts[ERRORS]), seconds=counts[SECONDS]
+            calls=int(counts[CALLS_COUNTED]),
+            errors=int(counts[ERRORS]),
+            cancelled=int(counts[CANCELLED]),
+            seconds=counts[SECONDS],
         )
     return GraphTraffic(steps=steps)

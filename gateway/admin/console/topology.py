@@ -3,11 +3,13 @@ only."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel
 
 from gateway.config.effective import effective
+from gateway.config.graph_checks import graph_called, routes_of_step
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
 from gateway.core.transport import Listener
@@ -51,6 +53,18 @@ class ConfiguredRoute(BaseModel):
     passthrough: bool
 
 
+class ConfiguredGraph(BaseModel):
+    """A model that is made of others; `/api/graphs` has its picture."""
+
+    name: str
+    place: str
+    """The place by which its requests are counted as those of routes are, such as `models.posterior`."""
+    listeners: list[str]
+    """The listeners whose requests can be for it: all."""
+    backends: list[RouteBackend]
+    """The backends that its steps may call, also as steps of other graphs."""
+
+
 class ConfiguredBackend(BaseModel):
     """A backend."""
 
@@ -73,8 +87,7 @@ class Topology(BaseModel):
     listeners: list[ConfiguredListener]
     routes: list[ConfiguredRoute]
     backends: list[ConfiguredBackend]
-    graphs: list[str]
-    """The names of the models that are made of others; `/api/graphs` has their pictures."""
+    graphs: list[ConfiguredGraph]
     latency_bounds: list[float]
     """The upper bounds of the buckets of latencies in `/api/traffic`, in seconds."""
 
@@ -111,7 +124,7 @@ def topology(
             )
             for name, each in config.backends.items()
         ],
-        graphs=list(config.models),
+        graphs=[_graph(config, each) for each in config.models],
         latency_bounds=list(LATENCY_BOUNDS),
     )
 
@@ -130,6 +143,22 @@ def _route(config: Config, at: int, route: RouteConfig, shown: Mapping[str, Any]
         policies=[policy.name for policy in route.policies],
         passthrough=route.passthrough,
     )
+
+
+def _graph(config: Config, name: str) -> ConfiguredGraph:
+    backends: dict[str, RouteBackend] = {}
+    waiting = [name]
+    for each in waiting:  # which grows meanwhile
+        for step in config.models[each].steps.values():
+            for model in (step.model, *step.fallback):
+                inner = graph_called(model, config.models)
+                if inner is not None:
+                    waiting += [inner] if inner not in waiting else []
+                    continue
+                for route in islice(routes_of_step(step, model, config.routes), 1):
+                    backends |= {found.name: found for found in _backends(route) if found.name not in backends}
+    listeners = [each.name for each in config.listeners]
+    return ConfiguredGraph(name=name, place=f"models.{name}", listeners=listeners, backends=list(backends.values()))
 
 
 def _backends(route: RouteConfig) -> Iterator[RouteBackend]:

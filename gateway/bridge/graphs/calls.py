@@ -1,7 +1,8 @@
 """The requests that the steps of a graph are: for models, as clients name them, in the wire-less form GRAPH."""
 
+from asyncio import CancelledError
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from time import monotonic
 
@@ -35,9 +36,12 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INT
 """With these a call may have run, without a result."""
 
 
-CALLS_COUNTED, ERRORS, FALLBACKS, SECONDS = "calls", "errors", "fallbacks", "seconds"
-"""The counts of one step: the calls that have ended, those of them that failed, how often a model of `fallback` was
-asked, and what all calls took together."""
+CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cancelled", "fallbacks", "seconds"
+"""The counts of one step: the calls that have ended, those of them that failed, those that were cancelled since their
+client left or another step failed, how often a model of `fallback` was asked, and what all calls took together."""
+
+_ANSWERED = ""
+"""Beside ERRORS and CANCELLED: how a call ends that is neither."""
 
 
 class StepCalls:
@@ -61,21 +65,31 @@ class StepCalls:
         Raises:
             GatewayError: the error of the last model that was asked, which names the step.
         """
-        for at, model in enumerate((step.model, *step.fallback)):
-            asked = _asked(request, operation, model, step, inputs)
-            try:
-                destination = self._select(asked)
-            except GatewayError as error:
-                if at == len(step.fallback):
-                    raise of_step(error, step, model) from error
-                continue
+        for asked, destination, is_last in self._tries(request, step, operation, inputs):
             try:
                 return await self._answered(asked, destination, step)
             except GatewayError as error:
-                if at == len(step.fallback) or not self._goes_on(error, destination):
-                    raise of_step(error, step, model) from error
-                self.counts[step.name][FALLBACKS] += 1
+                if is_last or not self._goes_on(error, destination):
+                    raise of_step(error, step, asked.model) from error
         raise AssertionError("a step has one model at least")
+
+    def _tries(
+        self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
+    ) -> Iterator[tuple[Request, Destination, bool]]:
+        """The requests for a step's model and its fallbacks, in order: each with its destination, and whether it is the
+        last one. Raises GatewayError, which names the step, if no route leads to the last one."""
+        for at, model in enumerate((step.model, *step.fallback)):
+            asked = _asked(request, operation, model, step, inputs)
+            is_last = at == len(step.fallback)
+            try:
+                destination = self._select(asked)
+            except GatewayError as error:
+                if is_last:
+                    raise of_step(error, step, model) from error
+                continue
+            if at:
+                self._counts_of(step)[FALLBACKS] += 1
+            yield asked, destination, is_last
 
     def _goes_on(self, error: GatewayError, destination: Destination) -> bool:
         """Whether the next model may be asked after an error."""
@@ -85,7 +99,7 @@ class StepCalls:
         return error.status in _NO_ANSWER and self._is_safe(destination)
 
     async def _answered(self, asked: Request, destination: Destination, step: GraphStep) -> Response:
-        record, began, is_error = asked.record, monotonic(), True
+        record, began, end = asked.record, monotonic(), ERRORS
         try:
             if record.events is None:
                 answer = await answer_of(asked, destination)
@@ -95,36 +109,57 @@ class StepCalls:
                     answer = await answer_of(replace_struct(asked, span=span), destination)
                     if record.explain is not None and isinstance(answer, Response):
                         span.facts |= {"inputs": as_text(asked.inputs), "outputs": as_text(answer.outputs)}
-            is_error = False
+            end = _ANSWERED
         except DecodeError as error:
             raise invalid_input(str(error)) from error
+        except CancelledError:
+            end = CANCELLED
+            raise
         finally:
-            self._count(step, began, is_error=is_error)
+            self._count(step, began, end)
         assert isinstance(answer, Response)
         return answer
 
-    def _count(self, step: GraphStep, began: float, *, is_error: bool) -> None:
+    def _counts_of(self, step: GraphStep) -> Counter[str]:
         counts = self.counts.get(step.name)
         if counts is None:
-            counts = self.counts[step.name] = Counter({CALLS_COUNTED: 0, ERRORS: 0, SECONDS: 0})
+            counts = self.counts[step.name] = Counter({CALLS_COUNTED: 0, ERRORS: 0, CANCELLED: 0, SECONDS: 0})
+        return counts
+
+    def _count(self, step: GraphStep, began: float, end: str) -> None:
+        counts = self._counts_of(step)
         counts[CALLS_COUNTED] += 1
-        counts[ERRORS] += is_error
+        if end is not _ANSWERED:
+            counts[end] += 1
         counts[SECONDS] += monotonic() - began  # type: ignore[assignment]  # a Counter takes any number
 
     async def stream(
         self, request: Request, step: GraphStep, inputs: tuple[Tensor, ...]
     ) -> AsyncGenerator[Response, None]:
-        """The responses of a step's model. Its fallbacks are not asked.
+        """The responses of a step's model. A fallback is asked before the first response only.
 
         Raises:
             GatewayError: as `call`, also after some responses.
         """
-        asked = _asked(request, Operation.STREAM, step.model, step, inputs)
-        began, is_error = monotonic(), True
+        for asked, destination, is_last in self._tries(request, step, Operation.STREAM, inputs):
+            is_begun = False
+            try:
+                async with aclosing(self._streamed(asked, destination, step)) as responses:
+                    async for response in responses:
+                        is_begun = True
+                        yield response
+                return
+            except GatewayError as error:
+                if is_begun or is_last or not self._goes_on(error, destination):
+                    raise of_step(error, step, asked.model) from error
+
+    async def _streamed(
+        self, asked: Request, destination: Destination, step: GraphStep
+    ) -> AsyncGenerator[Response, None]:
+        began, end, span = monotonic(), ERRORS, None
         try:
-            destination = self._select(asked)
             if destination.stream is None:
-                raise unsupported(f"model {step.model!r} does not stream")
+                raise unsupported(f"model {asked.model!r} does not stream")
             if asked.record.events is not None:
                 span = begin(asked.record, "step", asked.span)
                 span.facts = {"step": step.name, "model": asked.model, "route": destination.route}
@@ -132,15 +167,16 @@ class StepCalls:
             async with aclosing(destination.stream(asked)) as responses:
                 async for response in responses:
                     yield response
-            is_error = False
+            end = _ANSWERED
         except DecodeError as error:
-            raise of_step(invalid_input(str(error)), step, step.model) from error
-        except GatewayError as error:
-            raise of_step(error, step, step.model) from error
+            raise invalid_input(str(error)) from error
+        except (CancelledError, GeneratorExit):
+            end = CANCELLED
+            raise
         finally:
-            self._count(step, began, is_error=is_error)
-            if asked.span is not None and asked.span is not request.span:
-                asked.span.end()
+            self._count(step, began, end)
+            if span is not None:
+                span.end()
 
     async def ask(self, request: Request, step: GraphStep, operation: Operation, model: str, part: str = "") -> Answer:
         """The answer to a question about a step's `model`.
@@ -156,7 +192,8 @@ class StepCalls:
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
-    """A step's request. Nothing of the client's goes on but its deadline, its headers and its address."""
+    """A step's request. Nothing of the client's goes on but its deadline, its headers, its address and its name: it
+    shares fairly with other clients, as with a request of its own. It may call what the graph does."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:
@@ -179,7 +216,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
         path="",
         translate=DEFAULT_TRANSLATE,
         tries=None,
-        principal=None,
+        principal=None if request.principal is None else request.principal.unrestricted,
         original=None,
     )
 

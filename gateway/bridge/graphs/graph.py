@@ -21,9 +21,11 @@ from gateway.bridge.graphs.expressions import (
     references,
 )
 from gateway.bridge.graphs.transforms import GraphError
-from gateway.core.datatypes import DATATYPES, Datatype, meant_by
+from gateway.bridge.settings import Derivatives
+from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import MAX_RANK, TensorSpec
+from gateway.core.spec_text import read_spec
+from gateway.core.types import TensorSpec
 
 MOST_STEPS = 1000
 """Steps of a graph."""
@@ -89,6 +91,9 @@ class GraphKeys:
     """What clients that ask for metadata are told."""
     steps_at_once: int = STEPS_AT_ONCE
     """Steps of one request that are in flight at once."""
+    derivatives: Derivatives | None = None
+    """Finite differences for the derivatives that the chain rule does not give: for ApplyHessian of the graph's
+    gradients, if it has these, else of its values. Without it they are not offered."""
 
 
 @frozen
@@ -106,20 +111,20 @@ class Condition:
         return _COMPARISONS[self.comparison](found, self.to)
 
 
-_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "equals": lambda found, to: (type(found) is type(to) or _are_numbers(found, to)) and found == to,
-    "differs": lambda found, to: not _COMPARISONS["equals"](found, to),
-    "above": lambda found, to: _are_numbers(found, to) and found > to,
-    "below": lambda found, to: _are_numbers(found, to) and found < to,
-}
-
-
 def _are_equal(found: object, to: object) -> bool:
     return (type(found) is type(to) or _are_numbers(found, to)) and found == to
 
 
 def _are_numbers(*values: object) -> bool:
     return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "equals": _are_equal,
+    "differs": lambda found, to: not _are_equal(found, to),
+    "above": lambda found, to: _are_numbers(found, to) and found > to,
+    "below": lambda found, to: _are_numbers(found, to) and found < to,
+}
 
 
 @frozen
@@ -198,7 +203,7 @@ def make_graph(name: str, keys: GraphKeys) -> Graph:
     Raises:
         GraphError: something is wrong; its `place` leads there.
     """
-    inputs = tuple(read_spec(each, text, ("inputs", each)) for each, text in keys.inputs.items())
+    inputs = tuple(_spec(each, text) for each, text in keys.inputs.items())
     if len(keys.steps) > MOST_STEPS:
         raise GraphError(f"{len(keys.steps)} steps; a graph has at most {MOST_STEPS}", "steps")
     if not keys.outputs:
@@ -215,23 +220,11 @@ def make_graph(name: str, keys: GraphKeys) -> Graph:
     return graph
 
 
-_SPEC = re.compile(r"\s*([A-Za-z0-9]+)\s*\[\s*((?:-?\d+\s*(?:,\s*-?\d+\s*)*)?)\]\s*")
-
-
-def read_spec(name: str, text: object, place: tuple[str | int, ...]) -> TensorSpec:
-    """The tensor that `FP64 [-1, 2]` stands for. Raises GraphError if `text` is not of this form."""
-    found = _SPEC.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        raise GraphError(f"expected a datatype and a shape, such as FP64 [-1, 2], got {text!r}", *place)
-    datatype = DATATYPES.get(found[1])
-    if datatype is None:
-        meant = meant_by(found[1])
-        hint = f"; did you mean {meant.value}?" if meant else f", expected one of {', '.join(Datatype)}"
-        raise GraphError(f"no datatype {found[1]!r}{hint}", *place)
-    shape = tuple(int(each) for each in found[2].split(",") if each.strip())
-    if len(shape) > MAX_RANK or any(not -1 <= each < 2**63 for each in shape):
-        raise GraphError(f"at most {MAX_RANK} dimensions, each -1 (any size) or more, got {text!r}", *place)
-    return TensorSpec(name, datatype, shape)
+def _spec(name: str, text: object) -> TensorSpec:
+    try:
+        return read_spec(name, text)
+    except DecodeError as error:
+        raise GraphError(str(error), "inputs", name) from error
 
 
 def _check_names(inputs: Iterable[TensorSpec], steps: Mapping[str, object]) -> None:

@@ -31,6 +31,11 @@ class GraphError(ValueError):
         self.message = message
         self.place = place
 
+    @property
+    def in_its_step(self) -> str:
+        """The text, with the step that it is about: for where the line alone says it."""
+        return f"step {self.place[1]!r}: {self.message}" if self.place[:1] == ("steps",) else self.message
+
 
 class Transform(ABC):
     """One function, with its options. `takes`: the number of tensors, None for a list of one or more."""

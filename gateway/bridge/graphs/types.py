@@ -49,8 +49,7 @@ class Types:
         step = self.graph.steps[reference.step]
         signature = self.signatures.get(step.name)
         if signature is None:
-            text = f"nobody tells the inputs and outputs of model {step.model!r} of step {step.name!r}"
-            raise UntoldError(f"{text}; `signature` on its route declares them", *place)
+            raise UntoldError(_untold(step), *place)
         outputs = signature.outputs
         if not reference.tensor:
             if len(outputs) != 1:
@@ -98,11 +97,49 @@ class Types:
         ]
 
     def check(self) -> None:
-        """Raise GraphError if a tensor does not fit its place."""
+        """Raise GraphError if a tensor does not fit its place, or if rows of a batch are mixed and `derivatives` of the
+        graph must not be."""
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
             self._known(value, ("outputs", name))
+        if self.graph.keys.derivatives is not None:
+            self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Raise GraphError if the value of a row depends on other rows, as far as types are told: finite differences
+        have their points as rows of one batch."""
+        for step in self.graph.steps.values():
+            self._check_rows_of(step)
+            for value in step.inputs.values():
+                self._check_rows_in(value)
+            if step.when is not None and step.when.value is not None:
+                self._check_rows_in(step.when.value)
+        for value in self.graph.outputs.values():
+            self._check_rows_in(value)
+
+    def _check_rows_of(self, step: GraphStep) -> None:
+        signature = self.signatures.get(step.name)
+        if signature is None:
+            return
+        specs = {name: self._known(value, ()) for name, value in step.inputs.items()}
+        batched = {name for name, spec in specs.items() if spec is not None and is_batch(spec.shape)}
+        taken = [each for each in signature.inputs if each.name in batched]
+        for each in (*taken, *signature.outputs) if batched else ():
+            if not is_batch(each.shape):
+                text = f"model {step.model!r} makes of a batch one value: its {each} has no rows"
+                raise GraphError(f"{text}; {_ROWS_APART}", "steps", step.name)
+
+    def _check_rows_in(self, expression: Expression) -> None:
+        if not isinstance(expression, Transformed | First):
+            return
+        for each in expression.arguments:
+            self._check_rows_in(each)
+        if isinstance(expression, Transformed) and self._known(expression, ()) is not None:
+            specs = self.arguments(expression)
+            if any(is_batch(each.shape) for each in specs) and not expression.transform.keeps_rows(specs):
+                text = f"{expression.name!r} mixes the rows of a batch; {_ROWS_APART}"
+                raise GraphError(text, *expression.place, expression.name)
 
     def _known(self, value: Expression, place: tuple[str | int, ...]) -> TensorSpec | None:
         """The type of a value; None if nobody tells it. Raises GraphError as `of`."""
@@ -139,8 +176,11 @@ class Types:
         """The graph's own signature, with the derivatives that it has.
 
         Raises:
-            GraphError, UntoldError: as `of`.
+            GraphError, UntoldError: as `of`. UntoldError also if nobody tells whether rows of a batch are mixed, and
+                `derivatives` of the graph must know.
         """
+        if self.graph.keys.derivatives is not None:
+            self._check_told()
         outputs = tuple(
             replace(self.of(value, ("outputs", name)), name=name, content_type="", description="")
             for name, value in self.graph.outputs.items()
@@ -150,6 +190,11 @@ class Types:
             self.graph.inputs, outputs, frozenset(operations), self.graph.name, platform="graph",
             description=self.graph.description,
         )  # fmt: skip
+
+    def _check_told(self) -> None:
+        for name, step in self.graph.steps.items():
+            if name not in self.signatures:
+                raise UntoldError(_untold(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
         """Whether the derivative is known wherever an output of floats depends on an input of floats: each row of a
@@ -201,6 +246,14 @@ class Types:
         return any(
             each.step in self._moving if each.step else _is_float(self.of(each)) for each in references(expression)
         )
+
+
+_ROWS_APART = "`derivatives` of the graph need each row of a batch by itself"
+
+
+def _untold(step: GraphStep) -> str:
+    text = f"nobody tells the inputs and outputs of model {step.model!r} of step {step.name!r}"
+    return f"{text}; `signature` on its route declares them"
 
 
 def _is_float(spec: TensorSpec) -> bool:

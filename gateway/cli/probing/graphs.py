@@ -75,6 +75,6 @@ async def _misfit(name: str, model: GraphModel, seconds: float, access: ServerAc
     except GatewayError as error:
         cause = error.__cause__
         if isinstance(cause, GraphError):
-            return of_graph(("models", name, *cause.place), cause.message, isinstance(cause, UntoldError))
+            return of_graph(("models", name, *cause.place), cause.in_its_step, isinstance(cause, UntoldError))
         return of_graph(("models", name), error.message)
     return None

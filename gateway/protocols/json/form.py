@@ -9,9 +9,10 @@ from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
-from gateway.core.datatypes import DATATYPES, Datatype, meant_by
+from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.types import MAX_RANK, Shape, TensorSpec
+from gateway.core.spec_text import read_datatype, read_shape, read_spec
+from gateway.core.types import TensorSpec
 
 Template: TypeAlias = Any
 """A template as YAML has it: mappings, lists, texts, numbers, booleans and None."""
@@ -226,9 +227,6 @@ def _named_templates(given: Mapping[str, Any], key: str, place: Place) -> Mappin
     return templates
 
 
-_SPEC = re.compile(r"\s*([A-Za-z0-9_]+)\s*\[([^\[\]]*)\]\s*")
-
-
 def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
     if not isinstance(given, dict):
         raise FormError(("tensors",), "expected a mapping of names to datatypes and shapes, `x: FP64 [-1, 4]`")
@@ -241,33 +239,14 @@ def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
 
 def _spec(name: str, given: object, place: Place) -> TensorSpec:
     """`FP64 [-1, 4]`, or `{datatype: FP64, shape: [-1, 4]}` as the signatures of routes are written."""
-    if isinstance(given, Mapping):
-        spec = _mapping(given, place, ("datatype", "shape"))
-        if set(spec) == {"datatype", "shape"}:
-            return TensorSpec(name, _datatype(spec["datatype"], place), _shape(spec["shape"], place))
-    match = _SPEC.fullmatch(given) if isinstance(given, str) else None
-    if match is None:
-        raise FormError(place, f"{given!r} is no datatype and shape, expected such as `FP64 [-1, 4]`")
-    sizes = [each.strip() for each in match[2].split(",")] if match[2].strip() else []
-    shape = [int(each) if each.lstrip("-").isdecimal() and each.isascii() else each for each in sizes]
-    return TensorSpec(name, _datatype(match[1], place), _shape(shape, place))
-
-
-def _datatype(given: object, place: Place) -> Datatype:
-    datatype = (DATATYPES.get(given) or meant_by(given)) if isinstance(given, str) else None
-    if datatype is None:
-        raise FormError(place, f"{given!r} is no datatype, expected one of {', '.join(DATATYPES)}")
-    return datatype
-
-
-def _shape(given: object, place: Place) -> Shape:
-    if (
-        not isinstance(given, list)
-        or len(given) > MAX_RANK
-        or any(type(each) is not int or each < -1 for each in given)
-    ):
-        raise FormError(place, f"{given} is no shape, expected up to {MAX_RANK} sizes, each -1 or more, as in [-1, 4]")
-    return tuple(given)
+    try:
+        if isinstance(given, Mapping):
+            spec = _mapping(given, place, ("datatype", "shape"))
+            if set(spec) == {"datatype", "shape"}:
+                return TensorSpec(name, read_datatype(spec["datatype"], foreign=True), read_shape(spec["shape"]))
+        return read_spec(name, given, foreign=True)
+    except DecodeError as error:
+        raise FormError(place, str(error)) from error
 
 
 def _mapping(given: object, place: Place, keys: tuple[str, ...]) -> Mapping[str, Any]:

@@ -39,6 +39,15 @@ routes:
     backend: lab
     signature: {inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]}
   - {match: {model: add_sub}, backend: lab}
+models:
+  fourfold:
+    inputs: {x: "FP64 [-1, 3]"}
+    steps: {one: {model: double, inputs: {x: $x}}, other: {model: my-double, fallback: [broken], inputs: {x: $one}}}
+    outputs: {y: $other}
+  eightfold:
+    inputs: {x: "FP64 [-1, 3]"}
+    steps: {four: {model: fourfold, inputs: {x: $x}}, two: {model: double, inputs: {x: $four}}}
+    outputs: {y: $two}
 """
 BODY = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 3], "data": [1, 2, 3]}]}
 
@@ -82,6 +91,21 @@ async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient)
     assert [(each.name, each.role) for each in broken.backends] == [("gone", "main"), ("lab", "fallback")]
     assert broken.listeners == ["http", "science"]
     assert (renamed.match, renamed.rewrite, renamed.policies) == ({"model": "my-*"}, {"model": "{1}"}, ["timeout"])
+
+
+async def test_graphs_stand_beside_routes_and_lead_to_the_backends_of_their_steps(
+    gateway: Gateway, client: httpx.AsyncClient
+) -> None:
+    found = Topology.model_validate_json((await client.get("/api/topology")).content)
+    assert [(each.name, each.place) for each in found.graphs] == [
+        ("fourfold", "models.fourfold"), ("eightfold", "models.eightfold"),
+    ]  # fmt: skip
+    for each in found.graphs:
+        assert each.listeners == ["http", "science"]
+        assert [backend.name for backend in each.backends] == ["lab", "gone"]
+    await infer(gateway, "fourfold", times=2)
+    [path] = (await traffic(client))[1].paths
+    assert (path.route, path.backend, path.ok) == ("models.fourfold", "lab", 2)
 
 
 async def test_no_reply_has_a_value_that_came_from_a_variable(client: httpx.AsyncClient) -> None:

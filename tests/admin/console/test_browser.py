@@ -97,6 +97,16 @@ def test_a_graph_is_drawn_with_the_calls_of_its_steps(page: Page, gateway: Looke
     expect(drawing.locator(".graph-box.step .live").first).to_have_text(re.compile(r"/s, [\d.]+ ms"))
 
 
+def test_a_graph_stands_among_the_routes(page: Page, gateway: Looked) -> None:
+    graph = page.get_by_role("link", name="route fourfold")
+    gateway.infer("fourfold", times=3)
+    expect(graph).to_have_attribute("aria-label", re.compile(r": [1-9][\d.]*/s · [\d.]+ ms"))
+    graph.click()
+    expect(page.get_by_role("link", name="backend tensors")).to_be_visible()
+    expect(page.get_by_role("link", name="backend science")).to_have_count(0)
+    expect(page.locator(".details")).to_contain_text("models.fourfold")
+
+
 def test_errors_show_on_the_way_that_fails(page: Page, gateway: Looked) -> None:
     errors = page.locator("nav .count")
     expect(errors).to_have_text(re.compile(r"\d"))  # empty until the first answer about traffic
@@ -119,7 +129,7 @@ def test_a_click_on_a_node_leaves_what_is_connected_and_can_be_shared(
     other.goto(page.url)
     expect(other.locator(".node")).to_have_count(5)
     page.get_by_role("link", name="Show everything").click()
-    expect(page.locator(".node")).to_have_count(2 + 4 + 3 + 3)
+    expect(page.locator(".node")).to_have_count(2 + 5 + 3 + 3)  # a graph among the routes
 
 
 def test_focus_on_a_node_shows_its_details(page: Page) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from gateway.bridge.graphs.calls import StepCalls
 from gateway.bridge.graphs.graph import GraphKeys, StepKeys, WhenKeys, make_graph
 from gateway.bridge.graphs.model import GraphModel
+from gateway.bridge.settings import Derivatives
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import GatewayError, Reason, not_found, refusal, unsupported
 from gateway.core.frozen import replace
@@ -290,7 +291,8 @@ def keys(data: Mapping[str, Any]) -> GraphKeys:
             steps[name] = StepKeys(**made)
         else:
             steps[name] = each
-    return GraphKeys(**{**data, "steps": steps})
+    given = data.get("derivatives")
+    return GraphKeys(**{**data, "steps": steps, "derivatives": None if given is None else Derivatives(**given)})
 
 
 class Graphed:

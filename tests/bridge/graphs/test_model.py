@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -13,6 +14,7 @@ from gateway.bridge.graphs.schedule import Order
 from gateway.bridge.graphs.sweep import Sweep
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
 from gateway.core.operations import Operation
+from gateway.core.principal import Grant, Principal
 from gateway.core.record import Record
 from gateway.core.spans import Span
 from gateway.core.types import Answer, Request, RequestedOutput, Response, Signature, TensorSpec, tensor
@@ -188,7 +190,9 @@ async def test_the_first_error_ends_the_steps_in_flight() -> None:
     assert failed.value.status is Status.INTERNAL
     assert lab.running == []
     assert lab.called() == [("slow", "infer"), ("bad", "infer")]
-    assert graph.model.calls.counts["bad"] | {"seconds": 0} == {"calls": 1, "errors": 1, "seconds": 0}
+    counts = graph.model.calls.counts
+    assert counts["bad"] | {"seconds": 0} == {"calls": 1, "errors": 1, "cancelled": 0, "seconds": 0}
+    assert counts["slow"] | {"seconds": 0} == {"calls": 1, "errors": 0, "cancelled": 1, "seconds": 0}
 
 
 async def test_a_client_that_leaves_ends_all_steps() -> None:
@@ -203,6 +207,8 @@ async def test_a_client_that_leaves_ends_all_steps() -> None:
         await request
     assert lab.running == []
     assert graph.memory.used == 0
+    for each in graph.model.calls.counts.values():
+        assert (each["calls"], each["errors"], each["cancelled"]) == (1, 0, 1)
 
 
 UNSENT = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "backend 'b' at a:1: refused", sent=False)
@@ -359,6 +365,60 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"n": step("norm"), "c": BY_P}, {"y": {"first": ["$c", {"cast": "$n", "datatype": "FP32"}]}},
     ),
 }  # fmt: skip
+
+
+POOLED = plain("pool", ["x FP64 [-1, 2]"], ["y FP64 [1]"], lambda x: x.sum(keepdims=True)[0, :1])
+SHARED = plain("shared", ["x FP64 [-1, 2]", "k FP64 [2]"], ["y FP64 [-1, 2]"], lambda x, k: x + k)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "steps", "outputs", "told"),
+    [
+        (X, {}, {"y": {"concat": ["$x", "$x"], "axis": 0}}, "outputs.y.concat: 'concat' mixes the rows of a batch"),
+        (
+            X,
+            {"n": {"model": "norm", "inputs": {"x": {"reshape": {"slice": "$x", "from": 1}, "shape": [-1, 2]}}}},
+            {"y": {"first": ["$n"]}},
+            "steps.n.inputs.x.reshape.slice: 'slice' mixes the rows of a batch",
+        ),
+        (
+            X,
+            {"p": step("pool"), "s": {"model": "shared", "inputs": {"x": "$x", "k": {"concat": ["$p", "$p"]}}}},
+            {"y": "$s"},
+            "steps.p: model 'pool' makes of a batch one value: its y FP64[1] has no rows",
+        ),
+        (X, {"s": {"model": "shared", "inputs": {"x": "$x", "k": [1, 2]}}}, {"y": "$s"}, ""),
+        ({**X, "k": "FP64 [4]"}, {}, {"y": "$x", "k": {"slice": "$k", "to": 2}}, ""),
+        ({"x": "FP64 [4]"}, {}, {"y": {"slice": "$x", "to": 2}}, ""),
+        (X, {}, {"y": {"sum": ["$x", [1, 2]]}}, ""),
+    ],
+)
+async def test_rows_are_not_mixed_where_they_are_the_points_of_derivatives(
+    inputs: Any, steps: Any, outputs: Any, told: str
+) -> None:
+    """The value of one point would depend on the others. Without `derivatives` such a graph is as good as any."""
+    data = {"inputs": inputs, "steps": steps, "outputs": outputs}
+    lab = Lab({**MODELS, **POOLED, **SHARED})
+    assert await Graphed(data, lab).signature()
+    graph = Graphed({**data, "derivatives": {"method": "central"}}, lab)
+    if told:
+        with pytest.raises(GatewayError) as refused:
+            await graph.signature()
+        text = refused.value.message
+        assert text == f"model 'posterior': {told}; `derivatives` of the graph need each row of a batch by itself"
+    else:
+        assert await graph.signature()
+
+
+async def test_derivatives_of_a_graph_need_the_types_of_all_steps() -> None:
+    """Nobody could say whether rows are mixed."""
+    lab = Lab({**MODELS, **double()})
+    lab.untold = {"double"}
+    data = {"inputs": X, "steps": {"d": step(), "n": {"model": "norm", "inputs": {"x": "$d"}}}, "outputs": {"y": "$n"}}
+    graph = Graphed({**data, "derivatives": {"method": "central"}}, lab)
+    assert (await graph.infer(POINT))["y"].tolist() == [[-50.0]]
+    with pytest.raises(GatewayError, match=r"steps\.d: nobody tells the inputs and outputs of model 'double'"):
+        await graph.signature()
 
 
 @pytest.mark.parametrize("told", MISFITS)
@@ -526,6 +586,67 @@ async def test_of_many_requests_one_asks_again_for_the_types() -> None:
     assert len(graph.lab.questions) == 1
 
 
+async def test_of_many_first_requests_one_asks_for_the_types() -> None:
+    """And of the first ones after a recovery: each model is asked once, all models at the same time."""
+    graph = Graphed({**STREAMED, "outputs": {"y": "$s.t"}}, Slow(PARTS))
+    for _ in range(2):
+        await asyncio.gather(*(graph.infer(POINT) for _ in range(5)))
+        assert sorted(each.model for each in graph.lab.questions) == ["norm", "parts"]
+        graph.lab.questions.clear()
+        await asyncio.gather(*(graph.signature() for _ in range(5)))
+        assert sorted((each.model, each.part) for each in graph.lab.questions) == [
+            ("norm", ""), ("norm", "operations"), ("parts", ""), ("parts", "operations"),
+        ]  # fmt: skip
+        graph.model.signatures.forget()
+        graph.lab.questions.clear()
+
+
+class Shy(Lab):
+    """Tells no model's tensors before `told` is set."""
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        super().__init__(models)
+        self.asked, self.told = asyncio.Event(), asyncio.Event()
+
+    async def handle(self, request: Request) -> Answer:
+        if request.operation is Operation.METADATA:
+            self.asked.set()
+            await self.told.wait()
+        return await super().handle(request)
+
+
+async def test_the_first_request_may_leave_before_the_types_are_known() -> None:
+    """The others go on to wait for the answers to its questions, each until its own deadline."""
+    lab = Shy(MODELS)
+    graph = Graphed(ONE, lab)
+    first = asyncio.ensure_future(graph.infer(POINT, deadline=asyncio.get_running_loop().time() + 3600))
+    await lab.asked.wait()
+    other = asyncio.ensure_future(graph.infer(POINT))
+    hasty = asyncio.ensure_future(graph.infer(POINT, deadline=asyncio.get_running_loop().time()))
+    with pytest.raises(GatewayError, match="have not told their tensors before the deadline") as late:
+        await hasty
+    assert late.value.status is Status.DEADLINE_EXCEEDED
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    lab.told.set()
+    assert (await other)["y"].tolist() == [[-12.5]]
+    assert len(lab.questions) == 1
+    assert lab.questions[0].deadline is None
+
+
+async def test_what_was_told_before_a_recovery_is_not_kept() -> None:
+    lab = Shy(MODELS)
+    graph = Graphed(ONE, lab)
+    before = asyncio.ensure_future(graph.infer(POINT))
+    await lab.asked.wait()
+    graph.model.signatures.forget()
+    lab.told.set()
+    await before
+    await graph.infer(POINT)
+    assert len(lab.questions) == 2
+
+
 @pytest.mark.parametrize(
     "outputs",
     [
@@ -595,6 +716,9 @@ STREAMED: dict[str, Any] = {
 }
 
 
+PARTS = {**MODELS, **plain("parts", ["x FP64 [-1, 1]"], ["t INT64 [1]"], lambda x: np.array([x.size]))}
+
+
 async def streamed(graph: Graphed) -> list[Any]:
     request = Request(Operation.STREAM, "posterior", inputs=(tensor("x", np.array([[3.0, 4.0]])),))
     found = []
@@ -605,7 +729,7 @@ async def streamed(graph: Graphed) -> list[Any]:
 
 
 async def test_the_last_step_may_stream() -> None:
-    lab = Lab({**MODELS, **plain("parts", ["x FP64 [-1, 1]"], ["t INT64 [1]"], lambda x: x)})
+    lab = Lab(PARTS)
     lab.streams["parts"] = [Response((tensor("t", np.array([each])), tensor("u", np.array([0])))) for each in (1, 2)]
     lab.streams["parts"].append(Response())  # the end, as Triton tells it
     graph = Graphed(STREAMED, lab)
@@ -618,6 +742,43 @@ async def test_the_last_step_may_stream() -> None:
     with pytest.raises(GatewayError, match="output 't' is FP64"):
         await streamed(graph)
     assert graph.memory.used == 0
+
+
+@pytest.mark.parametrize(("error", "goes_on"), [(UNSENT, True), (SENT, False), (invalid_input("bad"), False)])
+async def test_the_fallback_of_a_step_that_streams(error: GatewayError, goes_on: bool) -> None:
+    lab = Lab({**PARTS, "spare": PARTS["parts"]})
+    steps = {**STREAMED["steps"], "s": {**STREAMED["steps"]["s"], "fallback": ["nowhere", "spare"]}}
+    graph = Graphed({**STREAMED, "steps": steps}, lab)
+    lab.streams = {"parts": [], "spare": [Response((tensor("t", np.array([7])),))]}
+    lab.errors["parts"] = error
+    if goes_on:
+        assert await streamed(graph) == [[("token", [7])]]
+        assert [model for model, _ in lab.called()] == ["norm", "parts", "spare"]
+        assert graph.model.calls.counts["s"]["fallbacks"] == 1
+    else:
+        with pytest.raises(GatewayError, match=r"step 's' \(model 'parts'\)"):
+            await streamed(graph)
+
+
+async def test_a_stream_that_has_begun_is_not_begun_anew_elsewhere() -> None:
+    lab = Lab({**PARTS, "spare": PARTS["parts"]})
+    steps = {**STREAMED["steps"], "s": {**STREAMED["steps"]["s"], "fallback": ["spare"]}}
+    graph = Graphed({**STREAMED, "steps": steps}, lab)
+    lab.streams["parts"] = [Response((tensor("t", np.array([1])),))]
+    lab.errors["parts"] = UNSENT
+    with pytest.raises(GatewayError, match=r"step 's' \(model 'parts'\)"):
+        await streamed(graph)
+    assert [model for model, _ in lab.called()] == ["norm", "parts"]
+
+
+async def test_a_stream_whose_client_leaves_is_cancelled() -> None:
+    graph = Graphed(STREAMED, Lab(PARTS))
+    graph.lab.streams["parts"] = [Response((tensor("t", np.array([1])),))] * 2
+    request = Request(Operation.STREAM, "posterior", inputs=(tensor("x", np.array([[3.0, 4.0]])),))
+    async with aclosing(graph.model.stream(request)) as responses:
+        await anext(responses)
+    counts = graph.model.calls.counts["s"]
+    assert (counts["calls"], counts["errors"], counts["cancelled"]) == (1, 0, 1)
 
 
 async def test_values_that_are_no_outputs_of_the_last_step_do_not_stream() -> None:
@@ -645,11 +806,26 @@ async def test_steps_are_spans_with_their_models() -> None:
 async def test_nothing_of_the_client_goes_on_to_steps_but_what_they_need() -> None:
     graph = Graphed(WHEN, Lab({each: double()["double"] for each in "abc"}))
     await graph.infer(
-        POINT, {"way": "left"}, id="7", deadline=9.0, listener="http", protocol="v2-rest", path="/v2", peer="h:1"
+        POINT, {"way": "left"}, id="7", deadline=9e9, listener="http", protocol="v2-rest", path="/v2", peer="h:1"
     )
     first = graph.lab.calls[0]
     assert (first.id, first.parameters, first.listener, first.protocol, first.path) == (None, {}, "", "graph", "")
-    assert (first.deadline, first.peer, first.principal) == (9.0, "h:1", None)
+    assert (first.deadline, first.peer, first.principal) == (9e9, "h:1", None)
+
+
+async def test_steps_share_fairly_as_the_client_does() -> None:
+    """A step is a call of the same client in queues and rate limits, though it needs none of its permissions."""
+    principal = Principal("anna", [Grant(frozenset({"infer"}), ("posterior",))])
+    graph = Graphed(ONE)
+    for _ in range(2):
+        await graph.infer(POINT, peer="10.0.0.1:1234", principal=principal)
+    first, second = graph.lab.calls
+    assert first.client == "anna"
+    assert first.principal is not None
+    assert first.principal is second.principal, "the Router remembers its decisions by principal"
+    assert first.principal.may(Operation.INFER, "norm", "")
+    assert not principal.may(Operation.INFER, "norm", "")
+    assert first.principal.unrestricted is first.principal
 
 
 async def test_a_thousand_steps() -> None:

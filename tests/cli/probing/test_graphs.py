@@ -39,13 +39,13 @@ async def test_a_graph_that_fits() -> None:
     [
         (
             "{slice: $forward, axis: 1, to: 1}", "x", ("steps", "likelihood", "inputs", "predicted"),
-            "slice($forward; axis 1, to 1) is FP64 [-1, 1], and the input is predicted FP64[-1,2]",
+            "step 'likelihood': slice($forward; axis 1, to 1) is FP64 [-1, 1], and the input is predicted FP64[-1,2]",
         ),
         (
             "$forward.heat", "x", ("steps", "likelihood", "inputs", "predicted"),
-            "model 'heat' of step 'forward' has no output 'heat', but temperature",
+            "step 'likelihood': model 'heat' of step 'forward' has no output 'heat', but temperature",
         ),
-        ("$forward", "z", ("steps", "forward", "inputs", "z"), "model 'heat' has no input 'z', but x"),
+        ("$forward", "z", ("steps", "forward", "inputs", "z"), "step 'forward': model 'heat' has no input 'z', but x"),
     ],
 )  # fmt: skip
 async def test_a_mismatch_has_the_place_of_its_tensor(

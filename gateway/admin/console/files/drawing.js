@@ -22,9 +22,13 @@ export function nodesOf(model) {
   const listeners = topology.listeners.map((each) => ({
     kind: "listener", key: each.name, name: each.name, text: each.protocols.join(", "), about: each,
   }));
-  const routes = topology.routes.map((each) => ({
-    kind: "route", key: each.place, name: conditions(each.match), text: each.place, about: each,
+  // a model that is made of others takes its requests before all routes
+  const graphs = topology.graphs.map((each) => ({
+    kind: "route", key: each.place, name: each.name, text: each.place, about: { ...each, policies: [] },
   }));
+  const routes = [...graphs, ...topology.routes.map((each) => ({
+    kind: "route", key: each.place, name: conditions(each.match), text: each.place, about: each,
+  }))];
   const backends = topology.backends.map((each) => ({
     kind: "backend", key: each.name, name: each.name, text: each.protocol, about: each,
   }));

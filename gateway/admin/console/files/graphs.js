@@ -8,6 +8,7 @@ import { Table } from "./table.js";
 
 const LETTERS = 26;
 const LINE = 16;
+const UNCALLED = { calls: 0, errors: 0, cancelled: 0, seconds: 0 };
 
 export function show(root, { attempt }) {
   const choice = html("select", { "aria-label": "Model", change: () => change({ model: choice.value }) });
@@ -22,6 +23,7 @@ export function show(root, { attempt }) {
       { id: "model", title: "Model", text: (row) => row.model },
       figure("rate", "Rate", (row) => rate(row.rate), (row) => row.rate ?? -1),
       figure("failed", "Failed", (row) => share(row.errors, row.calls), (row) => (row.calls ? row.errors / row.calls : -1)),
+      figure("cancelled", "Cancelled", (row) => count(row.cancelled), (row) => row.cancelled),
       figure("mean", "Mean", (row) => seconds(row.mean), (row) => row.mean ?? -1),
       figure("total", "Total", (row) => count(row.calls), (row) => row.calls),
     ],
@@ -96,14 +98,15 @@ function figure(id, title, text, value) {
 }
 
 /** A step with its calls since the poll before; after a reload they begin anew. */
-function rowOf(box, now = { calls: 0, errors: 0, seconds: 0 }, earlier = { calls: 0, errors: 0, seconds: 0 }, passed = 0) {
-  const from = now.calls >= earlier.calls ? earlier : { calls: 0, errors: 0, seconds: 0 };
+function rowOf(box, now = UNCALLED, earlier = UNCALLED, passed = 0) {
+  const from = now.calls >= earlier.calls ? earlier : UNCALLED;
   const calls = now.calls - from.calls;
   return {
     name: box.name,
     model: box.lines[1],
     calls: now.calls,
     errors: now.errors,
+    cancelled: now.cancelled,
     rate: passed ? calls / passed : null,
     mean: calls && passed ? (now.seconds - from.seconds) / calls : now.calls ? now.seconds / now.calls : null,
     failing: now.errors > from.errors,

@@ -7,7 +7,9 @@ in a word would hide their differences.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -67,6 +69,35 @@ class Model:
             f'parameters {{ key: "kind" value {{ string_value: "{self.kind}" }} }}',
             "instance_group { kind: KIND_CPU count: 1 }",
             *self.extra,
+        ]
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """A chain of models, each with one input and one output, that Triton runs by itself."""
+
+    name: str
+    members: tuple[Model, ...]
+
+    def config(self) -> str:
+        (given,), (found,) = self.members[0].inputs, self.members[-1].outputs
+        between = [given.name, *(f"after_{each.name}" for each in self.members[:-1]), found.name]
+        steps = [
+            f'step {{ model_name: "{each.name}" model_version: -1 '
+            f'input_map {{ key: "{each.inputs[0].name}" value: "{before}" }} '
+            f'output_map {{ key: "{each.outputs[0].name}" value: "{after}" }} }}'
+            for each, (before, after) in zip(self.members, pairwise(between), strict=True)
+        ]
+        lines = [
+            f'name: "{self.name}"',
+            'platform: "ensemble"',
+            "max_batch_size: 0",
+            f"input {given.config()}",
+            f"output {found.config()}",
+            "ensemble_scheduling {",
+            *steps,
+            "}",
         ]
         return "\n".join(lines) + "\n"
 
@@ -141,14 +172,15 @@ TABLE = (
 )
 
 
-def write_repository(folder: Path) -> Path:
+def write_repository(folder: Path, models: Iterable[Model | Ensemble] = TABLE) -> Path:
     """Write the model repository to a folder that is not there yet."""
-    for model in TABLE:
+    for model in models:
         home = folder / model.name
-        for version in model.versions:
+        for version in model.versions if isinstance(model, Model) else (1,):
             code = home / str(version)
             code.mkdir(parents=True)
-            shutil.copy(HERE / model.code, code / "model.py")
-            shutil.copy(HERE.parent / "functions.py", code)
+            if isinstance(model, Model):
+                shutil.copy(HERE / model.code, code / "model.py")
+                shutil.copy(HERE.parent / "functions.py", code)
         (home / "config.pbtxt").write_text(model.config())
     return folder

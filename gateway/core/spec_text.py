@@ -1,0 +1,50 @@
+"""Datatypes and shapes as people write them in the configuration: `FP64 [-1, 4]`."""
+
+import re
+
+from gateway.core.datatypes import DATATYPES, Datatype, meant_by
+from gateway.core.errors import DecodeError
+from gateway.core.types import MAX_RANK, Shape, TensorSpec
+
+_TEXT = re.compile(r"\s*([A-Za-z0-9_.]+)\s*\[([^\[\]]*)\]\s*")
+_SIZE = re.compile(r"-?\d{1,19}", re.ASCII)
+_LARGEST = 2**63 - 1
+
+
+def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
+    """The tensor `name` that a text such as `FP64 [-1, 4]` describes; -1 is any size. `foreign`: as in
+    `read_datatype`.
+
+    Raises:
+        DecodeError: it is no text of this form, or there is no such datatype or shape.
+    """
+    found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise DecodeError(f"expected a datatype and a shape, such as FP64 [-1, 4], got {text!r}")
+    written = [each.strip() for each in found[2].split(",")] if found[2].strip() else []
+    sizes = [int(each) if _SIZE.fullmatch(each) else each for each in written]
+    return TensorSpec(name, read_datatype(found[1], foreign=foreign), read_shape(sizes))
+
+
+def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
+    """The datatype of this name; with `foreign` also of a name that it has elsewhere, such as `float32`. Raises
+    DecodeError if there is none, with the one that is meant."""
+    datatype = DATATYPES.get(name) if isinstance(name, str) else None
+    meant = meant_by(name) if isinstance(name, str) else None
+    if foreign:
+        datatype = datatype or meant
+    if datatype is None:
+        hint = f"; did you mean {meant.value}?" if meant else f", expected one of {', '.join(DATATYPES)}"
+        raise DecodeError(f"no datatype {name!r}{hint}")
+    return datatype
+
+
+def read_shape(sizes: object) -> Shape:
+    """The shape with these sizes. Raises DecodeError if it is no list of them, or has too many."""
+    if (
+        not isinstance(sizes, list)
+        or len(sizes) > MAX_RANK
+        or any(type(each) is not int or not -1 <= each <= _LARGEST for each in sizes)
+    ):
+        raise DecodeError(f"{sizes} is no shape, expected up to {MAX_RANK} sizes, each -1 (any) or more, as in [-1, 4]")
+    return tuple(sizes)
