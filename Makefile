@@ -14,7 +14,7 @@ SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # The tests start hundreds of processes: none compiles the gateway anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup help run test test-fast coverage attack lowest soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock clean
+.PHONY: setup help run test test-fast coverage attack lowest soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -112,6 +112,12 @@ lock: setup  ## the image's exact packages with hashes, newest versions: deploy/
 	$(BIN)/python -m pip install --quiet --group lock
 	$(BIN)/python -m deploy.lock
 	$(BIN)/python -m deploy.notices
+
+version: setup  ## sets the version: make version V=1.2.0
+	$(BIN)/python -m deploy.release.version $(V)
+
+release: setup  ## archives, chart, image, bill of materials and checksums, into dist/; each checked in an empty environment
+	$(BIN)/python -m deploy.release
 
 clean:  ## remove the environments, caches and build output
 	rm -rf $(VENV) .venv-lowest .peers .mypy_cache .ruff_cache .pytest_cache build dist *.egg-info

@@ -1,6 +1,5 @@
 """Statistics of the requests of one listener for each of the last seconds, which its metrics page shows."""
 
-import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -10,14 +9,12 @@ from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.transport import EventualReply, Exchanges
 from gateway.core.types import Measurements, Message, Metric, Series
-from gateway.transports.memory import resident_memory
+from gateway.transports.memory import physical_memory, resident_memory
 
 SECONDS = 120
 """How many seconds are shown."""
 MAX_LATENCIES = 4096
 """How many of the latest requests the latency percentiles are computed from."""
-
-_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class _Second:
@@ -42,7 +39,7 @@ class ListenerStatistics:
         self,
         clock: Callable[[], float],
         cpu: Callable[[], float] = process_time,
-        memory: Callable[[], float] = lambda: resident_memory() / _MEMORY_BYTES,
+        memory: Callable[[], float] = lambda: resident_memory() / physical_memory(),
     ) -> None:
         self._clock = clock
         self._cpu = cpu

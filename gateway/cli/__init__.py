@@ -7,31 +7,63 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-COMMANDS = {
-    "serve": "Serve a configuration.",
-    "demo": "Serve the configuration that comes with the package.",
-    "check": "Check a configuration.",
-    "schema": "Print the JSON Schema of a configuration.",
-    "route": "Print which route a request takes.",
-    "explain": "Explain what becomes of a request.",
-    "graph": "Print a model that is made of others.",
-    "openapi": "Print the OpenAPI document of a listener over HTTP.",
-    "reference": "Serve bundled models or Python callables.",
-    "conformance": "Check a server against the specification of its protocol.",
-    "bench": "Put load on a model server, and print latencies.",
-    "record": "Serve a configuration, and record requests and replies.",
-    "completion": "Print the completion script of a shell.",
-    "call": "Send one inference to a model server.",
-    "init": "Write a configuration file with comments.",
-    "probe": "Find out which protocols a server speaks.",
-    "models": "List the models of a server, or of all backends.",
-    "replay": "Send recorded requests, and compare the answers.",
-    "keys": "Make, list and revoke API keys.",
+from gateway.cli.synonyms import meant
+
+_UsageError: Any = typer.BadParameter.__mro__[1]
+"""Of the copy of click that Typer keeps to itself."""
+
+GROUPS = {
+    "Run": {
+        "serve": "Serve a configuration.",
+        "demo": "Serve the configuration that comes with the package.",
+        "reference": "Serve bundled models or Python callables.",
+        "record": "Serve a configuration, and record requests and replies.",
+    },
+    "Write a configuration, and look into it": {
+        "init": "Write a configuration file with comments.",
+        "check": "Check a configuration.",
+        "route": "Print which route a request takes.",
+        "explain": "Explain what becomes of a request.",
+        "graph": "Print a model that is made of others.",
+        "openapi": "Print the OpenAPI document of a listener over HTTP.",
+        "schema": "Print the JSON Schema of a configuration.",
+    },
+    "Ask servers": {
+        "probe": "Find out which protocols a server speaks.",
+        "models": "List the models of a server, or of all backends.",
+        "call": "Send one inference to a model server.",
+        "bench": "Put load on a model server, and print latencies.",
+        "replay": "Send recorded requests, and compare the answers.",
+        "conformance": "Check a server against the specification of its protocol.",
+    },
+    "Operate": {
+        "doctor": "Print what a report of a problem should have.",
+        "keys": "Make, list and revoke API keys.",
+        "completion": "Print the completion script of a shell.",
+    },
 }
-"""Every command, in the order of `gateway --help`, with its text there. The command `NAME` is `NAME` in the module
-`gateway.cli.commands.NAME`, a function or, if it has commands of its own, a Typer; an `EPILOG` there ends its help."""
+"""Every command, in the groups and the order of `gateway --help`, with its text there. The command `NAME` is `NAME` in
+the module `gateway.cli.commands.NAME`, a function or, if it has commands of its own, a Typer; an `EPILOG` there ends
+its help."""
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
+
+
+class Command(TyperCommand):
+    """A command that knows its options under the names that other programs have."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As TyperCommand's; the error for an unknown option says what to use in its place."""
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            unknown = getattr(error, "option_name", None)
+            if unknown is None or not error.message.startswith("No such option"):
+                raise
+            options = [name for each in self.params for name in each.opts]
+            instead = meant(unknown, options, takes_config="--config" in options)
+            raise _UsageError(f"No such option: {unknown}" + (f" ({instead})" if instead else ""), ctx) from None
 
 
 class CommandGroup(TyperGroup):
@@ -58,8 +90,10 @@ class CommandGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands, without importing any."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
 def _load(name: str) -> Any:
@@ -67,7 +101,7 @@ def _load(name: str) -> Any:
     found = getattr(module, name)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        alone.command(name, epilog=getattr(module, "EPILOG", None))(found)
+        alone.command(name, cls=Command, epilog=getattr(module, "EPILOG", None))(found)
         found = alone
     command = typer.main.get_command(found)
     command.name = name

@@ -1,16 +1,17 @@
-"""Parts that commands share: the option `--config`, failing, and reading a configuration."""
+"""Parts that commands share: the option `--config`, and reading a configuration."""
 
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from gateway.assembly import registry
 from gateway.assembly.forms import READY, form
 from gateway.auth.keys import KeyFileError, read_keys
+from gateway.cli.exit_codes import fail
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
 from gateway.reference.bundled import BUNDLED
 from gateway.transports.certificates import faults
@@ -35,12 +36,6 @@ def one_config(argument: Path | None, option: Path | None) -> Path:
     if len(given) != 1:
         raise typer.BadParameter("expected one configuration file: --config FILE")
     return given[0]
-
-
-def fail(message: object) -> NoReturn:
-    """Print `message` on standard error and exit with 1."""
-    print(message, file=sys.stderr)
-    raise SystemExit(1)
 
 
 def read(path: Path) -> Config:

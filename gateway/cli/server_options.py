@@ -1,23 +1,20 @@
-"""Parts that commands that ask servers share: options for the way to them, tables, progress, and exit codes."""
+"""Parts that commands that ask servers share: options for the way to them, tables and progress."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from gateway.assembly.forms import described_form
 from gateway.cli import call_inputs
+from gateway.cli.exit_codes import USAGE, end, shows_colours
 from gateway.cli.probing.asking import ServerAccess
 from gateway.client.address import named_protocol
 from gateway.client.settings import Tls
-
-FAILED, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
-"""The exit codes of errors, those of `gateway call`."""
 
 Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")]
 Key = Annotated[
@@ -82,12 +79,6 @@ def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapp
     return described_form(read(config), protocol or named_protocol(address))
 
 
-def end(code: int, message: object) -> NoReturn:
-    """Print `message` on standard error and exit with `code`."""
-    print(message, file=sys.stderr)
-    raise SystemExit(code)
-
-
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
     """Rows in columns, below a head that is bold where colours are shown."""
     shown = [[_printable(each) for each in row] for row in (head, *rows)]
@@ -96,13 +87,8 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
     return "\n".join([_bold(lines[0]), *lines[1:]])
 
 
-def has_colours() -> bool:
-    """Whether colours are shown: on a terminal, unless NO_COLOR is set (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
 def _bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if has_colours() else text
+    return f"\x1b[1m{text}\x1b[0m" if shows_colours(sys.stdout) else text
 
 
 def _printable(text: str) -> str:

@@ -8,12 +8,12 @@ cluster must see them.
 """
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
@@ -23,6 +23,9 @@ from threading import Lock
 from typing import IO, Any
 
 from gateway.servers.engine import EngineError
+
+if sys.platform != "win32":  # where no servers are started
+    import fcntl
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,9 @@ _BRPC = "it seems to be a server of Apache brpc's baidu_std, for the protocol gr
 _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
 _TLS = "it seems to be a server with TLS, which needs `tls` or an address such as https://"
 
+_HTML = (b"<!doctype html", b"<html")
+"""Some HTTP/1.1 servers answer what they do not understand with a page alone, as HTTP/0.9 has it."""
+
 FIRST_BYTES = 16
 """So many bytes are enough to recognise a server."""
 
@@ -37,7 +40,7 @@ def foreign_to_byte_streams(first: bytes) -> str:
 
 
 def _of_another_transport(first: bytes) -> tuple[str, str]:
-    if first.startswith(b"HTTP/1."):
+    if first.startswith(b"HTTP/1.") or first.lower().startswith(_HTML):
         return "http", _HTTP
     if _is_settings(first):
         return "grpc", _GRPC

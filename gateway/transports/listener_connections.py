@@ -10,7 +10,7 @@ at once would lose.
 
 import asyncio
 import logging
-import resource
+import sys
 import typing
 from collections.abc import Callable
 from enum import Enum
@@ -22,6 +22,9 @@ from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.surviving import surviving
 from gateway.transports.shedding import Shedding
+
+if sys.platform != "win32":  # where only the client runs
+    import resource
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import ctypes
 import logging
 import math
 import os
-import resource
+import sys
 import threading
 import weakref
 from collections import deque
@@ -35,6 +35,9 @@ from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.surviving import surviving
 from gateway.core.types import Buffer
+
+if sys.platform != "win32":  # where only the client runs
+    import resource
 
 log = logging.getLogger(__name__)
 
@@ -253,7 +256,7 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
 def cgroup_memory() -> int | None:
     """The limit of the process' cgroup, in bytes; None if it has none below the machine's memory."""
     limit = machine_memory()
-    return limit if limit < _physical_memory() else None
+    return limit if limit < physical_memory() else None
 
 
 def resident_memory() -> int:
@@ -264,13 +267,16 @@ def resident_memory() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _physical_memory() -> int:
+def physical_memory() -> int:
+    """Bytes of memory that the machine has."""
+    if not hasattr(os, "sysconf"):  # Windows: what every machine that it runs on has
+        return 4 << 30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine_memory() -> int:
     """Bytes of memory that this process may use: the limit of its cgroup, else the machine's memory."""
-    found = [_physical_memory()]
+    found = [physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
             text = Path(path).read_text().strip()

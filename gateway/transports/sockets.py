@@ -2,20 +2,23 @@
 
 import asyncio
 import ctypes
-import fcntl
 import os
 import select
 import socket
 import struct
 import sys
-import termios
 from array import array
 from asyncio.trsock import TransportSocket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Any, Protocol
 
 from gateway.core.address import Address
+
+if sys.platform != "win32":  # where only the client runs
+    import fcntl
+    import termios
 
 BACKLOG = 2048
 """Connections that the kernel may complete before the gateway accepts them; Linux caps it at net.core.somaxconn."""
@@ -34,12 +37,15 @@ _KEEPALIVE = [
 ]
 
 _HAS_UNCONFIRMED = sys.platform == "linux"
+_UNIX = getattr(socket, "AF_UNIX", None)
+_DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
+"""Windows lacks it; there as everywhere the loop's sockets do not block anyway."""
 
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
     """Switch on TCP keepalive, so that the kernel notices a peer that has disappeared. Accepted sockets inherit it from
     the listening one. TCP_NODELAY is the event loops' default."""
-    if sock.family == socket.AF_UNIX:
+    if sock.family == _UNIX:
         return
     # uvloop's socket duplicates its descriptor for each option, which takes 3 us
     borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
@@ -68,16 +74,38 @@ def unread(sock: socket.socket | TransportSocket, size: int) -> bytes:
 def _peek(sock: socket.socket | TransportSocket, size: int) -> bytes:
     borrowed = socket.socket(sock.family, socket.SOCK_STREAM, 0, sock.fileno())
     try:
-        return borrowed.recv(size, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return borrowed.recv(size, socket.MSG_PEEK | _DONT_WAIT)
     finally:
         borrowed.detach()
 
 
-def listening_to(descriptor: int) -> select.poll:
-    """A poll whose `poll(0)` is empty while the peer has neither closed nor sent anything that is not read yet."""
+class Polled(Protocol):
+    """Tells whether a connection is quiet."""
+
+    def poll(self, timeout: float, /) -> list[Any]:
+        """Empty while the peer has neither closed nor sent anything that is not read yet; with a `timeout` of 0 it
+        does not wait."""
+
+
+def listening_to(descriptor: int) -> Polled:
+    """A poll of the connection with this descriptor."""
+    if not hasattr(select, "poll"):
+        return _Selected(descriptor)
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return poll
+
+
+class _Selected:
+    """`poll` by `select`, which is all that Windows has."""
+
+    __slots__ = ("_descriptors",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptors = [descriptor]
+
+    def poll(self, timeout: float, /) -> list[Any]:
+        return select.select(self._descriptors, [], [], timeout)[0]
 
 
 class Unconfirmed:
@@ -138,7 +166,7 @@ def _refuse_handshakes(listening: socket.socket) -> None:
     """Have the kernel drop new SYNs (Linux): a connection that is established between the last `accept` and `close`
     would be reset. The client repeats its SYN after a second, and is refused then. Handshakes that are under way are
     completed."""
-    if sys.platform != "linux" or listening.family == socket.AF_UNIX:
+    if sys.platform != "linux" or listening.family == _UNIX:
         return
     # Classic BPF; offset 0 is the TCP header, whose byte 13 has the flags: SYN is 0x02, ACK 0x10.
     program = (

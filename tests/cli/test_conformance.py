@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 import gateway.cli.conformance
 from gateway.cli import application
-from gateway.cli.commands.conformance import FAILED, UNREACHABLE, USAGE
+from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tests.cli.commands import gateway as command
 from tests.cli.conformance.broken import Change, errors, over_http, reference
 
@@ -88,7 +88,7 @@ def test_nothing_answers() -> None:
         closed.bind(("127.0.0.1", 0))
         result = command("conformance", f"127.0.0.1:{closed.getsockname()[1]}", "--protocol", "v2-rest")
     assert result.exit_code == UNREACHABLE
-    assert "Connection refused" in result.output
+    assert "connection refused" in result.output
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_it_prints_json_and_exits_with_1_for_an_error() -> None:
 
 def test_what_is_no_request_is_told() -> None:
     result = gateway("explain", *DEMO, "-", given=b"nothing")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.startswith("-: no request found: expected an HTTP request")
 
 

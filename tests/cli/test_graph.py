@@ -94,5 +94,5 @@ models:
 )
 def test_a_model_that_there_is_not_is_told(arguments: tuple[str, ...], text: str) -> None:
     result = gateway("graph", *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == text

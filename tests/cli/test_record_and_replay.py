@@ -96,5 +96,5 @@ def test_record_refuses_to_append_to_another_file(tmp_path: Path) -> None:
     (tmp_path / "gateway.yaml").write_text(CONFIG)
     path = str(tmp_path / "gateway.yaml")
     found = gateway("record", "--config", path, "--output", path)
-    assert found.exit_code == 1
+    assert found.exit_code == 2
     assert "this is no cassette" in found.stderr

@@ -111,7 +111,7 @@ def test_a_protocol_without_model_names_serves_one_model(protocol: str, tmp_path
     assert code == 0
     assert '"data":[NaN]' in out
     result = gateway("reference", *options, "--model", "double", "--model", "upper")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr == f"clients of {protocol} do not name a model, so a server has only one; got double, upper\n"
 
 
@@ -188,7 +188,7 @@ def test_an_impossible_server_is_a_one_line_error(case: tuple[tuple[str, ...], s
     (protocol, bind, *models), said = case
     options = [word for model in models for word in ("--model", model)]
     result = gateway("reference", "--protocol", protocol, "--bind", bind, *options)
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert result.stderr.startswith(said)
 
 

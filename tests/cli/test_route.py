@@ -87,5 +87,5 @@ def test_the_listeners_model_is_that_of_clients_that_name_none() -> None:
 )
 def test_wrong_arguments_are_told(arguments: tuple[str, ...], text: str) -> None:
     result = gateway("route", *DEMO, *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert text in result.stderr

@@ -3,7 +3,7 @@
 import re
 from inspect import Parameter, signature
 
-from gateway.cli.commands.call import SERVER_ERROR, TIMED_OUT, UNREACHABLE, USAGE
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE
 from gateway.client import Client
 from tests.cli.commands import ROOT
 
@@ -19,4 +19,4 @@ def test_the_page_has_every_argument_and_method() -> None:
 
 def test_the_exit_codes_are_those_of_the_command() -> None:
     codes = [int(code) for code in re.findall(r"^\| (\d) \|", PAGE, re.MULTILINE)]
-    assert codes == [0, SERVER_ERROR, USAGE, UNREACHABLE, TIMED_OUT]
+    assert codes == [0, FAILED, USAGE, UNREACHABLE, TIMED_OUT]

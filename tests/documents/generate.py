@@ -43,13 +43,14 @@ COMMANDS_HEAD = """\
 
 Every command of `gateway`, from its own help (`gateway COMMAND --help`). `make pages` writes this page.
 
-| exit code | all commands | `call`, `probe`, `models`, `init` | `conformance` |
-| --- | --- | --- | --- |
-| 0 | success | success; `probe`: a protocol was recognised | no check failed |
-| 1 | an error; the text tells it | the server failed, or speaks no protocol | a check failed |
-| 2 | a wrong option or argument | a wrong option, address or file; `init`: the file exists | a wrong option or file |
-| 3 | | the server cannot be reached | nothing answers at the address |
-| 4 | | no answer in time | |
+| exit code | meaning |
+| --- | --- |
+| 0 | success, or yes |
+| 1 | a negative answer: something failed, differs, or is not as it should be; the text tells it |
+| 2 | wrong usage: an option, an argument or an address, or a file that cannot be read; `init`: the file exists |
+| 3 | the server cannot be reached |
+| 4 | no answer in time |
+| 130 | interrupted by Ctrl-C |
 
 [probe.md](probe.md#completion) has the completion for shells.
 

@@ -19,7 +19,10 @@ from tests.interop.exchanges import post
 from tests.interop.processes import Process, clean_environment
 from tests.packaging.index import PIP, require_index
 
-LEFT_OUT = shutil.ignore_patterns(".[!h]*", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
+LEFT_OUT = shutil.ignore_patterns(
+    *(".git", ".venv*", ".peers", ".*_cache", ".coverage", ".hypothesis"),
+    *("__pycache__", "*.egg-info", "build", "dist"),
+)
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 STEM = f"modelglot-{VERSION}"
 LICENSE = (ROOT / "LICENSE").read_text()
@@ -57,7 +60,7 @@ def tracked(folder: str) -> set[str]:
 
 def test_the_source_archive_has_the_package_and_what_is_written_for_its_readers(archive: tarfile.TarFile) -> None:
     has = {name.removeprefix(f"{STEM}/") for name in archive.getnames()}
-    for folder in ("gateway", "config", "deploy", "docs", "protos"):
+    for folder in ("gateway", "config", "deploy", "docs", "protos", "tests"):
         assert tracked(folder) - has == set()
     assert {
         "README.md",
@@ -67,9 +70,11 @@ def test_the_source_archive_has_the_package_and_what_is_written_for_its_readers(
         "SECURITY.md",
         "LICENSE",
         "pyproject.toml",
+        "Makefile",
+        "mkdocs.yml",
     } <= has
     tops = {name.partition("/")[0] for name in has if "/" in name}
-    assert tops == {"gateway", "config", "deploy", "docs", "protos", "modelglot.egg-info"}
+    assert tops == {"gateway", "config", "deploy", "docs", "protos", "tests", ".github", "modelglot.egg-info"}
 
 
 def test_the_page_of_an_index_has_no_link_that_needs_the_repository(wheel: Path) -> None:

@@ -46,6 +46,7 @@ async def test_a_client_of_another_wire_form_is_told_what_seems_to_be_there(serv
         (bytes(8), "a server of KubeMo's MIP"),
         (b"\x00\x00\x09\x00\x00\x00\x00\x00", ""),  # MIP has no error 9
         (b"\x00\x02\x01\x00\x00\x00\x00\x08", ""),  # a MIP reply that is no error
+        (b"<!DOCTYPE HTML>\n", "an HTTP/1.1 server"),
         (b"SSH-2.0-OpenSSH_9.2", ""),
         (b"", ""),
     ],

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -20,6 +20,7 @@ from gateway.cli.bench.running import LoadJob, Run, RunFailed, run_of
 from gateway.cli.bench.schedule import Arrivals
 from gateway.cli.bench.target import Question
 from gateway.cli.call_inputs import BadArgument
+from gateway.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.client import ClientError, ConnectError, Timeout
 from gateway.client.settings import ServerArguments, ServerKind
@@ -30,8 +31,6 @@ from gateway.core.tasks import spawn
 from gateway.core.types import Request, RequestedOutput, Tensor
 from gateway.runtime.process.running import run as run_on_uvloop
 
-FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
-"""The exit codes beside 0. The first four are those of `gateway call`."""
 SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}
 """For an open and for a closed loop, to servers that take any number."""
@@ -137,7 +136,7 @@ def bench(options: BenchOptions) -> None:
         addresses = (address, options.compare) if options.compare else (address,)
         jobs = [_job(options, each, question) for each in addresses]
     except (BadArgument, DecodeError, GatewayError, ValueError) as error:
-        _fail(USAGE, error)
+        end(USAGE, error)
     run_on_uvloop(_bench(jobs, options.processes, json_output=options.json_output))
 
 
@@ -184,15 +183,15 @@ async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> N
     try:
         results = await runner.results()
     except ConnectError as error:
-        _fail(UNREACHABLE, error)
+        end(UNREACHABLE, error)
     except Timeout as error:
-        _fail(TIMED_OUT, error)
+        end(TIMED_OUT, error)
     except (ClientError, RunFailed) as error:
-        _fail(FAILED, error)
+        end(FAILED, error)
     except ValueError as error:
-        _fail(USAGE, error)
+        end(USAGE, error)
     if not results:
-        _fail(INTERRUPTED, "interrupted before anything was measured")
+        end(INTERRUPTED, "interrupted before anything was measured")
     bar = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
     print(json.dumps(as_json(results)) if json_output else text(results, bar))
     if runner.is_interrupted:
@@ -302,8 +301,3 @@ def progress_line(label: str, done: float, ended: int, failed: int) -> str:
     """The line that shows how much is `done` (1.0 is all)."""
     full = min(BAR, int(done * BAR))
     return f"{label}[{'#' * full:{BAR}}] {min(100, int(done * 100)):3}%  {ended} requests, {failed} errors"
-
-
-def _fail(code: int, message: object) -> NoReturn:
-    print(message, file=sys.stderr)
-    raise SystemExit(code)

@@ -13,6 +13,7 @@ from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, call_outputs, server_options
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.commands.completion import protocols
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.client.asynchronous import TIMEOUT
@@ -21,10 +22,6 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response
 from gateway.runtime.process.running import run
-
-SERVER_ERROR, USAGE, UNREACHABLE, TIMED_OUT = 1, 2, 3, 4
-"""The exit codes of errors: the call failed; the command or a file is wrong; there is no connection; no answer in
-time."""
 
 EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no answer in time."
 
@@ -146,7 +143,7 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
     except Timeout as error:
         _fail(TIMED_OUT, error)
     except (ClientError, GatewayError) as error:
-        _fail(SERVER_ERROR, error)
+        _fail(FAILED, error)
     except (BadArgument, OSError) as error:
         _fail(USAGE, error)
 
@@ -166,8 +163,7 @@ def _fail(code: int, message: object) -> NoReturn:
     text = str(message)
     for argument, option in OPTIONS.items():
         text = text.replace(argument, option)
-    print(text, file=sys.stderr)
-    raise SystemExit(code)
+    end(code, text)
 
 
 OPTIONS = {

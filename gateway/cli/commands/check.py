@@ -10,7 +10,8 @@ import typer
 
 from gateway.assembly.forms import spoken
 from gateway.cli import server_options
-from gateway.cli.options import ConfigArgument, OptionalConfigFile, fail, one_config, read_with_warnings
+from gateway.cli.exit_codes import fail
+from gateway.cli.options import ConfigArgument, OptionalConfigFile, one_config, read_with_warnings
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.server_options import progress, table
 from gateway.config import Config, ConfigError

@@ -1,10 +1,9 @@
 """`gateway conformance`: a server of any protocol against the specification of that protocol."""
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -13,10 +12,8 @@ from gateway.cli.conformance import MODULES, MissingPackageError, suite
 from gateway.cli.conformance.check import Options, Outcome, Transcript, Unreachable, run
 from gateway.cli.conformance.inputs import parse_input
 from gateway.cli.conformance.report import Report, as_json, as_junit, lines, summary
+from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end, shows_colours
 from gateway.cli.grouped import grouped
-
-FAILED, USAGE, UNREACHABLE = 1, 2, 3
-"""The exit codes beside 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,25 +57,25 @@ def conformance(options: ConformanceOptions) -> None:
     failed, 1 a check failed, 2 usage, 3 nothing answers at the address."""
     protocol = options.protocol
     if protocol not in MODULES:
-        _exit(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")
+        end(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")
     try:
         chosen = suite(protocol)
         settings = Options(options.model, tuple(map(parse_input, options.inputs or ())), options.timeout)
     except (MissingPackageError, ValueError) as error:
-        _exit(USAGE, error)
+        end(USAGE, error)
     checks = chosen.selected(options.only)
     if not checks:
-        _exit(USAGE, f"no check matches {options.only!r}; --list prints them")
+        end(USAGE, f"no check matches {options.only!r}; --list prints them")
     width = max(len(each.id) for each in checks)
     if options.list_checks:
         for each in checks:
             print(f"{each.id:{width}}  {each.rule} ({each.section})")
         return
     if not options.address:
-        _exit(USAGE, "no address; expected HOST:PORT or a URL")
+        end(USAGE, "no address; expected HOST:PORT or a URL")
     address = options.address.removeprefix(f"{protocol}://")  # as the other commands write it
     quiet = str(options.json_file) == "-"
-    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colours = shows_colours(sys.stdout)
     transcript, outcomes = Transcript(), list[Outcome]()
     try:
         for outcome in run(chosen, address, settings, checks, transcript):
@@ -86,9 +83,9 @@ def conformance(options: ConformanceOptions) -> None:
             if not quiet:
                 print("\n".join(lines(outcome, width, colours)), flush=True)
     except Unreachable as error:
-        _exit(UNREACHABLE, f"{address}: {error}")
+        end(UNREACHABLE, f"{address}: {error}")
     except ValueError as error:
-        _exit(USAGE, error)
+        end(USAGE, error)
     report = Report(protocol, address, tuple(outcomes), transcript.requests)
     _write(report, options)
     print(as_json(report) if quiet else summary(report))
@@ -104,9 +101,4 @@ def _write(report: Report, options: ConformanceOptions) -> None:
         if options.json_file is not None and str(options.json_file) != "-":
             options.json_file.write_text(as_json(report) + "\n", "utf-8")
     except OSError as error:
-        _exit(USAGE, f"{error.filename}: {error.strerror}")
-
-
-def _exit(code: int, message: object) -> NoReturn:
-    print(message, file=sys.stderr)
-    raise SystemExit(code)
+        end(USAGE, f"{error.filename}: {error.strerror}")

@@ -11,7 +11,8 @@ from gateway.assembly.explain.recorded import Arrival, RecordingError, arrive
 from gateway.assembly.explain.request import explain as explained
 from gateway.assembly.explain.text import explanation_lines
 from gateway.assembly.forms import spoken
-from gateway.cli.options import ConfigFile, fail, read
+from gateway.cli.exit_codes import misuse
+from gateway.cli.options import ConfigFile, read
 from gateway.config.keys import Config
 from gateway.runtime.process.running import run
 
@@ -32,12 +33,12 @@ def explain(
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        fail(f"{file}: {error.strerror}")
+        misuse(f"{file}: {error.strerror}")
     whole = read(config)
     try:
         arrival = arrive(data, whole, spoken(whole), protocol, listener, path)
     except RecordingError as error:
-        fail(f"{file}: {error}")
+        misuse(f"{file}: {error}")
     run(_explain(arrival, whole, send=send, as_json=as_json))
 
 

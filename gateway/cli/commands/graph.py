@@ -10,7 +10,8 @@ import typer
 
 from gateway.bridge.graphs.graph import Graph
 from gateway.bridge.graphs.picture import as_dot, as_svg, as_text, picture
-from gateway.cli.options import ConfigFile, fail, read
+from gateway.cli.exit_codes import misuse
+from gateway.cli.options import ConfigFile, read
 
 
 class Format(StrEnum):
@@ -48,11 +49,11 @@ def graph(
 
 def _named(models: Mapping[str, Graph], name: str) -> Graph:
     if not models:
-        fail("the configuration has no `models`")
+        misuse("the configuration has no `models`")
     if not name and len(models) == 1:
         return next(iter(models.values()))
     if name not in models:
         close = get_close_matches(name, models, 1)
         hint = f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(models)}"
-        fail(f"no model {name!r} in `models`{hint}" if name else f"expected one of {', '.join(models)}")
+        misuse(f"no model {name!r} in `models`{hint}" if name else f"expected one of {', '.join(models)}")
     return models[name]

@@ -10,6 +10,7 @@ import typer
 
 from gateway.assembly.forms import PREFIX, FormError, form, known
 from gateway.cli import server_options
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
 from gateway.cli.probing.asking import ServerAccess
@@ -21,7 +22,7 @@ from gateway.cli.proposing import text as proposed_text
 from gateway.cli.proposing.checking import check
 from gateway.cli.proposing.files import ExampleError, read_examples, server_at
 from gateway.cli.proposing.form import NoProposalError, propose
-from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress
+from gateway.cli.server_options import progress
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
@@ -56,6 +57,7 @@ class InitOptions:
             "--listener", metavar="PROTOCOL=ADDRESS", help=f"Where clients connect: {DEFAULT_LISTENER}. Repeatable."
         ),
     ] = field(default_factory=list)
+    models: server_options.ModelNames = field(default_factory=list)
     example: Annotated[
         bool,
         typer.Option("--example", help="Propose the form of a server with JSON of its own, from requests and replies."),
@@ -82,7 +84,7 @@ def init(options: InitOptions) -> None:
         if not sys.stdin.isatty():
             end(USAGE, "expected --backend ADDRESS, --example REQUEST REPLY, or a terminal to ask")
         servers, wanted = _asked(wanted)
-    run(_init(options.output, servers, _listeners(wanted), options.timeout))
+    run(_init(options.output, servers, _listeners(wanted), options))
 
 
 def _asked(listeners: list[str]) -> tuple[list[str], list[str]]:
@@ -110,10 +112,10 @@ def _listener(text: str) -> tuple[str, str]:
     return protocol, bind
 
 
-async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenListener], seconds: float) -> None:
+async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenListener], options: InitOptions) -> None:
     backends: list[WrittenBackend] = []
     for address in servers:
-        found = await _probed(address, seconds)
+        found = await _probed(address, options)
         best = found.spoken[0]
         name = backend_name(best, [each.name for each in backends])
         backends.append(WrittenBackend(name, best, ServerAccess()))
@@ -176,10 +178,12 @@ def _write(output: Path, text: str) -> None:
     print(f"{output}: written; `gateway serve --config {output}` serves it", file=sys.stderr)
 
 
-async def _probed(address: str, seconds: float) -> Probed:
+async def _probed(address: str, options: InitOptions) -> Probed:
     with progress(f"asking {address}") as show:
         try:
-            found = await find(address, known(), ServerAccess(), seconds=seconds, on_progress=show)
+            found = await find(
+                address, known(), ServerAccess(), seconds=options.timeout, names=options.models, on_progress=show
+            )
         except ValueError as error:
             end(USAGE, error)
     if not found.spoken:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from gateway.auth.keys import KeyEntry, KeyFileError, new_key, read_keys, write_keys
-from gateway.cli.options import fail
+from gateway.cli.exit_codes import fail, misuse
 
 keys = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Make, list and revoke API keys."
@@ -37,7 +37,7 @@ def add(
     """Make a key and print it, as the last word. It is not stored and cannot be printed again: the file has its digest.
     The file is made if there is none."""
     if not principal:
-        fail("--principal: expected a name")
+        misuse("--principal: expected a name")
     end = _time(expires) if expires else None
     key, entry = new_key(principal, end, note)
     _change(file, lambda entries: [*entries, entry], may_be_missing=True)
@@ -100,10 +100,10 @@ def _time(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        fail(f"--expires: expected a time such as 2027-01-31 or 2027-01-31T12:00Z, or 90d, got {text!r}")
+        misuse(f"--expires: expected a time such as 2027-01-31 or 2027-01-31T12:00Z, or 90d, got {text!r}")
     found = found.replace(tzinfo=UTC) if found.tzinfo is None else found
     if found <= now:
-        fail(f"--expires: {text} is in the past")
+        misuse(f"--expires: {text} is in the past")
     return found
 
 

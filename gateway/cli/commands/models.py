@@ -11,13 +11,14 @@ import typer
 
 from gateway.assembly.forms import described_form, known
 from gateway.cli import server_options
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import read
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.probe import MOST_SECONDS, ProbeVerdict, client
 from gateway.cli.probing.probe import probe as find
-from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
+from gateway.cli.server_options import progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.config import Config

@@ -7,7 +7,8 @@ import typer
 
 from gateway.assembly.forms import spoken
 from gateway.assembly.server_info import INFO
-from gateway.cli.options import ConfigFile, fail, read
+from gateway.cli.exit_codes import misuse
+from gateway.cli.options import ConfigFile, read
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.protocol import Protocol
@@ -38,7 +39,7 @@ def _chosen(config: Config, name: str) -> ListenerConfig:
     found = [each for each in over_http if name in ("", each.name)]
     names = ", ".join(each.name for each in over_http) or "none"
     if not found:
-        fail(f"no listener {name!r} over HTTP; those are {names}" if name else "no listener is over HTTP")
+        misuse(f"no listener {name!r} over HTTP; those are {names}" if name else "no listener is over HTTP")
     if len(found) > 1:
-        fail(f"several listeners are over HTTP; choose one with --listener: {names}")
+        misuse(f"several listeners are over HTTP; choose one with --listener: {names}")
     return found[0]

@@ -9,12 +9,13 @@ import typer
 
 from gateway.assembly.forms import known
 from gateway.cli import server_options
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.cli.probing.probe import probe as find
 from gateway.cli.probing.stanza import WrittenBackend, backend_name, stanza
-from gateway.cli.server_options import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, progress, table
+from gateway.cli.server_options import progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.runtime.process.running import run
 

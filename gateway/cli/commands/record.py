@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from gateway.cli.commands.serve import serve_file
-from gateway.cli.options import ConfigFile, fail
+from gateway.cli.exit_codes import misuse
+from gateway.cli.options import ConfigFile
 
 
 def record(
@@ -33,5 +34,5 @@ def record(
     try:
         file = CassetteFile(output)
     except CassetteError as error:
-        fail(error)
+        misuse(error)
     serve_file(config, Recorder(file, Bounds(requests, size, tuple(models), share)))

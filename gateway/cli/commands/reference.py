@@ -11,7 +11,8 @@ from gateway.assembly.certificates import Certificates
 from gateway.assembly.listening import BindError
 from gateway.assembly.reference import serve_reference
 from gateway.cli.commands.completion import bundled_models, protocols
-from gateway.cli.options import catalog, fail
+from gateway.cli.exit_codes import fail, misuse
+from gateway.cli.options import catalog
 from gateway.cli.orphans import reap_if_first
 from gateway.cli.stopping import Signals, drain_on_signal
 from gateway.config import reference_config
@@ -53,7 +54,7 @@ def reference(
     try:
         config = reference_config(protocol, bind_to, model, catalog(), _tls(certificate, key, client_ca))
     except ValueError as error:
-        fail(error)
+        misuse(error)
     log_to_stderr()
     run(_serve(config))
 
@@ -72,8 +73,10 @@ async def _serve(config: ReferenceConfig) -> None:
     certificates = Certificates()
     try:
         listener = await serve_reference(config, asyncio.get_running_loop().time, certificates)
-    except (BindError, ValueError) as error:
+    except BindError as error:
         fail(error)
+    except ValueError as error:
+        misuse(error)
     signals = Signals()  # only now: loading a model keeps the event loop busy, and a signal ends it at once
     spawn(certificates.watch(ReloadConfig))
     say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")

@@ -3,11 +3,12 @@
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli import server_options
+from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.client.settings import ServerKind
 from gateway.runtime.process.running import run
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from gateway.client.settings import ClientSettings
     from gateway.core.protocol import Protocol
 
-DIFFER, USAGE, UNREACHABLE = 1, 2, 3
-"""The exit codes beside 0."""
 
 EPILOG = (
     "Exit codes: 0 all answers are equal, 1 some differ or did not come, 2 wrong usage or a malformed file, "
@@ -101,18 +100,18 @@ def replay(options: ReplayOptions) -> None:
         read = files.read(options.file, on_cut=lambda text: print(f"warning: {text}", file=sys.stderr))
         total = sum(1 for _ in read)
     except (CassetteError, ValueError) as error:
-        _exit(USAGE, error)
+        end(USAGE, error)
     if not total:
-        _exit(USAGE, f"{options.file}: there are no recorded requests in this cassette")
+        end(USAGE, f"{options.file}: there are no recorded requests in this cassette")
     try:
         results = _results(options.file, server, settings, total)
     except NoConnection as error:
-        _exit(UNREACHABLE, error)
+        end(UNREACHABLE, error)
     except (CassetteError, ValueError) as error:
-        _exit(USAGE, error)
+        end(USAGE, error)
     _report(options, results)
     if any(each.verdict != EQUAL for each in results):
-        raise SystemExit(DIFFER)
+        raise SystemExit(FAILED)
 
 
 def _settings(options: ReplayOptions) -> "Settings":
@@ -121,7 +120,7 @@ def _settings(options: ReplayOptions) -> "Settings":
     from gateway.policies.comparing.tolerance import Tolerance
 
     if options.wire and (options.models or options.renamed or options.version is not None):
-        _exit(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
+        end(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
     return Settings(
         options.in_flight, options.rate, options.timeout, _names("--model", options.models),
         _names("--rename", options.renamed), options.version, options.wire,
@@ -177,7 +176,7 @@ def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
         if options.json_file is not None and not is_printed:
             options.json_file.write_bytes(as_json(results))
     except OSError as error:
-        _exit(USAGE, f"{error.filename}: {error.strerror}")
+        end(USAGE, f"{error.filename}: {error.strerror}")
     print(as_json(results).decode() if is_printed else table(results))
 
 
@@ -186,10 +185,5 @@ def _names(option: str, texts: list[str]) -> dict[str, str]:
     pairs = [(text, *text.partition("=")) for text in texts]
     for text, name, mark, new in pairs:
         if not (name and mark and new):
-            _exit(USAGE, f"{option} {text!r}; expected RECORDED=NAME")
+            end(USAGE, f"{option} {text!r}; expected RECORDED=NAME")
     return {name: new for _, name, _, new in pairs}
-
-
-def _exit(code: int, message: object) -> NoReturn:
-    print(message, file=sys.stderr)
-    raise SystemExit(code)

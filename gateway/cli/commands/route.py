@@ -13,7 +13,8 @@ from gateway.assembly.explain.offline import assemble, not_connected, without_ne
 from gateway.assembly.explain.text import decision_lines
 from gateway.assembly.forms import spoken
 from gateway.cli.commands.completion import protocols
-from gateway.cli.options import ConfigFile, fail, read
+from gateway.cli.exit_codes import misuse
+from gateway.cli.options import ConfigFile, read
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import DATATYPES
 from gateway.core.operations import Operation
@@ -42,7 +43,7 @@ def route(
     whole = read(config)
     listeners = _listeners(whole, protocol, listener)
     if operation not in (each.value for each in Operation):
-        fail(f"no operation {operation!r}; expected {', '.join(each.value for each in Operation)}")
+        misuse(f"no operation {operation!r}; expected {', '.join(each.value for each in Operation)}")
     fields = (_headers(header or ()), tuple(map(_input, input or ())))
     requests = [
         Request(
@@ -75,15 +76,15 @@ async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]
 def _listeners(config: Config, protocol: str, name: str) -> list[ListenerConfig]:
     protocols = spoken(config)
     if protocol not in protocols:
-        fail(f"no protocol {protocol!r}; expected {', '.join(protocols)}")
+        misuse(f"no protocol {protocol!r}; expected {', '.join(protocols)}")
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
-        fail(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
+        misuse(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
     found = [each for each in named if protocol in each.protocols]
     if not found:
         which = f"listener {name!r} does not accept" if name else "no listener accepts"
         accepted = "; ".join(f"{each.name!r} accepts {', '.join(each.protocols)}" for each in named)
-        fail(f"{which} {protocol}; {accepted}")
+        misuse(f"{which} {protocol}; {accepted}")
     return found
 
 
@@ -92,7 +93,7 @@ def _headers(pairs: Sequence[str]) -> Headers:
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator:
-            fail(f"expected --header NAME=VALUE, got {pair!r}")
+            misuse(f"expected --header NAME=VALUE, got {pair!r}")
         raw.append((name.lower().encode(), text.encode()))
     return Headers(raw)
 
@@ -101,6 +102,6 @@ def _input(text: str) -> Tensor:
     found = _INPUT.fullmatch(text)
     datatype = DATATYPES.get(found[2]) if found else None
     if found is None or datatype is None:
-        fail(f"expected --input NAME:DATATYPE:SHAPE such as x:FP32:1,10, got {text!r}")
+        misuse(f"expected --input NAME:DATATYPE:SHAPE such as x:FP32:1,10, got {text!r}")
     # Conditions look at the name, datatype and shape alone, so the tensor has no data.
     return Tensor(found[1], datatype, tuple(int(each) for each in found[3].split(",") if each), b"")

@@ -10,7 +10,8 @@ from gateway.assembly.access import is_on
 from gateway.assembly.listening import BindError
 from gateway.assembly.server_info import INFO
 from gateway.cli.examples import examples
-from gateway.cli.options import ConfigArgument, OptionalConfigFile, catalog, fail, one_config, read_with_warnings
+from gateway.cli.exit_codes import fail
+from gateway.cli.options import ConfigArgument, OptionalConfigFile, catalog, one_config, read_with_warnings
 from gateway.cli.orphans import reap_if_first
 from gateway.cli.stopping import Signals, drain_on_signal, is_started
 from gateway.config.keys import Config, LogConfig

@@ -239,6 +239,8 @@ def _unreachable(server: Server) -> str:
 
 
 def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
     return str(error) or type(error).__name__
 
 

@@ -107,7 +107,7 @@ async def probe(
         known = [each.name for each in spoken[0].models.own]
         spoken += [await _described(each, access, seconds, known, on_progress) for each in _spoken(more)]
     spoken.sort(key=lambda each: _rank(protocols[each.protocol]))
-    verdict, text = _verdict(findings, found)
+    verdict, text = _verdict(findings, found, names)
     return Probed(address, verdict, text, tuple(spoken), findings, found.tls)
 
 
@@ -213,7 +213,7 @@ def _rank(protocol: Protocol) -> tuple[bool, ...]:
     )  # fmt: skip
 
 
-def _verdict(findings: Sequence[FormFinding], found: Candidates) -> tuple[ProbeVerdict, str]:
+def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence[str]) -> tuple[ProbeVerdict, str]:
     heard = {each.heard for each in findings}
     if Heard.SPOKEN in heard:
         return ProbeVerdict.SPOKEN, ""
@@ -225,8 +225,10 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates) -> tuple[ProbeV
     certificates = [each.text for each in findings if "certificate" in each.text]
     if found.tls and certificates:
         return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
-    names = ", ".join(each.protocol.name for each in found.each)
-    text = f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {names}"
+    tried = ", ".join(each.protocol.name for each in found.each)
+    text = f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {tried}"
     if any(map(_is_other_http, findings)):
+        if not names:
+            text += "; if it lists no models, as TensorFlow Serving, --model NAME names one that it has"
         text += "; if it has JSON of its own, `gateway init --example` proposes a form"
     return ProbeVerdict.OTHER, text

@@ -1,11 +1,10 @@
 """Runs a program on uvloop, with the interpreter set up for an event loop that serves requests."""
 
+import asyncio
 import gc
 import sys
 from collections.abc import Coroutine
 from typing import Any
-
-import uvloop
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the event loop's thread may ask a thread that encodes or decodes for its turn. At Python's 5 ms
@@ -20,10 +19,15 @@ hundredth looks at all objects of all idle connections as well. 256 in flight be
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop until it returns."""
+    """Run a coroutine until it returns, on uvloop; on Windows, which has none, on the loop of Python."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     # Imported modules live as long as the process: freezing them spares the garbage collector from scanning them.
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
-    uvloop.run(program)
+    if sys.platform == "win32":
+        asyncio.run(program)
+    else:
+        import uvloop
+
+        uvloop.run(program)

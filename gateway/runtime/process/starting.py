@@ -13,6 +13,8 @@ from typing import NoReturn
 
 SERVING = ("serve", "demo", "record", "reference")
 """The commands that serve until a signal."""
+WITHOUT_WINDOWS = (*SERVING, "bench", "keys", "replay")
+"""Commands that need uvloop, signals, or locks on files, which Windows lacks."""
 _PR_SET_PDEATHSIG = 1
 """From <linux/prctl.h>."""
 
@@ -27,6 +29,13 @@ def end_on_signals(command: str) -> None:
         signal.signal(signal.SIGHUP, lambda number, frame: None)  # unlike SIG_IGN, no child process inherits it
     elif os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end_command)
+
+
+def refuse_on_windows(command: list[str]) -> None:
+    """End a command that Windows has no means for, and say what to do instead. Everything runs on Linux and macOS."""
+    if sys.platform == "win32" and command and command[0] in WITHOUT_WINDOWS:
+        others = "the client (gateway.client) and commands that ask or check run here"
+        sys.exit(f"gateway {command[0]} does not run on Windows: run it in WSL or a container; {others}")
 
 
 def leave_signals_to_the_parent() -> None:

@@ -11,7 +11,7 @@ from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.errors import how_lost, seconds_left, unreachable
 from gateway.transports.foreign import FIRST_BYTES, foreign, foreign_to_byte_streams
-from gateway.transports.sockets import keep_probing
+from gateway.transports.sockets import has_unread, keep_probing
 from gateway.transports.tcp.packets import PacketReader, write
 
 _NO_TAG = 0
@@ -92,9 +92,12 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False
+        sock = self._transport.get_extra_info("socket")
+        if not hasattr(select, "poll"):  # Windows
+            return not has_unread(sock)
         poll = select.poll()
         events = select.POLLIN if self._framing.tag is None else getattr(select, "POLLRDHUP", 0)
-        poll.register(self._transport.get_extra_info("socket").fileno(), events)
+        poll.register(sock.fileno(), events)
         return not poll.poll(0)
 
     def retire(self) -> None:

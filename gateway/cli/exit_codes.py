@@ -1,0 +1,40 @@
+"""How commands end: one meaning for each exit code, and the text of an error on standard error.
+
+| code | meaning |
+|---|---|
+| 0 | success, or yes |
+| 1 | a negative answer: something failed, differs, or is not as it should be |
+| 2 | wrong usage: an option, an argument, or a file that cannot be read |
+| 3 | the server cannot be reached |
+| 4 | no answer in time |
+| 130 | interrupted by Ctrl-C |
+"""
+
+import os
+import sys
+from typing import NoReturn, TextIO
+
+FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
+_RED, _PLAIN = "\x1b[31m", "\x1b[0m"
+
+
+def end(code: int, message: object) -> NoReturn:
+    """Print `message` on standard error, in red where colours are shown, and exit with `code`."""
+    text = str(message)
+    print(f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text, file=sys.stderr)
+    raise SystemExit(code)
+
+
+def fail(message: object) -> NoReturn:
+    """End with FAILED."""
+    end(FAILED, message)
+
+
+def misuse(message: object) -> NoReturn:
+    """End with USAGE."""
+    end(USAGE, message)
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that shows colours, unless NO_COLOR is set (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,67 @@
+"""Options under the names that other programs have: what is said of an option that a command does not have."""
+
+from collections.abc import Collection
+from difflib import get_close_matches
+
+OPTIONS = {
+    "address": ("--bind", "--to"),
+    "api-key": ("--key",),
+    "cacert": ("--ca",),
+    "cert": ("--certificate",),
+    "clients": ("--in-flight",),
+    "concurrency": ("--in-flight",),
+    "config-file": ("--config",),
+    "data": ("--set", "--input"),
+    "duration": ("--seconds", "--timeout"),
+    "file": ("--config",),
+    "host": ("--bind",),
+    "iterations": ("--requests",),
+    "model-name": ("--model",),
+    "num-requests": ("--requests",),
+    "out": ("--output",),
+    "port": ("--bind",),
+    "qps": ("--rate",),
+    "request-rate": ("--rate",),
+    "rps": ("--rate",),
+    "skip-verify": ("--insecure",),
+    "time": ("--seconds", "--timeout"),
+    "token": ("--key",),
+    "url": ("--backend", "--to"),
+    "users": ("--in-flight",),
+    "verify": ("--insecure",),
+}
+"""Options of curl, wrk, hey, k6, Locust, perf_analyzer and the like, and those of `gateway` that mean the same."""
+
+KEYS = {
+    "backend": "backends",
+    "concurrency": "backends.*.max_in_flight",
+    "grpc-port": "listeners[].bind",
+    "host": "listeners[].bind",
+    "http-port": "listeners[].bind",
+    "log-level": "log.level",
+    "max-instances": "backends.*.servers.max",
+    "min-instances": "backends.*.servers.min",
+    "port": "listeners[].bind",
+    "protocol": "listeners[].protocols",
+    "replicas": "workers",
+    "timeout": "backends.*.policies[].timeout",
+    "tls-cert": "listeners[].tls.certificate",
+    "workers": "workers",
+}
+"""Options of other servers, and the keys of the configuration that mean the same."""
+
+
+def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
+    """What is to be used in place of `option`, which a command with `options` does not have; empty if nothing is
+    near. With `takes_config` it may be a key of the configuration."""
+    name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
+    close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
+    if close:
+        return f"did you mean {close[0]}?"
+    name = next(iter(get_close_matches(name, [*OPTIONS, *KEYS], n=1, cutoff=0.85)), name)
+    same = [each for each in OPTIONS.get(name, ()) if each in options]
+    if same:
+        return f"use {same[0]}"
+    if takes_config and name in KEYS:
+        return f"a key of the configuration says it: `{KEYS[name]}`"
+    return ""
