@@ -29,6 +29,7 @@ from gateway.observing import request_metrics
 from gateway.observing.families import Family
 from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
+from gateway.observing.payload_log.queue import PayloadLogCounts
 from gateway.observing.request_metrics import RequestMetrics
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.places import Numbers
@@ -151,6 +152,18 @@ TRACES_DROPPED = Family(
     (),
     "Sampled requests whose spans were lost: too many waited, or the collector did not take them.",
 )
+PAYLOADS_SENT = Family(
+    "gateway_payload_log_sent_total",
+    "counter",
+    (),
+    "Requests and replies that the file or the receiver of the payload log took (`log.payloads`).",
+)
+PAYLOADS_DROPPED = Family(
+    "gateway_payload_log_dropped_total",
+    "counter",
+    (),
+    "Requests and replies that the payload log lost: too many bytes waited, or they were not taken.",
+)
 
 _OF_STEP = ("graph", "step")
 OF_STEPS = {
@@ -186,6 +199,7 @@ FAMILIES = (
     *OF_POLICIES,
     *OF_STEPS.values(),
     MEMORY, MEMORY_LIMIT, LAG, SHEDDING, SHED, TRACES_SENT, TRACES_DROPPED,
+    PAYLOADS_SENT, PAYLOADS_DROPPED,
     WORKERS, WORKER_RESTARTS, READY, BUILD, RELOADS, RELOAD_SUCCESSFUL, LOADED,
 )  # fmt: skip
 """All metrics of the gateway itself, in the order of the documentation."""
@@ -222,6 +236,10 @@ class Running(typing.Protocol):
     @property
     def traces(self) -> TraceCounts:
         """Counts of sampled requests, by what became of their spans."""
+
+    @property
+    def payload_log(self) -> PayloadLogCounts:
+        """Counts of requests and replies in the payload log."""
 
     @property
     def has_reload_failed(self) -> bool:
@@ -265,6 +283,8 @@ class StateMetrics(Collector):
         yield _value(SHED, 0 if shedding is None else shedding.refused)
         yield _value(TRACES_SENT, self._running.traces.sent)
         yield _value(TRACES_DROPPED, self._running.traces.dropped)
+        yield _value(PAYLOADS_SENT, self._running.payload_log.sent)
+        yield _value(PAYLOADS_DROPPED, self._running.payload_log.dropped)
         running, restarts = (1, 0) if self._workers is None else self._workers()
         yield _value(WORKERS, running)
         yield _value(WORKER_RESTARTS, restarts)

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from gateway.assembly import registry
 from gateway.assembly.forms import spoken
-from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig, ReloadConfig
+from gateway.config.keys import Config, ReloadConfig
+from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.config.watching import Watched, look
 from gateway.core.certificates import CertificateError, TlsFiles, expiry
 from gateway.core.protocol import Protocol
@@ -186,3 +187,5 @@ def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTl
     for name, backend in config.backends.items():
         if backend.tls is not None:
             yield f"backend {name!r}", backend.tls, alpn(protocols[backend.protocol])
+    if config.log.payloads is not None and config.log.payloads.tls is not None:
+        yield "the payload log", config.log.payloads.tls, port_alpn()

@@ -8,7 +8,8 @@ from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.registry import PolicyModule
 from gateway.assembly.servers import Fleets
-from gateway.config.keys import BackendConfig, BackendTlsConfig
+from gateway.config.keys import BackendConfig
+from gateway.config.tls import BackendTlsConfig
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.transport import Connector
 from gateway.core.types import ServerInfo

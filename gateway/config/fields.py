@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -108,6 +109,32 @@ Size = Annotated[int, Strict(), Field(ge=1)]
 Seconds = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Period = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 """Seconds, more than 0."""
+_BYTES_WRITTEN = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?(B|KiB|MiB|GiB|TiB)")
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
+
+def _bytes(given: Any) -> Any:
+    """`64KiB` as a number; all that is no text is left to the type."""
+    if not isinstance(given, str):
+        return given
+    found = _BYTES_WRITTEN.fullmatch(given)
+    if found is None:
+        raise refusal(f"expected a number of bytes, or one with a unit (KiB, MiB, GiB, TiB) such as 64KiB, got {VALUE}")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+class _OrText:
+    """The annotation that tells the JSON Schema of a number that it can be a text as well."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [handler(schema), {"type": "string", "pattern": self._pattern}]}
+
+
+Bytes = Annotated[Size, BeforeValidator(_bytes), _OrText(r"^[0-9]+(\.[0-9]+)? ?([KMGT]i)?B$")]
+"""Bytes, at least 1, as a number or as a text such as `64KiB`."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
 """A text that is shown as `***` wherever it is printed; `get_secret_value` returns it."""

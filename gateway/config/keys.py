@@ -49,11 +49,12 @@ from gateway.config.fields import (
 )
 from gateway.config.forms import JSON, PREFIX, FormEntries
 from gateway.config.graphs import Graphs
+from gateway.config.payload_log import PayloadLogConfig
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
 from gateway.config.servers import ServersConfig
-from gateway.core.certificates import ClientCertificates, TlsFiles
+from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.core.protocol import Limits, PositiveSeconds
 
 _LIMIT_FORMS: Mapping[Any, Any] = {int: Size, float: Seconds, PositiveSeconds: Period}
@@ -96,7 +97,7 @@ class AccessConfig(Keys):
 
 
 class LogConfig(Keys):
-    """The log of the gateway, on standard error, and the access log."""
+    """The log of the gateway, on standard error, the access log and the payload log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe lines that are written. Those of libraries are written from `warning`."""
@@ -104,6 +105,8 @@ class LogConfig(Keys):
     """`text` for people, with colours only on a terminal; `json`: one JSON object a line."""
     access: AccessConfig = AccessConfig()
     """One line for each request."""
+    payloads: PayloadLogConfig | None = None
+    """The payload log: the requests and replies of a share of calls, with their tensors; off if absent."""
 
 
 class RequestIdsConfig(Keys):
@@ -118,52 +121,6 @@ class RequestIdsConfig(Keys):
     forward: Flag = True
     """Send the id to backends, over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta, and the client's
     `traceparent` if it is valid."""
-
-
-class ListenerTlsConfig(Keys):
-    """TLS towards clients, in versions 1.2 and 1.3. The files are read again when they change; connections that are
-    open go on."""
-
-    certificate: Name
-    """The absolute path of a PEM file: the certificate, followed by those that sign it."""
-    key: Name
-    """The absolute path of a PEM file: the private key of the certificate, without a passphrase."""
-    client_ca: Name | None = None
-    """The absolute path of a PEM file: the CAs that sign the certificates of clients."""
-    client_crl: Name | None = None
-    """The absolute path of a PEM file: certificate revocation lists (CRLs), one of each CA in `client_ca` that signs
-    certificates of clients. New handshakes with a revoked certificate fail."""
-    client: ClientCertificates = "none"
-    """Whether clients must have a certificate that one of `client_ca` has signed (`required`), may have one
-    (`optional`), or are not asked for one (`none`)."""
-
-    @property
-    def files(self) -> TlsFiles:
-        """The files that it names."""
-        return TlsFiles(self.certificate, self.key, self.client_ca or "", self.client_crl or "")
-
-
-class BackendTlsConfig(Keys):
-    """TLS towards the servers of a backend. The files are read again when they change."""
-
-    ca: Name | None = None
-    """The absolute path of a PEM file: the CAs that sign the servers' certificates. Without it the CAs of the system
-    are trusted."""
-    certificate: Name | None = None
-    """The absolute path of a PEM file: the certificate that servers are shown, followed by those that sign it."""
-    key: Name | None = None
-    """The absolute path of a PEM file: the private key of `certificate`, without a passphrase."""
-    server_name: Name | None = None
-    """The name that servers are asked for and that their certificates must have. The default is the host of each
-    address."""
-    verify: Flag = True
-    """Check the certificates of servers. With `false` anybody between the gateway and a server can read and change
-    everything."""
-
-    @property
-    def files(self) -> TlsFiles:
-        """The files that it names."""
-        return TlsFiles(self.certificate or "", self.key or "", self.ca or "")
 
 
 class ListenerConfig(Keys):

@@ -28,6 +28,7 @@ from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
 from gateway.config.partial import all_parts, valid_parts
+from gateway.config.payload_log_checks import payload_log_findings
 from gateway.config.policy_checks import policy_findings
 from gateway.config.problems import ConfigError, Finding, Problem, ordered
 from gateway.config.references import Referenced
@@ -100,6 +101,7 @@ def loads_with_warnings(
         findings += policy_findings(config, catalog)
         findings += access_findings(config, catalog)
         findings += worker_findings(config, catalog)
+        findings += payload_log_findings(config, catalog)
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
     if config is None or faults:
         raise ConfigError(

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.keys import BackendTlsConfig, Config, ListenerTlsConfig
+from gateway.config.keys import Config
 from gateway.config.partial import Parts, all_parts
 from gateway.config.problems import Finding
+from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.core.certificates import CertificateError, FileKey, TlsFiles, expiry
 
 _WITHOUT_TLS = ("http", "tcp", "unix")
@@ -34,7 +35,8 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(("reference", at, "tls"), "a unix socket has no TLS; remove the key", at_key=True)
     for name, backend in parts.backends.items():
         if backend.tls is not None:
-            yield from _backend(name, backend.tls, backend.addresses, catalog)
+            yield from client_tls_findings(("backends", name, "tls"), backend.tls, catalog)
+            yield from _addresses_without_tls(name, backend.addresses)
 
 
 def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -72,8 +74,8 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
             yield (name, "tls"), port.tls
 
 
-def _backend(name: str, tls: BackendTlsConfig, addresses: tuple[str, ...], catalog: Catalog) -> Iterator[Finding]:
-    location: Location = ("backends", name, "tls")
+def client_tls_findings(location: Location, tls: BackendTlsConfig, catalog: Catalog) -> Iterator[Finding]:
+    """Findings: errors in the `tls` at `location`, towards servers."""
     if (tls.certificate is None) != (tls.key is None):
         there, missing = ("key", "certificate") if tls.certificate is None else ("certificate", "key")
         yield Finding((*location, there), f"needs {missing}", at_key=True)
@@ -81,6 +83,9 @@ def _backend(name: str, tls: BackendTlsConfig, addresses: tuple[str, ...], catal
         yield from _files(location, tls.files, "ca", catalog)
     if tls.ca is not None and not tls.verify:
         yield Finding((*location, "ca"), "is not used with verify: false; remove one of the two", at_key=True)
+
+
+def _addresses_without_tls(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
     for at, address in enumerate(addresses):
         if address.partition(":")[0].lower() in _WITHOUT_TLS and address[address.find(":") :][1:2] == "/":
             text = f"the backend has `tls`, and {VALUE} is an address without TLS"

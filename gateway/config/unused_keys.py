@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from gateway.config.access import HealthAuthConfig, ListenerAuthConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
-from gateway.config.keys import BackendConfig, Config, ListenerTlsConfig
+from gateway.config.keys import BackendConfig, Config
 from gateway.config.problems import Finding
+from gateway.config.tls import ListenerTlsConfig
 
 
 def unused_keys(config: Config, catalog: Catalog) -> Iterator[Finding]:

@@ -43,6 +43,8 @@ TIMED = 16
 """The codecs of one in so many requests, chosen at random, are timed: reading the clock four times for each request
 costs more than is learnt from it."""
 
+LONGEST_TEXT = 8192
+"""Characters of an error's text that are kept."""
 LONGEST_MODEL = 1024
 """Characters of a model's name that a record keeps. The router refuses longer names."""
 
@@ -134,7 +136,8 @@ class Record(Struct, gc=False, eq=False):
     `events`: spans, where an observer or an explanation wants them (then it `is_timed`); None: nobody does. `context`:
     the request's place in a trace; None where nobody traces. `traceparent`: that of the client, empty for none.
     `explain`: makes the header of the reply that explains the request, where the client asked for it. `added`: further
-    headers of the reply. `tells`: the reply may have headers because of this record.
+    headers of the reply. `tells`: the reply may have headers because of this record. `error_text`: what the client is
+    told of an error, its first LONGEST_TEXT characters.
 
     Every observed request has a Record of its own, and each instruction for it counts. So it is made, and read when its
     request has ended (`observing.batches`), by msgspec, which is written in C, and it is not searched for cycles of
@@ -179,6 +182,7 @@ class Record(Struct, gc=False, eq=False):
     added: Sequence[tuple[bytes, bytes]] = ()
     events: list[Span] | None = None
     explain: "Explain | None" = None
+    error_text: str = ""
 
     @property
     def telling(self) -> Telling:
@@ -285,6 +289,7 @@ class Record(Struct, gc=False, eq=False):
         """Note the error that the client is told. `principal`: who that is, if it is known."""
         if not self.ended:
             self.status, self.reason, self.tells = error.status.name, error.reason.value, True
+            self.error_text = error.message[:LONGEST_TEXT]
             # Records outlive their requests, and a name that no route has may be as long as a message.
             self.model = self.model[:LONGEST_MODEL]
             if principal is not None:

@@ -8,9 +8,7 @@ bounded length, which a background task empties every few seconds: spans are mad
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from threading import Thread
 from typing import TypeAlias
 
 from gateway.core.frozen import replace
@@ -20,6 +18,7 @@ from gateway.core.record import Record
 from gateway.core.spans import Span, TraceContext, read_context
 from gateway.core.surviving import surviving
 from gateway.core.types import Message
+from gateway.observing.own_thread import in_own_thread
 from gateway.observing.recording import Traces
 
 log = logging.getLogger(__name__)
@@ -126,7 +125,7 @@ class Tracing:
             if not batch:
                 return
             try:
-                why_not = await _in_own_thread(self._export, batch)
+                why_not = await _exported(self._export, batch)
             except asyncio.CancelledError:
                 self.counts.dropped += len(batch)
                 raise
@@ -146,23 +145,10 @@ class Tracing:
             self._without_room = 0
 
 
-async def _in_own_thread(export: Export, batch: Sequence[Record]) -> str:
+async def _exported(export: Export, batch: Sequence[Record]) -> str:
     """As `export`, in a thread that the process does not wait for at its end: a collector may never answer."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[str] = loop.create_future()
-
-    def tell(why_not: str) -> None:
-        if not done.done():
-            done.set_result(why_not)
-
-    def run() -> None:
-        try:
-            why_not = export(batch)
-        except Exception as error:
-            log.exception("tracing failed")
-            why_not = type(error).__name__
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, why_not)
-
-    Thread(target=run, name="tracing", daemon=True).start()
-    return await done
+    try:
+        return await in_own_thread("tracing", partial(export, batch))
+    except Exception as error:
+        log.exception("tracing failed")
+        return type(error).__name__

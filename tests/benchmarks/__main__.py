@@ -20,6 +20,7 @@ from tests.benchmarks import (
     memory,
     metrics,
     mixed,
+    payload_log,
     protection,
     stall,
     table,
@@ -88,6 +89,11 @@ def main() -> None:
         for each in _traced(options.rounds):
             print(each.shown(), flush=True)
         print(f"{'the spans of one traced request alone':44}{'':12}{tracing.exporting():12.1f}", flush=True)
+    for share, title in payload_log.TITLES.items():
+        if options.rows in title:
+            print(f"\n{protection.heading(title, payload_log.AIMS[share])}", flush=True)
+            for each in protection.over_starts(partial(payload_log.measure, share=share), options.rounds):
+                print(each.shown(), flush=True)
     if options.rows in gathered.TITLE:
         print(f"\n{gathered.heading()}", flush=True)
         for way in _gathered(options.rounds):

@@ -509,6 +509,7 @@ OTHERS = """
 networkPolicy: {enabled: true}
 config:
   tracing: {otlp: "http://collector.tracing:4318"}
+  log: {payloads: {to: "http://detector.drift:8090/events"}}
   auth:
     jwt:
       - {issuer: "https://login.example.com/realm", audience: [models]}
@@ -531,16 +532,17 @@ config:
     "place",
     [
         ("collector.tracing", 4318),
+        ("detector.drift", 8090),
         ("login.example.com", 443),
         ("keys.identity.svc", 8180),
         ("cache.stores", 6380),
         ("limits", 6379),
     ],
 )
-def test_the_network_policy_lets_through_the_collector_the_issuers_and_redis(place: Place) -> None:
+def test_the_network_policy_lets_through_collectors_the_issuers_and_redis(place: Place) -> None:
     _, *rules = render(OTHERS).one("NetworkPolicy")["spec"]["egress"]
     with_ports = [each for each in rules if "port" in each["ports"][0]]
-    assert len(with_ports) == 5
+    assert len(with_ports) == 6
     assert any(allows(rule, place) for rule in with_ports)
     assert not any(allows(rule, (place[0], place[1] + 1)) for rule in with_ports)
 

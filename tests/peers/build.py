@@ -110,6 +110,8 @@ TABLE = (
     Peer("tritonclient", ("tritonclient[http,grpc]==2.73.0", "aiohttp==3.14.5", "numpy==2.4.6", "ml_dtypes==0.5.4")),
     # The gateway is in it too, so that pip finds what suits both; tritonclient wants protobuf 6.
     Peer("beside", ("tritonclient[grpc]==2.73.0", *DEPENDENCIES), options=("--editable", ".")),
+    # What receivers of the payload log are made of. Drift detectors themselves (alibi-detect, Evidently) take 800 MB.
+    Peer("cloudevents", ("cloudevents==2.2.0", "numpy==2.4.6")),
     # gRPC's own clients of health and reflection; tritonclient pins an older protobuf.
     Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
     # The last tinyDA that does not need ray; arviz 0.18 needs this matplotlib.

@@ -16,7 +16,8 @@ from gateway.bridge.graphs.types import UntoldError
 from gateway.cli.probing.asking import ServerAccess
 from gateway.client.credentials import AUTHORIZATION
 from gateway.config.document import Location
-from gateway.config.keys import BackendTlsConfig, Config
+from gateway.config.keys import Config
+from gateway.config.tls import BackendTlsConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation

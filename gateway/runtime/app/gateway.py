@@ -24,13 +24,10 @@ from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.bridge.backend import BackendSide
 from gateway.config.changes import applicable, changes, not_applied
-from gateway.config.keys import (
-    BackendTlsConfig,
-    Config,
-    ListenerConfig,
-)
+from gateway.config.keys import Config, ListenerConfig
 from gateway.config.keys import Ready as ReadyRule
 from gateway.config.models_apart import with_models_apart
+from gateway.config.tls import BackendTlsConfig
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, Protocol
@@ -38,6 +35,7 @@ from gateway.core.surviving import all_surviving
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Listener, Select
 from gateway.observing.counters import Counters
+from gateway.observing.payload_log.queue import PayloadLogCounts
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.places import Numbers, numbers
 from gateway.routing.backend import Backend
@@ -81,11 +79,11 @@ class Gateway:
         self.reloads = 0
         self.last_reload_error: status.LoadError | None = None
         """Why the last attempt to read the configuration again failed; None if it did not."""
-        self.observing = Observing()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
         self._fleets = Fleets(self._clock)
         self._certificates = Certificates()
+        self.observing = Observing(self._certificates)
         self._certificates.prepare(config)
         protocols = registry.protocols()
         self._listeners = Listeners(
@@ -142,7 +140,7 @@ class Gateway:
     async def _start(self) -> None:
         config = self.config
         self._limits.apply(config.limits)
-        self.observing.open_access_log(config.log, ValueError)
+        self.observing.open_logs(config.log, ValueError)
         memory.set_allocator()
         self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
@@ -171,7 +169,8 @@ class Gateway:
         self._ports.take_over(assembly)
 
     def reopen_logs(self) -> None:
-        """Open the file of the access log again, which a program that rotates logs may have renamed."""
+        """Open the files of the access log and the payload log again, which a program that rotates logs may have
+        renamed."""
         self.observing.reopen_logs()
 
     async def reload(self, config: Config) -> tuple[str, ...]:
@@ -206,11 +205,11 @@ class Gateway:
         for name, before in stays.items():
             if why := self.listeners[before].why_not_renewed(rows[name]):
                 raise ReloadError(f"listener {name!r}: {why} at the same address while the gateway runs")
-        self.observing.open_access_log(config.log, ReloadError)
         try:
             self._certificates.prepare(config)
         except CertificateError as error:
             raise ReloadError(f"tls.{error.key}: {error}") from error
+        self.observing.open_logs(config.log, ReloadError)
         assembly = self._assemble(config, self._assembly)
         opened = OpenedAddresses()
         try:
@@ -402,6 +401,11 @@ class Gateway:
     def traces(self) -> TraceCounts:
         """How many sampled requests were sent to the collector, and how many dropped."""
         return self.observing.traces
+
+    @property
+    def payload_log(self) -> PayloadLogCounts:
+        """How many requests and replies the payload log has sent, and how many dropped."""
+        return self.observing.payload_logs.counts
 
     @property
     def has_reload_failed(self) -> bool:

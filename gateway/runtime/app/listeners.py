@@ -68,7 +68,8 @@ class Listeners:
             BindError: its address cannot be bound.
         """
         settings = self._settings(config, rows)
-        serving = Serving(settings, assembly, explains=config.allow_explain, tap=self._tap)
+        log_calls = self._observing.log_calls(assembly.config)
+        serving = Serving(settings, assembly, explains=config.allow_explain, log_calls=log_calls, tap=self._tap)
         with binding(f"listener {config.name!r}", config.bind):
             listener = await listen(settings, rows, self._exchanges(config, serving, assembly), config.bind)
         log.info("listener %r accepts %s at %s", config.name, ", ".join(config.protocols), listener.address)
@@ -92,7 +93,8 @@ class Listeners:
     def renew(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> list["asyncio.Task[None]"]:
         """Answer every request that begins from now on by `assembly`. Returns the tasks of those in flight."""
         serving, settings = self._serving[config.name], self._settings(config, rows)
-        serving.renew(settings, assembly, explains=config.allow_explain)
+        log_calls = self._observing.log_calls(assembly.config)
+        serving.renew(settings, assembly, explains=config.allow_explain, log_calls=log_calls)
         return list(self.all[config.name].renew(settings, rows, self._exchanges(config, serving, assembly)))
 
     def _settings(self, config: ListenerConfig, rows: Sequence[Row]) -> ListenerSettings:

@@ -1,9 +1,13 @@
-"""Observes the requests of a gateway: the counters of the status API, the access log, metrics and tracing."""
+"""Observes the requests of a gateway: the counters of the status API, the access log, the payload log, metrics and
+tracing."""
 
+from functools import partial
 from weakref import WeakSet
 
 from gateway.assembly.access import AccessLogs
+from gateway.assembly.certificates import Certificates
 from gateway.assembly.explain.explaining import needed_to_explain, on_start
+from gateway.assembly.payload_logs import SECONDS_FOR_LAST_ENTRIES, LogCalls, PayloadLogs, log_calls
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
 from gateway.core.record import Observer, Telling
@@ -22,7 +26,7 @@ SECONDS_FOR_LAST_SPANS = 5.0
 class Observing:
     """The observers of a gateway over all its configurations."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificates: Certificates) -> None:
         self.observers: list[Observer] = []
         """They are told of each request at the moment when it ends. A listener uses those that are here when it
         starts, or is renewed by a reload."""
@@ -38,6 +42,8 @@ class Observing:
         self._tracing: TracingConfig | None = None
         """The settings of `tracing`."""
         self._access_logs = AccessLogs()
+        self.payload_logs = PayloadLogs(certificates)
+        """The requests and replies of a share of calls."""
 
     def renew(self, config: Config, metrics: Reader | None) -> None:
         """Collect the records of requests that begin from now on for those who read them under `config`."""
@@ -65,6 +71,7 @@ class Observing:
             not observers
             and not starts
             and traces is None
+            and config.log.payloads is None
             and config.request_ids is None
             and not listener.reply_headers
         ):
@@ -77,21 +84,36 @@ class Observing:
         accepts = ids is None or ids.accept
         return Recording(listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts).start
 
-    def open_access_log(self, config: LogConfig, refused: type[Exception]) -> None:
-        """Open the access log before requests need it. Raises `refused` if its file cannot be opened."""
+    def log_calls(self, config: Config) -> LogCalls | None:
+        """Has a share of the calls under `config` in the payload log; None if there is none."""
+        log = self.payload_logs.get(config.log.payloads)
+        return None if log is None else partial(log_calls, log, config)
+
+    def open_logs(self, config: LogConfig, refused: type[Exception]) -> None:
+        """Open the access log and the payload log before requests need them. Raises `refused` if a file cannot be
+        opened."""
         try:
             self._access_logs.get(config)
         except OSError as error:
             raise refused(f"log.access.path {config.access.path!r} cannot be opened: {error.strerror}") from None
+        try:
+            self.payload_logs.get(config.payloads)
+        except OSError as error:
+            assert config.payloads is not None
+            raise refused(f"log.payloads.to {config.payloads.to!r} cannot be opened: {error.strerror}") from None
 
     def reopen_logs(self) -> None:
-        """Open the file of the access log again, which a program that rotates logs may have renamed."""
+        """Open the files of the access log and the payload log again, which a program that rotates logs may have
+        renamed."""
         self._access_logs.reopen()
+        self.payload_logs.reopen()
 
-    async def close_logs(self, kept: LogConfig | None = None) -> None:
-        """Close all access logs but the one with the settings `kept`."""
+    async def close_logs(self, kept: LogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
+        """Close all access logs and payload logs but those with the settings `kept`. What waits for the payload log has
+        so many seconds to be taken."""
         self.flush()
         await self._access_logs.close(kept)
+        await self.payload_logs.close(None if kept is None else kept.payloads, seconds)
 
     def trace(self, config: TracingConfig | None) -> bool:
         """Trace requests with these settings from now on. What traced them before sends its last spans in the
@@ -112,8 +134,8 @@ class Observing:
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Send the last spans, for at most `seconds`, and close the access logs."""
+        """Send the last spans, for at most `seconds`, and close the logs, for as long again."""
         if self.tracing is not None:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
             self.tracing = None
-        await self.close_logs()
+        await self.close_logs(seconds=min(SECONDS_FOR_LAST_ENTRIES, seconds))

@@ -17,7 +17,8 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.certificates import Certificates, port_alpn
 from gateway.assembly.listening import binding
 from gateway.assembly.part import GatewayPart
-from gateway.config.keys import AdminConfig, Config, HealthConfig, ListenerTlsConfig, ScalerConfig
+from gateway.config.keys import AdminConfig, Config, HealthConfig, ScalerConfig
+from gateway.config.tls import ListenerTlsConfig
 from gateway.core.address import Address
 from gateway.core.transport import Ready
 from gateway.runtime.app.replacing import PortServer

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.explain.explaining import explaining_select
+from gateway.assembly.payload_logs import LogCalls
 from gateway.core.exchange import answer, refuse
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
@@ -20,30 +21,46 @@ have proved who they are before; streams do not come by."""
 
 class Serving:
     """The settings of one listener, and the Assembly that its requests go to. `explains`: clients may
-    ask for explanations. `tap`: sees requests and replies; None if nothing does."""
+    ask for explanations. `log_calls`: has calls in the payload log; None if there is none. `tap`: sees requests and
+    replies; None if nothing does."""
 
     def __init__(
-        self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False, tap: Tap | None = None
+        self,
+        settings: ListenerSettings,
+        assembly: Assembly,
+        *,
+        explains: bool = False,
+        log_calls: LogCalls | None = None,
+        tap: Tap | None = None,
     ) -> None:
-        self._settings = settings
-        self._assembly = assembly
-        self._explains = explains
         self._tap = tap
+        self.renew(settings, assembly, explains=explains, log_calls=log_calls)
 
-    def renew(self, settings: ListenerSettings, assembly: Assembly, *, explains: bool = False) -> None:
+    def renew(
+        self,
+        settings: ListenerSettings,
+        assembly: Assembly,
+        *,
+        explains: bool = False,
+        log_calls: LogCalls | None = None,
+    ) -> None:
         """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
-        self._settings, self._assembly, self._explains = settings, assembly, explains
+        self._settings, self._assembly = settings, assembly
+        self._explains = explains
+        self._select = self._selecting(log_calls)
+        self._select_passthrough = self._explained(assembly.passthrough.select, is_passthrough=True)
 
-    def _select(self, *, passthrough: bool = False) -> Select:
+    def _selecting(self, log_calls: LogCalls | None) -> Select:
         """Finds the Destination of a request."""
-        router = self._assembly.passthrough if passthrough else self._assembly.router
-        if not self._explains:
-            return router.select
-        return explaining_select(router.select, self._assembly, passthrough=passthrough)
+        select = self._explained(self._assembly.router.select, is_passthrough=False)
+        return select if log_calls is None else log_calls(select, self._assembly)
+
+    def _explained(self, select: Select, *, is_passthrough: bool) -> Select:
+        return explaining_select(select, self._assembly, passthrough=is_passthrough) if self._explains else select
 
     def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
         """The Exchanges of the listener. `record` is None if nobody observes requests."""
-        settings, select = self._settings, self._select()
+        settings, select = self._settings, self._select
         tapped = None if self._tap is None else self._tap(settings, select)
         exchanges = Exchanges(
             tapped or (lambda message, protocol: answer(message, protocol, settings, select)),
@@ -59,7 +76,7 @@ class Serving:
         """As `answer_stream`, by the Assembly that is the current one when a message arrives."""
         async for message in messages:
             assembly = self._assembly
-            select = self._select(passthrough=protocol.http.is_passthrough)
+            select = self._select_passthrough if protocol.http.is_passthrough else self._select
             guard = assembly.authentication.guards.get(self._settings.name)
             assembly.streams.began()
             try:

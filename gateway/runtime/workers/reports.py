@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class WorkerReport:
     """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
 
-    `grown`: refused and unrecognised connections by listener, `shed`, `sent`, `dropped`, and counts of steps of graphs.
+    `grown`: refused and unrecognised connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
+    `unlogged` messages of the payload log, and counts of steps of graphs.
     `connections`, `requests`: those that each listener has open now. `calls`: those in flight now by backend and
     address of the endpoint.
     """
@@ -66,6 +67,7 @@ class Reporter:
         now = Counter({("refused", name): each.refused_connections for name, each in listeners})
         now.update({("unrecognised", name): each.unrecognised_connections for name, each in listeners})
         now.update({("sent", ""): gateway.traces.sent, ("dropped", ""): gateway.traces.dropped})
+        now.update({("logged", ""): gateway.payload_log.sent, ("unlogged", ""): gateway.payload_log.dropped})
         now["shed", ""] = 0 if shedding is None else shedding.refused
         for (graph, step), counts in gateway.graph_steps.items():
             now.update({(f"{_STEP}{what}", f"{graph}\n{step}"): number for what, number in counts.items()})
@@ -150,6 +152,10 @@ class Totals:
                 gateway.traces.sent += number
             elif what == "dropped":
                 gateway.traces.dropped += number
+            elif what == "logged":
+                gateway.payload_log.sent += number
+            elif what == "unlogged":
+                gateway.payload_log.dropped += number
             elif what.startswith(_STEP):
                 graph, _, step = name.partition("\n")
                 counts = gateway.steps_of_workers.setdefault((graph, step), Counter())

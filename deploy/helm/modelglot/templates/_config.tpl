@@ -201,11 +201,11 @@ the keys of servers, and steps of graphs the names of tensors. Takes {key, value
 {{- define "modelglot.checkText" -}}
 {{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
      "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail"
-     "directory" "dns" "drop" "endpoints" "engine" "fallback" "file" "files" "flavor" "form" "format" "forward_headers"
-     "header" "identity" "imaginary" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model"
-     "name" "nan" "operation" "operations" "options" "otlp" "outputs" "path" "payload" "per" "permissions" "prefix"
-     "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "scale" "script" "select" "server_name"
-     "service" "srv" "state" "statuses" "stream" "token" "url" "version" "when" "without_redis" -}}
+     "directory" "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers"
+     "header" "hide" "identity" "imaginary" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model"
+     "name" "namespace" "nan" "operation" "operations" "options" "otlp" "outputs" "path" "payload" "per" "permissions" "prefix"
+     "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "routes" "scale" "script" "select" "server_name"
+     "service" "source" "srv" "state" "statuses" "stream" "tensors" "to" "token" "url" "version" "when" "without_redis" -}}
 {{- if or (eq .key "forms") (and (eq .key "models") (kindIs "map" .value)) -}}
 {{- else if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix" "settings") -}}

@@ -28,6 +28,10 @@ Takes the configuration.
 {{- with dig "tracing" "otlp" "" . -}}
 {{- $endpoints = append $endpoints (dict "what" "tracing.otlp" "endpoint" .) -}}
 {{- end -}}
+{{- $payloads := get (dig "log" "payloads" dict . | default dict) "to" | toString -}}
+{{- if and $payloads (not (hasPrefix "/" $payloads)) -}}
+{{- $endpoints = append $endpoints (dict "what" "log.payloads.to" "endpoint" $payloads) -}}
+{{- end -}}
 {{- $issuers := dig "auth" "jwt" list . | default list -}}
 {{- range kindIs "map" $issuers | ternary (list $issuers) $issuers -}}
   {{- $keys := get . "jwks" | default (get . "issuer") | toString -}}

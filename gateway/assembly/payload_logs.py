@@ -1,0 +1,160 @@
+"""The payload logs of a gateway: one for each setting of `log.payloads` that requests in flight began with; and which
+calls of an Assembly they have."""
+
+from collections.abc import Callable, Sequence
+from random import random
+from typing import TypeAlias
+
+from gateway.assembly import registry
+from gateway.assembly.assembly import Assembly
+from gateway.assembly.certificates import Certificates, port_alpn
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.names import all_outputs, inputs_of, with_client_names
+from gateway.bridge.rewrite import Rewrite
+from gateway.bridge.settings import Renaming, RouteSettings
+from gateway.bridge.signatures import RouteSignatures
+from gateway.config.keys import Config
+from gateway.config.payload_log import PayloadLogConfig
+from gateway.core.operations import CALLS
+from gateway.core.protocol import Limits
+from gateway.core.record import UNRECORDED
+from gateway.core.surviving import all_surviving
+from gateway.core.transport import Connector, Destination, Select
+from gateway.core.types import Request
+from gateway.observing.payload_log.calls import PayloadLog, TensorNames
+from gateway.observing.payload_log.copies import CopyBounds, OtherNames, same_name
+from gateway.observing.payload_log.entries import EventForm
+from gateway.observing.payload_log.file import PayloadFile
+from gateway.observing.payload_log.fitted import KnownTensors
+from gateway.observing.payload_log.queue import EntryQueue, PayloadLogCounts, Sink
+from gateway.observing.payload_log.receiver import EventReceiver, PayloadReceiver
+
+SECONDS_FOR_LAST_ENTRIES = 5.0
+"""How long the file or the receiver has for what is left when a payload log ends."""
+_LONGEST_ANSWER = Limits(message=2**20)
+"""Nothing in the answers of a receiver is used."""
+
+
+class PayloadLogs:
+    """Payload logs by their settings. `counts`: those of all of them together."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.counts = PayloadLogCounts()
+        self._certificates = certificates
+        self._logs: list[tuple[PayloadLogConfig, PayloadLog]] = []
+        self._closing: list[PayloadLog] = []
+        """Those that no configuration uses any more, and that are not closed yet."""
+
+    def get(self, config: PayloadLogConfig | None) -> PayloadLog | None:
+        """The payload log with these settings, which is begun if it is not yet; None if there is to be none.
+
+        Raises:
+            OSError: its file cannot be opened.
+        """
+        if config is None:
+            return None
+        for settings, found in self._logs:
+            if settings == config:
+                return found
+        queue = EntryQueue(self._sink(config), config.memory, self.counts)
+        queue.start()
+        log = PayloadLog(queue, config.share, CopyBounds(config.most_bytes, config.hide))
+        self._logs.append((config, log))
+        return log
+
+    def _sink(self, config: PayloadLogConfig) -> Sink:
+        form = EventForm(config.source, config.namespace, is_binary=config.tensors == "binary")
+        if config.is_file:
+            return PayloadFile(config.to, form)
+        headers = {name: each.get_secret_value() for name, each in config.headers.items()}
+        receiver = EventReceiver(config.to, headers, config.events or "binary", config.timeout)
+        return PayloadReceiver(receiver, self._connector(config), form)
+
+    def _connector(self, config: PayloadLogConfig) -> Connector:
+        tls = None if config.tls is None else self._certificates.client(config.tls, *port_alpn())
+        connector: Connector = registry.transport("http").Connector(
+            config.origin, connection_per_call=False, limits=_LONGEST_ANSWER, tls=tls
+        )
+        return connector
+
+    def reopen(self) -> None:
+        """Open files again, which a program that rotates logs may have renamed."""
+        for _, each in self._logs:
+            each.queue.reopen()
+
+    async def close(self, kept: PayloadLogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
+        """Close all but the one with the settings `kept`; what waits has so many seconds to be taken."""
+        self._closing += [each for config, each in self._logs if config != kept]
+        self._logs = [(config, each) for config, each in self._logs if config == kept]
+        closing = list(self._closing)
+        await all_surviving("closing a payload log", (each.stop(seconds) for each in closing))
+        # Only now: if this was cancelled, the next call closes them.
+        self._closing = [each for each in self._closing if each not in closing]
+
+
+LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
+"""Makes the Select of an Assembly one by which calls are logged."""
+
+
+def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
+    """`select`, by which a share of the calls on the routes that `config` names goes to `log`."""
+    share, places = log.share, _logged_places(config)
+    names: dict[str, TensorNames] = {}
+    """By the places of routes."""
+
+    def selected(request: Request) -> Destination:
+        destination = select(request)
+        if random() >= share or request.operation not in CALLS or request.record is UNRECORDED:
+            return destination
+        route = destination.route
+        if not route or (places is not None and route not in places):
+            return destination
+        if route not in names:
+            names[route] = _names(destination, assembly)
+        return log.logged(request, destination, names[route])
+
+    return selected
+
+
+def _logged_places(config: Config) -> frozenset[str] | None:
+    """The places of the routes that are logged; None for all."""
+    settings = config.log.payloads
+    if settings is None or settings.routes is None:
+        return None
+    chosen = set(settings.routes)
+    found = {f"routes[{at}]" for at, each in enumerate(config.routes) if each.match.model in chosen}
+    return frozenset(found | chosen | {f"models.{name}" for name in config.models if name in chosen})
+
+
+def _names(destination: Destination, assembly: Assembly) -> TensorNames:
+    settings = destination.translate
+    if not isinstance(settings, RouteSettings):  # a graph, whose names are those of its clients
+        return TensorNames()
+    rename = settings.rename
+    find = _RouteTensors(settings, assembly.backend_sides[destination.backend])
+    return TensorNames(_others(rename.inputs), _others(rename.outputs), find)
+
+
+def _others(renamings: Sequence[Renaming]) -> OtherNames:
+    if not renamings:
+        return same_name
+    names = {each.client: each.backend for each in renamings}
+    return lambda name: names.get(name, name)
+
+
+class _RouteTensors:
+    """Finds the tensors of a route's models, as its Bridge knows them (`bridge.names`)."""
+
+    def __init__(self, settings: RouteSettings, backend: BackendSide) -> None:
+        self._settings = settings
+        self._rewrite = Rewrite(settings, backend)
+        self._signatures = RouteSignatures(self._rewrite)
+
+    async def __call__(self, request: Request) -> KnownTensors:
+        """The tensors of the model that `request` names."""
+        settings = self._settings
+        signature = await self._signatures.model(self._rewrite.key(request))
+        inputs, outputs = inputs_of(signature, settings), all_outputs(signature, settings)
+        client = {spec.name: name for name, spec in inputs}
+        names = [client.get(name, name) for name in settings.order] or [name for name, _ in inputs]
+        return KnownTensors(with_client_names(inputs), with_client_names(outputs), tuple(names))

@@ -1,0 +1,49 @@
+"""Checks of `log.payloads` against the rest of a configuration."""
+
+from collections.abc import Iterator
+
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
+from gateway.config.fields import VALUE
+from gateway.config.keys import Config
+from gateway.config.payload_log import PayloadLogConfig
+from gateway.config.problems import Finding, suggestion
+from gateway.config.tls_checks import client_tls_findings
+
+_PLACE: Location = ("log", "payloads")
+_OF_REQUESTS = ("events", "headers", "tls", "timeout")
+"""The keys that say how events are sent to a URL."""
+
+
+def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:
+    """All findings of these checks."""
+    settings = config.log.payloads
+    if settings is None:
+        return []
+    return [*_routes(settings, config), *_requests(settings, catalog)]
+
+
+def _routes(settings: PayloadLogConfig, config: Config) -> Iterator[Finding]:
+    """Routes that there are not, or whose messages nobody reads."""
+    known: dict[str, bool] = dict.fromkeys(config.models, True)
+    for at, route in enumerate(config.routes):
+        for name in (f"routes[{at}]", *((route.match.model,) if route.match.model is not None else ())):
+            known[name] = known.get(name, False) or not route.passthrough
+    for at, name in enumerate(settings.routes or ()):
+        location: Location = (*_PLACE, "routes", at)
+        if name not in known:
+            text = f"no route has `match: {{model: ...}}` or the place {VALUE}, and no graph this name"
+            yield Finding(location, f"{text}{suggestion(name, known)}")
+        elif not known[name]:
+            yield Finding(location, f"the messages of {VALUE} are not read, since it has passthrough; remove it")
+
+
+def _requests(settings: PayloadLogConfig, catalog: Catalog) -> Iterator[Finding]:
+    if settings.is_file:
+        for key in _OF_REQUESTS:
+            if key in settings.model_fields_set:
+                yield Finding((*_PLACE, key), "is for a URL in `to`, and that is a file; remove it", at_key=True)
+    elif settings.tls is not None and not settings.to.startswith("https:"):
+        yield Finding((*_PLACE, "tls"), "needs https in `to`", at_key=True)
+    elif settings.tls is not None:
+        yield from client_tls_findings((*_PLACE, "tls"), settings.tls, catalog)

@@ -1,0 +1,98 @@
+"""A file or a standard stream to which whole lines are written."""
+
+import os
+import select
+
+from gateway.core.types import Buffer
+
+STANDARD = {"stdout": 1, "stderr": 2}
+"""The file descriptors of the standard streams."""
+
+
+class LineFile:
+    """The file at `path`, which is appended to, or `stdout` or `stderr`. For use in one thread, except `reopen`.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.written_lines = 0
+        """The lines of the last text that were written."""
+        self._file = _opened(path)
+        self._is_to_reopen = False
+        self._is_torn = False
+        """Whether a part of a line was written that cannot be cut off: what comes next begins with a line end."""
+
+    @property
+    def has_colours(self) -> bool:
+        """Whether it is a terminal, and nobody asked for no colours (https://no-color.org)."""
+        return os.isatty(self._file) and not os.environ.get("NO_COLOR")
+
+    def reopen(self) -> None:
+        """Open the file again before the next lines: it may have been renamed by a program that rotates logs."""
+        self._is_to_reopen = self.path not in STANDARD
+
+    def write(self, text: bytes) -> None:
+        """Write whole lines, and note how many. If that fails, what was written of a line is cut off again. Where it
+        cannot be, in a pipe or before lines of another process, it is ended before the next lines.
+
+        Raises:
+            OSError: they cannot be written, or the file cannot be opened again.
+        """
+        self.written_lines = 0
+        if self._is_to_reopen:
+            self._is_to_reopen = False
+            self._reopen()
+        if self._is_torn:
+            _write(self._file, b"\n")
+            self._is_torn = False
+        rest = memoryview(text)
+        try:
+            while rest:
+                rest = rest[_write(self._file, rest) :]
+        except OSError:
+            written = text[: len(text) - len(rest)]
+            self.written_lines = written.count(b"\n")
+            begun = len(written) - written.rfind(b"\n") - 1
+            self._is_torn = bool(begun) and not _is_cut_off(self._file, begun)
+            raise
+
+    def close(self) -> None:
+        """Close the file; a standard stream stays open."""
+        if self.path not in STANDARD:
+            os.close(self._file)
+
+    def _reopen(self) -> None:
+        new = _opened(self.path)
+        old, self._file = self._file, new
+        self._is_torn = False
+        os.close(old)
+
+
+def _opened(path: str) -> int:
+    if path in STANDARD:
+        return STANDARD[path]
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+
+
+def _write(file: int, data: Buffer) -> int:
+    """Write some bytes. How many."""
+    while True:
+        try:
+            return os.write(file, data)
+        except BlockingIOError:  # another process made the pipe that we share non-blocking
+            select.select((), (file,), ())
+
+
+def _is_cut_off(file: int, size: int) -> bool:
+    """Whether the last `size` bytes that were written could be cut off: they are the end of a file."""
+    try:
+        end = os.lseek(file, 0, os.SEEK_CUR)
+        if end != os.fstat(file).st_size:
+            return False
+        os.ftruncate(file, end - size)
+    except OSError:
+        return False
+    return True

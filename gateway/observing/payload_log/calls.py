@@ -1,0 +1,203 @@
+"""Takes a share of the calls for the payload log: the request and its replies, when they are written or have failed."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from functools import partial
+from time import monotonic, time
+from typing import TypeAlias, TypeGuard
+
+from gateway.core.frozen import frozen, replace
+from gateway.core.record import LONGEST_MODEL, OK, Record
+from gateway.core.surviving import log_survived
+from gateway.core.tasks import spawn
+from gateway.core.transport import Destination
+from gateway.core.types import Answer, Request, Response
+from gateway.observing.payload_log.copies import CopiedMessage, CopyBounds, OtherNames, copied, same_name
+from gateway.observing.payload_log.entries import CallFacts, Entry, LoggedReply, LoggedRequest
+from gateway.observing.payload_log.fitted import KnownTensors, fitted_reply, fitted_request, named, says_less
+from gateway.observing.payload_log.queue import EntryQueue
+
+SECONDS_FOR_TENSORS = 5.0
+"""How long the tensors of a model may take to find."""
+
+MAY_QUOTE = "the text is not shown: it may quote a value that is hidden"
+NO_REPLY = "no reply was written: the client has left, or its connection was closed"
+
+FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
+"""Finds the tensors of the model that a request names. The request comes without its inputs."""
+
+
+@frozen
+class TensorNames:
+    """The tensors of a route's calls: `inputs` and `outputs` give the backend's name of the client's; `find` finds the
+    model's tensors, for wire forms that do not say everything of theirs."""
+
+    inputs: OtherNames = same_name
+    outputs: OtherNames = same_name
+    find: FindTensors | None = None
+
+
+class PayloadLog:
+    """Logs a share of the calls, at most `bounds` of each message."""
+
+    def __init__(self, queue: EntryQueue, share: float, bounds: CopyBounds) -> None:
+        self.queue = queue
+        self.bounds = bounds
+        self.share = share
+        """That of the calls for which `logged` is to be asked."""
+        self._fitting: set[asyncio.Task[None]] = set()
+        """Those that find a model's tensors, before their entries are queued."""
+
+    def logged(self, request: Request, destination: Destination, names: TensorNames) -> Destination:
+        """The destination of a request whose call is logged when its record ends."""
+        call = _Call(self, request, names)
+        request.record.observe_also(call.ended)
+        handler, stream = destination.handler, destination.stream
+        return replace(
+            destination,
+            handler=None if handler is None else partial(call.answer, handler),
+            stream=None if stream is None else partial(call.responses, stream),
+        )
+
+    def fitting(self, adding: Coroutine[None, None, None]) -> None:
+        """Run what finds a model's tensors, and queues entries then."""
+        task = spawn(adding)
+        self._fitting.add(task)
+        task.add_done_callback(self._fitting.discard)
+
+    async def stop(self, seconds: float) -> None:
+        """Hand what is left to the sink, which has so many seconds to take it, and close that."""
+        until = monotonic() + seconds
+        if self._fitting:
+            await asyncio.wait(self._fitting, timeout=seconds)
+        await self.queue.stop(max(0.0, until - monotonic()))
+
+
+class _Call:
+    """A call that is logged. Its request and its answer are kept until the record ends, as long as the exchange keeps
+    them in any case; only then they are copied, after the client has its reply."""
+
+    def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
+        self._log = log
+        self._names = names
+        self._request: Request | None = request
+        self._response: Response | None = None
+        self._numbered = 0
+        """The replies of a stream that were told of."""
+        self._is_given_up = False
+        """There was no room for the request: its replies are not logged either."""
+        self._hides = False
+        """The request has values that are not to be shown."""
+        self._facts: CallFacts | None = None
+
+    async def answer(self, handler: Callable[[Request], Awaitable[Answer]], request: Request) -> Answer:
+        """The answer of `handler`."""
+        answer = await handler(request)
+        if isinstance(answer, Response):
+            self._response = answer
+        return answer
+
+    async def responses(
+        self, stream: Callable[[Request], AsyncGenerator[Response, None]], request: Request
+    ) -> AsyncGenerator[Response, None]:
+        """The responses of `stream`, each of which is logged before the client has it: it may be the last for long."""
+        async with aclosing(stream(request)) as responses:
+            async for response in responses:
+                self._numbered += 1
+                try:
+                    self._log_reply(request.record, response)
+                except Exception as error:
+                    log_survived("the payload log", error)
+                yield response
+
+    def ended(self, record: Record) -> None:
+        """Observe the end of the request."""
+        response, self._response = self._response, None
+        if record.status != OK:
+            self._log_error(record)
+        elif response is not None:
+            self._log_reply(record, response)
+        elif self._request is not None:  # a stream without a response
+            self._add(self._known_facts(record), [])
+        self._request = None
+
+    def _log_reply(self, record: Record, response: Response) -> None:
+        facts = self._known_facts(record)
+        message = copied(response.outputs, response.parameters, self._log.bounds, others=self._names.outputs)
+        message = named(message, (), "output", self._log.bounds, self._names.outputs)
+        ended = _unix(record.ended or monotonic())
+        self._add(facts, [LoggedReply(facts, message, ended, version=response.version, number=self._numbered)])
+
+    def _log_error(self, record: Record) -> None:
+        facts = self._known_facts(record)
+        number = self._numbered + 1 if self._numbered else 0
+        text = record.error_text or NO_REPLY
+        error = LoggedReply(facts, None, _unix(record.ended), record.status, record.reason, text, number=number)
+        self._add(facts, [error])
+
+    def _known_facts(self, record: Record) -> CallFacts:
+        """The facts of the call, which its events share. A stream's events all name the backend of the first."""
+        if self._facts is None:
+            request = self._request
+            assert request is not None
+            # Clients choose these as long as a message.
+            id, model, version = ((each or "")[:LONGEST_MODEL] for each in (request.id, request.model, request.version))
+            self._facts = CallFacts(
+                record.id, id, model, version, request.operation.value, record.route, record.backend,
+                request.protocol, _unix(record.received),
+            )  # fmt: skip
+        return self._facts
+
+    def _add(self, facts: CallFacts, replies: list[LoggedReply]) -> None:
+        """Queue the replies, the first of them with the request: both, or neither."""
+        if self._is_given_up:
+            return
+        request, self._request = self._request, None
+        entries: list[Entry] = list(replies)
+        message = CopiedMessage()
+        if request is not None:
+            message = copied(request.inputs, request.parameters, self._log.bounds, request.outputs, self._names.inputs)
+            self._hides = bool(self._log.bounds.hide) and (message.hides or says_less(message))
+            entries.insert(0, LoggedRequest(facts, message))
+        if self._hides:
+            entries = [replace(each, text=MAY_QUOTE) if is_error(each) else each for each in entries]
+        if not self._log.queue.reserve(sum(each.held for each in entries)):
+            self._is_given_up = request is not None
+            self._log.queue.drop(len(entries))
+        elif request is not None and says_less(message):
+            # Without what holds the memory of the request's tensors.
+            self._log.fitting(self._add_fitted(replace(request, inputs=(), origin=None, original=None), entries))
+        else:
+            self._log.queue.add(entries)
+
+    async def _add_fitted(self, request: Request, entries: list[Entry]) -> None:
+        """Queue a request whose wire form says less than V2, with its reply, in the form of the model's tensors."""
+        known, names, bounds = KnownTensors(), self._names, self._log.bounds
+        if names.find is not None:
+            try:
+                async with asyncio.timeout(SECONDS_FOR_TENSORS):
+                    known = await names.find(request)
+            except Exception:  # nobody knows them, for whatever reason
+                known = KnownTensors()
+        try:
+            self._log.queue.add([_fitted(each, known, bounds, names.inputs) for each in entries])
+        except Exception as error:
+            log_survived("the payload log", error)
+            self._log.queue.give_up(entries)
+
+
+def _fitted(entry: Entry, known: KnownTensors, bounds: CopyBounds, others: OtherNames) -> Entry:
+    if isinstance(entry, LoggedRequest):
+        return replace(entry, message=fitted_request(entry.message, known, bounds, others))
+    return entry if entry.message is None else replace(entry, message=fitted_reply(entry.message, known))
+
+
+def is_error(entry: Entry) -> TypeGuard[LoggedReply]:
+    """Whether an entry is an error in place of a reply."""
+    return isinstance(entry, LoggedReply) and entry.message is None
+
+
+def _unix(seconds: float) -> float:
+    """The Unix time of a moment on the clock of records."""
+    return time() - monotonic() + seconds

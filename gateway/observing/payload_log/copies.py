@@ -1,0 +1,158 @@
+"""Copies of what a request or a reply says, for the time after it: at most so many bytes, and nothing that is hidden.
+
+A tensor's data may be a view of a large message. So data that is kept is copied, and a tensor that has no room is left
+out whole, with its name, datatype and shape.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from gateway.core.datatypes import Datatype
+from gateway.core.frozen import field, frozen
+from gateway.core.types import Parameters, ParameterValue, RequestedOutput, Shape, Tensor
+
+MOST_HEADS = 64 * 2**10
+"""Bytes of the names, shapes and parameters' names that are kept of one message. What is beyond is counted."""
+_HEAD = 32
+"""Bytes that a tensor or a parameter takes beside its name, its shape and its data."""
+
+HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is unknown"
+"""Why a value was left out."""
+
+
+@frozen
+class CopyBounds:
+    """The limits of one copy: at most `most_bytes` of data and parameters, and no tensor or parameter with a name that
+    one of the globs in `hide` fits."""
+
+    most_bytes: int
+    hide: tuple[str, ...] = ()
+
+    def hides(self, *names: str) -> bool:
+        """Whether the tensor or parameter with these names, its own and its others, is not to be shown."""
+        return any(fnmatchcase(name, glob) for glob in self.hide for name in names)
+
+
+class CopiedTensor(Struct, frozen=True):
+    """A tensor's head, and its `data` unless it was left out for the reason `left_out`. `size`: bytes of its data.
+    `untyped`: as in Tensor."""
+
+    name: str
+    datatype: Datatype
+    shape: Shape
+    data: bytes | None
+    size: int
+    left_out: str = ""
+    parameters: Parameters = field(default_factory=dict)
+    untyped: bool = False
+
+
+class CopiedMessage(Struct, frozen=True):
+    """A request or a reply.
+
+    - `left_out`: the parameters, those of tensors included, that were left out, with the reason for each.
+    - `uncounted`: how many tensors, parameters and requested outputs are not there at all, beyond MOST_HEADS.
+    - `held`: the bytes that the copy holds, about.
+    """
+
+    tensors: tuple[CopiedTensor, ...] = ()
+    parameters: Parameters = field(default_factory=dict)
+    requested: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    uncounted: int = 0
+    held: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing was left out."""
+        return not self.left_out and not self.uncounted and not any(each.left_out for each in self.tensors)
+
+    @property
+    def hides(self) -> bool:
+        """Whether anything was left out because it is hidden."""
+        return HIDDEN in self.left_out.values() or any(each.left_out == HIDDEN for each in self.tensors)
+
+
+OtherNames: TypeAlias = Callable[[str], str]
+"""The backend's name of a tensor, by the client's."""
+
+
+def same_name(name: str) -> str:
+    """The OtherNames of a route that renames nothing."""
+    return name
+
+
+def copied(
+    tensors: Sequence[Tensor],
+    parameters: Parameters,
+    bounds: CopyBounds,
+    requested: Iterable[RequestedOutput] = (),
+    others: OtherNames = same_name,
+) -> CopiedMessage:
+    """A copy of a message with these tensors, parameters and requested outputs."""
+    copying = _Copying(bounds, others)
+    kept_parameters = copying.parameters(parameters, "")
+    kept = tuple([each for tensor in tensors if (each := copying.tensor(tensor)) is not None])
+    names = tuple([each.name for each in requested if copying.has_room_for_head(each.name)])
+    return CopiedMessage(kept, kept_parameters, names, copying.left_out, copying.uncounted, copying.held)
+
+
+class _Copying:
+    """The copy of one message under way."""
+
+    def __init__(self, bounds: CopyBounds, others: OtherNames) -> None:
+        self._bounds = bounds
+        self._others = others
+        self._heads = MOST_HEADS
+        self._data = bounds.most_bytes
+        self.left_out: dict[str, str] = {}
+        self.uncounted = 0
+
+    @property
+    def held(self) -> int:
+        """The bytes of what is kept."""
+        return MOST_HEADS - self._heads + self._bounds.most_bytes - self._data
+
+    def has_room_for_head(self, name: str, rank: int = 0) -> bool:
+        """Take the room of a head; if there is none, the head is counted in its place."""
+        size = _HEAD + len(name) + 8 * rank
+        if size > self._heads:
+            self.uncounted += 1
+            return False
+        self._heads -= size
+        return True
+
+    def tensor(self, tensor: Tensor) -> CopiedTensor | None:
+        """The copy of a tensor; None if there is no room for its head."""
+        name, data = tensor.name, tensor.data
+        if not self.has_room_for_head(name, len(tensor.shape)):
+            return None
+        size, why = memoryview(data).nbytes, ""
+        if self._bounds.hides(name, self._others(name)):
+            why = HIDDEN
+        elif size > self._data:
+            why = TOO_LARGE
+        else:
+            self._data -= size
+        kept = None if why else bytes(data)
+        parameters = self.parameters(tensor.parameters, f"{name}.") if tensor.parameters else {}
+        return CopiedTensor(name, tensor.datatype, tensor.shape, kept, size, why, parameters, tensor.untyped)
+
+    def parameters(self, given: Parameters, above: str) -> Parameters:
+        """The parameters that are neither hidden nor too large. `above`: stands before their names in `left_out`."""
+        kept: dict[str, ParameterValue] = {}
+        for name, value in given.items():
+            if not self.has_room_for_head(name):
+                continue
+            size = len(value) if isinstance(value, str) else 8
+            if self._bounds.hides(name):
+                self.left_out[above + name] = HIDDEN
+            elif size > self._data:
+                self.left_out[above + name] = TOO_LARGE
+            else:
+                self._data -= size
+                kept[name] = value
+        return kept

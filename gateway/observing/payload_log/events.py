@@ -1,0 +1,80 @@
+"""CloudEvents 1.0 with requests and replies, as KServe's logger sends them, and their HTTP content modes. Pure.
+
+KServe gives the request and the reply of one call the same `id`, and tells them apart by their `type`.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from msgspec import Raw
+
+from gateway.core import json
+from gateway.core.frozen import frozen
+from gateway.observing.payload_log.v2 import readable
+
+REQUEST_TYPE = "org.kubeflow.serving.inference.request"
+REPLY_TYPE = "org.kubeflow.serving.inference.response"
+
+JSON, OCTETS = "application/json", "application/octet-stream"
+HEADER_LENGTH = "headerlength"
+"""The attribute with the length of the JSON before the tensors' data, for events whose data is OCTETS."""
+
+_PLAIN = re.compile(r"[!#-$&-~]*")
+"""Characters that the value of an attribute has as they are in a header: CloudEvents' HTTP Protocol Binding, section
+3.1.3.2."""
+
+
+@frozen
+class Event:
+    """An event: its attributes, but `specversion` and `datacontenttype`, and its `data` of the media type `content`."""
+
+    attributes: Mapping[str, str | bool | int]
+    content: str
+    data: bytes
+
+
+def moment(seconds: float) -> str:
+    """A Unix time as the attribute `time`: RFC 3339 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def structured(event: Event) -> bytes:
+    """The event in the JSON Event Format."""
+    return b"".join(json.write_message(_document(event)))
+
+
+def batch(events: Iterable[Event]) -> bytes:
+    """Events in the JSON Batch Format."""
+    return b"".join(json.write_message([_document(each) for each in events]))
+
+
+def headers(event: Event) -> list[tuple[bytes, bytes]]:
+    """The attributes in the headers of a request, whose body is `data`: the binary content mode."""
+    attributes = {"specversion": "1.0", **event.attributes}
+    return [(f"ce-{name}".encode(), _escaped(_text(value))) for name, value in attributes.items()]
+
+
+def _document(event: Event) -> dict[str, Any]:
+    found = {
+        "specversion": "1.0",
+        **{name: readable(each) if isinstance(each, str) else each for name, each in event.attributes.items()},
+        "datacontenttype": event.content,
+    }
+    if event.content == JSON:
+        return {**found, "data": Raw(event.data)}
+    return {**found, "data_base64": b64encode(event.data).decode()}
+
+
+def _text(value: str | bool | int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escaped(text: str) -> bytes:
+    if _PLAIN.fullmatch(text):
+        return text.encode()
+    # Everything but what _PLAIN has is percent-encoded, as UTF-8.
+    return quote(readable(text), safe="!#$&'()*+,/:;=?@[]^`{|}<>\\").encode()

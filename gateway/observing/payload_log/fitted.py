@@ -1,0 +1,93 @@
+"""Copies in the names, datatypes and shapes of a model, for wire forms that do not say them: UM-Bridge and V1 have
+numbers without a datatype, UM-Bridge, GraphPipe and MIP inputs without names, UM-Bridge rows without a batch. Pure.
+
+Receivers then get the same form of a model's tensors, whatever its clients speak. What the model is not known for, or
+what does not fit, is left as it came.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gateway.core.casting import cast
+from gateway.core.datatypes import BYTES
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import frozen, replace
+from gateway.core.types import TensorSpec
+from gateway.observing.payload_log.copies import (
+    HIDDEN,
+    NAME_UNKNOWN,
+    CopiedMessage,
+    CopiedTensor,
+    CopyBounds,
+    OtherNames,
+)
+
+
+@frozen
+class KnownTensors:
+    """A model's tensors under the names that clients have for them; empty where nobody knows them. `positions`: the
+    names of inputs without a name, in their order, those that came with one included."""
+
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    positions: tuple[str, ...] = ()
+
+
+def says_less(message: CopiedMessage) -> bool:
+    """Whether the wire form of a message did not say the name or the datatype of each tensor."""
+    return any(not each.name or each.untyped for each in message.tensors)
+
+
+def fitted_request(
+    message: CopiedMessage, known: KnownTensors, bounds: CopyBounds, others: OtherNames
+) -> CopiedMessage:
+    """A request of a wire form that says less than V2."""
+    given = {each.name for each in message.tensors}
+    message = named(message, [name for name in known.positions if name not in given], "input", bounds, others)
+    return _fitted(message, known.inputs)
+
+
+def fitted_reply(message: CopiedMessage, known: KnownTensors) -> CopiedMessage:
+    """A reply to such a request."""
+    return _fitted(message, known.outputs)
+
+
+def named(
+    message: CopiedMessage, names: Sequence[str], prefix: str, bounds: CopyBounds, others: OtherNames
+) -> CopiedMessage:
+    """`message` with a name for each tensor without one: those of `names` by position, if there are as many; else
+    `prefix` and its number. Where anything is hidden, tensors whose names are not known are hidden too."""
+    unnamed = sum(not each.name for each in message.tensors)
+    is_known = len(names) == unnamed and not message.uncounted
+    found = iter(names if is_known else ())
+    tensors = []
+    for at, each in enumerate(message.tensors):
+        tensor = each
+        if not tensor.name:
+            tensor = replace(tensor, name=next(found, f"{prefix}{at}"))
+            if bounds.hide and not is_known:
+                tensor = replace(tensor, data=None, left_out=NAME_UNKNOWN)
+            elif bounds.hides(tensor.name, others(tensor.name)):
+                tensor = replace(tensor, data=None, left_out=HIDDEN)
+        tensors.append(tensor)
+    return replace(message, tensors=tuple(tensors)) if unnamed else message
+
+
+def _fitted(message: CopiedMessage, specs: Sequence[TensorSpec]) -> CopiedMessage:
+    by_name = {each.name: each for each in specs}
+    tensors = [_as(each, by_name[each.name]) if each.name in by_name else each for each in message.tensors]
+    return replace(message, tensors=tuple(tensors))
+
+
+def _as(tensor: CopiedTensor, spec: TensorSpec) -> CopiedTensor:
+    is_row = len(spec.shape) == len(tensor.shape) + 1 and spec.shape[0] == -1
+    shape = (1, *tensor.shape) if is_row else tensor.shape
+    if not tensor.untyped or tensor.data is None or BYTES in (tensor.datatype, spec.datatype):
+        return replace(tensor, shape=shape)
+    numbers = np.frombuffer(tensor.data, tensor.datatype.dtype)
+    try:
+        data = cast(numbers, spec.datatype, tensor.name).tobytes()
+    except DecodeError:  # the call failed because of that
+        return replace(tensor, shape=shape)
+    return replace(tensor, shape=shape, datatype=spec.datatype, data=data, size=len(data), untyped=False)

@@ -1,0 +1,141 @@
+"""The payload log by HTTP: events are sent to a receiver of CloudEvents, such as KServe's loggers have."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from random import uniform
+from time import monotonic
+from typing import Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from gateway.core.errors import GatewayError, TransportError
+from gateway.core.frozen import frozen
+from gateway.core.transport import Connector
+from gateway.core.types import Headers, Message
+from gateway.observing.own_thread import in_own_thread
+from gateway.observing.payload_log import events
+from gateway.observing.payload_log.entries import Entry, EventForm, event
+from gateway.observing.payload_log.events import HEADER_LENGTH, Event
+
+ContentMode: TypeAlias = Literal["binary", "structured", "batch"]
+"""How events stand in requests: CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3."""
+
+AT_ONCE = 8
+"""Requests to the receiver that are on their way together."""
+_TRY_AGAIN = frozenset({429, 503})
+"""The statuses with which a receiver says that it has not taken an event, but may later."""
+_FIRST_PAUSE = 0.2
+"""Seconds before the second try; twice as long before each further one."""
+
+_STRUCTURED, _BATCH = b"application/cloudevents+json", b"application/cloudevents-batch+json"
+_HEADER_LENGTH = b"inference-header-content-length"
+
+
+@frozen
+class EventReceiver:
+    """Where events are sent, and how. `headers`: those of each request. `timeout`: seconds that a request may take,
+    with all its tries."""
+
+    url: str
+    headers: Mapping[str, str]
+    mode: ContentMode
+    timeout: float
+
+
+class PayloadReceiver:
+    """A Sink that sends events through `connector`, which it closes."""
+
+    def __init__(self, receiver: EventReceiver, connector: Connector, form: EventForm) -> None:
+        self._receiver = receiver
+        self._connector = connector
+        self._form = form
+        parts = urlsplit(receiver.url)
+        self._path, self._query = parts.path or "/", parts.query
+        self._own = [(name.encode(), each.encode()) for name, each in receiver.headers.items()]
+        self._headers: dict[bytes, Headers] = {}
+        """The headers that many requests share, by their content type."""
+
+    def reopen(self) -> None:
+        """Do nothing: there is no file."""
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connector.close()
+
+    async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
+        """Send the events of `batch`. When the receiver cannot be reached or does not answer in time, the rest of the
+        batch is given up: what waits is newer."""
+        messages = await in_own_thread("payload-log", partial(self._messages, batch))
+        sending = _Sending(self, messages)
+        await asyncio.gather(*[sending.run() for _ in range(min(AT_ONCE, len(messages)))])
+        lost = sending.lost + sum(number for _, number in sending.rest)
+        return lost, sending.why
+
+    def _messages(self, batch: Sequence[Entry]) -> list[tuple[Message, int]]:
+        """Requests, each with the number of its events."""
+        found = [event(each, self._form) for each in batch]
+        match self._receiver.mode:
+            case "binary":
+                return [(self._binary(each), 1) for each in found]
+            case "structured":
+                return [(self._message(_STRUCTURED, events.structured(each)), 1) for each in found]
+            case "batch":
+                return [(self._message(_BATCH, events.batch(found)), len(found))]
+
+    def _binary(self, each: Event) -> Message:
+        further = events.headers(each)
+        if (length := each.attributes.get(HEADER_LENGTH)) is not None:
+            further.append((_HEADER_LENGTH, str(length).encode()))
+        return self._message(each.content.encode(), each.data, further)
+
+    def _message(self, content: bytes, body: bytes, further: Sequence[tuple[bytes, bytes]] = ()) -> Message:
+        headers = self._headers.get(content)
+        if headers is None:
+            headers = self._headers[content] = Headers([(b"content-type", content), *self._own])
+        return Message("POST", self._path, headers, (body,), query=self._query, further=further)
+
+    async def sent(self, message: Message) -> tuple[str, bool]:
+        """Send a request, again if the receiver cannot be reached or says so. Returns why it was not taken, empty if it
+        was, and whether there is an answer."""
+        until, pause = monotonic() + self._receiver.timeout, _FIRST_PAUSE
+        while True:
+            why, status, is_sent = await self._try(message, until - monotonic())
+            wait = pause * uniform(0.8, 1.2)
+            if (is_sent and status not in _TRY_AGAIN) or monotonic() + wait > until:
+                return why, status != 0
+            await asyncio.sleep(wait)
+            pause *= 2
+
+    async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
+        """Why the request was not taken, empty if it was; the status of the answer, 0 without one; and whether anything
+        was sent: an event that was is not sent again."""
+        try:
+            async with asyncio.timeout(seconds):
+                reply = await self._connector.exchange(message)
+        except TimeoutError:
+            return f"no answer within {self._receiver.timeout:g} s", 0, True
+        except GatewayError as error:
+            return error.message, 0, not isinstance(error, TransportError) or error.sent
+        taken = 200 <= reply.status < 300
+        return "" if taken else f"the receiver answered {reply.status}", reply.status, True
+
+
+class _Sending:
+    """The requests of one batch on their way. `rest`: those that were not sent."""
+
+    def __init__(self, receiver: PayloadReceiver, messages: Sequence[tuple[Message, int]]) -> None:
+        self.rest = list(reversed(messages))
+        self.lost = 0
+        self.why = ""
+        self._receiver = receiver
+        self._has_answers = True
+
+    async def run(self) -> None:
+        """Send one request after the other, while the receiver answers."""
+        while self.rest and self._has_answers:
+            message, number = self.rest.pop()
+            why, has_answer = await self._receiver.sent(message)
+            self._has_answers = self._has_answers and has_answer
+            if why:
+                self.lost += number
+                self.why = why

@@ -1,0 +1,126 @@
+"""The payload log by HTTP: what a receiver gets, and what becomes of it when the receiver does not take it."""
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from gateway.assembly.connecting import connect
+from gateway.assembly.registry import protocols
+from gateway.core.protocol import DEFAULT_LIMITS
+from gateway.core.tasks import spawn
+from gateway.observing.payload_log.entries import EventForm
+from gateway.observing.payload_log.receiver import ContentMode, EventReceiver, PayloadReceiver
+from tests.observing.payload_log.logged import FORM, REPLY, REQUEST
+from tests.observing.payload_log.receiving import receiving
+
+LONG = 30.0
+
+
+def sink(
+    url: str, mode: ContentMode = "binary", timeout: float = LONG, form: EventForm = FORM, **headers: str
+) -> PayloadReceiver:
+    origin = "/".join(url.split("/")[:3])
+    connector = connect(origin, protocols()["v2-rest"], DEFAULT_LIMITS)
+    return PayloadReceiver(EventReceiver(url, headers, mode, timeout), connector, form)
+
+
+async def test_binary_has_attributes_in_headers() -> None:
+    async with receiving() as receiver:
+        sender = sink(receiver.url, authorization="Bearer hidden")
+        assert await sender.send([REQUEST]) == (0, "")
+        await sender.close()
+    [got] = receiver.requests
+    assert got.line == "POST /events?a=b HTTP/1.1"
+    assert {name: got.headers[name] for name in ("content-type", "ce-id", "ce-type", "authorization")} == {
+        "content-type": "application/json", "ce-id": "id1", "ce-type": "org.kubeflow.serving.inference.request",
+        "authorization": "Bearer hidden",
+    }  # fmt: skip
+    assert json.loads(got.body) == {
+        "id": "id1", "inputs": [{"name": "x", "shape": [1], "datatype": "FP64", "data": [1.0]}],
+    }  # fmt: skip
+
+
+async def test_binary_with_binary_tensors_says_where_they_begin() -> None:
+    async with receiving() as receiver:
+        sender = sink(receiver.url, form=EventForm("here", is_binary=True))
+        await sender.send([REQUEST])
+        await sender.close()
+    [got] = receiver.requests
+    assert got.headers["content-type"] == "application/octet-stream"
+    length = int(got.headers["inference-header-content-length"])
+    assert got.headers["ce-headerlength"] == str(length)
+    assert len(got.body) == length + 8
+
+
+async def test_structured_is_one_object_and_batch_a_list() -> None:
+    async with receiving() as receiver:
+        for mode in ("structured", "batch"):
+            sender = sink(receiver.url, mode)
+            assert await sender.send([REQUEST, REPLY]) == (0, "")
+            await sender.close()
+    assert [each.headers["content-type"] for each in receiver.requests] == [
+        *["application/cloudevents+json"] * 2, "application/cloudevents-batch+json",
+    ]  # fmt: skip
+    assert [each["status"] for each in json.loads(receiver.requests[2].body) if "status" in each] == ["OK"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "requests"),
+    [
+        ([202], (0, ""), 2),
+        ([500], (2, "the receiver answered 500"), 2),
+        ([500, 200], (1, "the receiver answered 500"), 2),
+        ([307], (2, "the receiver answered 307"), 2),
+        ([503, 429, 200], (0, ""), 4),
+    ],
+)
+async def test_what_is_not_taken_is_lost_unless_it_may_be_sent_again(
+    answers: list[int | None], expected: tuple[int, str], requests: int
+) -> None:
+    async with receiving(*answers) as receiver:
+        sender = sink(receiver.url)
+        assert await sender.send([REQUEST, REPLY]) == expected
+        await sender.close()
+    assert len(receiver.requests) == requests
+
+
+async def test_a_receiver_that_closes_in_the_middle_does_not_get_the_event_twice() -> None:
+    async with receiving(0) as receiver:
+        sender = sink(receiver.url)
+        lost, why = await sender.send([REQUEST])
+        await sender.close()
+    assert lost == 1
+    assert "closed" in why
+    assert len(receiver.requests) == 1
+
+
+async def test_a_receiver_that_hangs_costs_the_time_of_one_request() -> None:
+    async with receiving(None) as receiver:
+        sender = sink(receiver.url, timeout=0.05)
+        assert await sender.send([REQUEST] * 100) == (100, "no answer within 0.05 s")
+        await sender.close()
+    assert 1 <= len(receiver.requests) <= 8  # the rest was not tried
+
+
+async def test_an_event_waits_for_a_receiver_that_comes_back() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]
+    sender = sink(f"http://127.0.0.1:{port}/events")
+    sending = spawn(sender.send([REQUEST]))
+    await asyncio.sleep(0)
+    async with receiving(port=port) as receiver:
+        assert await sending == (0, "")
+        await sender.close()
+    assert len(receiver.requests) == 1
+
+
+async def test_a_receiver_that_is_away_is_told_with_the_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]
+    sender = sink(f"http://127.0.0.1:{port}/events", timeout=0.1)
+    lost, why = await sender.send([REQUEST, REPLY])
+    await sender.close()
+    assert lost == 2
+    assert "refused" in why.lower()
