@@ -14,7 +14,7 @@ SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # The tests start hundreds of processes: none compiles the gateway anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup help run test test-fast coverage attack lowest soak lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
+.PHONY: setup help run test test-fast coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -56,6 +56,9 @@ lowest: setup  ## test-fast with the oldest version of each dependency that pypr
 
 soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)
+
+soak-fleet: setup peers  ## requests for 200 models at three real Tritons that are killed in turn, for MINUTES (10): docs/fleet.md
+	$(BIN)/python -m tests.attacks.soak_fleet --minutes $(MINUTES)
 
 lint: setup  ## formatting, style and types
 	$(BIN)/ruff format --check .

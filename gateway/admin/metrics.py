@@ -34,6 +34,7 @@ from gateway.observing.request_metrics import RequestMetrics
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.places import Numbers
 from gateway.routing.backend import Backend
+from gateway.routing.draining import DrainState
 from gateway.routing.health import State
 from gateway.routing.on_demand import OnDemandBackend
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
@@ -94,6 +95,12 @@ ENDPOINTS = Family(
 )
 ENDPOINT_UP = Family(
     "gateway_endpoint_up", "gauge", ("backend", "endpoint"), "0 while the endpoint is down and gets no calls, else 1."
+)
+DRAIN = Family(
+    "gateway_endpoint_drain",
+    "gauge",
+    ("backend", "endpoint"),
+    "0 while the endpoint serves, 1 while it is drained and has calls yet, 2 when it is drained and has none.",
 )
 EJECTIONS = Family(
     "gateway_endpoint_ejections_total",
@@ -189,12 +196,13 @@ WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
 )
 
+_DRAINS = {DrainState.DRAINING: 1, DrainState.DRAINED: 2}
 SERVER_STATES = ("starting", "serving", "draining", "ending")
 
 FAMILIES = (
     *request_metrics.FAMILIES,
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
-    CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, EJECTIONS,
+    CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, DRAIN, EJECTIONS,
     SERVERS, SERVER_STARTS, SERVER_FAILURES,
     *OF_POLICIES,
     *OF_STEPS.values(),
@@ -314,6 +322,8 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     yield _values(QUEUE_LIMIT, [((name,), each.queue_settings.length) for name, each in limited])
     states = [(name, Counter(one.health.state for one in each.endpoints)) for name, each in backends]
     yield _values(ENDPOINTS, [((name, state.value), count[state]) for name, count in states for state in State])
+    drains = [((name, one.address), one.drain) for name, each in backends for one in each.endpoints]
+    yield _values(DRAIN, [(labels, 0 if drain is None else _DRAINS[drain.state]) for labels, drain in drains])
     endpoints = [((name, one.address), one.health) for name, each in backends for one in each.endpoints]
     yield _values(ENDPOINT_UP, [(labels, int(health.is_up)) for labels, health in endpoints])
     yield _values(EJECTIONS, [(labels, health.ejected) for labels, health in endpoints])

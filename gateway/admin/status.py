@@ -8,6 +8,9 @@ from pydantic import BaseModel
 
 from gateway.observing.counters import RequestError
 from gateway.routing.backend import Backend
+from gateway.routing.balancing import LeastLoad
+from gateway.routing.draining import DrainState
+from gateway.routing.endpoint import Endpoint
 from gateway.routing.on_demand import OnDemandBackend
 
 if TYPE_CHECKING:
@@ -21,6 +24,21 @@ class LastError(BaseModel):
     text: str
     at: datetime
     """In UTC."""
+
+
+class DrainStatus(BaseModel):
+    """The drain of an endpoint for maintenance of its server."""
+
+    state: Literal["draining", "drained"]
+    """`draining`: it gets no new calls, and has some yet. `drained`: it has none, its server can be stopped."""
+    since: datetime
+    """In UTC."""
+    sequences: int
+    """Sequences of clients that may go on there, and have not ended."""
+    is_moving: bool
+    """Its models are being loaded elsewhere; until then it gets calls."""
+    failed_moves: list[str]
+    """The models that could not be loaded elsewhere, each with the reason."""
 
 
 class EndpointStatus(BaseModel):
@@ -37,6 +55,11 @@ class EndpointStatus(BaseModel):
     ejected_until: datetime | None
     """After this time one call is sent as a trial, and an answer to it makes the endpoint up. None while it is not
     down, or down because probes fail."""
+    load: float | None = None
+    """What the server said last of its load, which `balance: least_load` compares, in a unit that is the same for all
+    servers of the backend. None if it has not said anything lately, or is balanced otherwise."""
+    drain: DrainStatus | None = None
+    """Null while it serves."""
 
 
 class TracingStatus(BaseModel):
@@ -235,19 +258,37 @@ def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStat
         waiting=len(backend.queue),
         requests=dict(requests),
         queue=_queue_status(backend) if backend.max_in_flight else None,
-        endpoints=[
-            EndpointStatus(
-                address=each.address,
-                in_flight=each.in_flight,
-                state=each.health.state.value,
-                last_error=LastError(text=last.text, at=last.at) if last else None,
-                ejected_until=each.health.ejected_until,
-            )
-            for each in backend.endpoints
-            for last in [each.health.last]
-        ],
+        endpoints=[endpoint_status(backend, each) for each in backend.endpoints],
         servers=_servers(backend) if isinstance(backend, OnDemandBackend) else None,
     )
+
+
+def endpoint_status(backend: Backend, endpoint: Endpoint) -> EndpointStatus:
+    """The status of an endpoint of `backend`."""
+    last, drain = endpoint.health.last, endpoint.drain
+    return EndpointStatus(
+        address=endpoint.address,
+        in_flight=endpoint.in_flight,
+        state=endpoint.health.state.value,
+        last_error=LastError(text=last.text, at=last.at) if last else None,
+        ejected_until=endpoint.health.ejected_until,
+        load=_load(backend, endpoint),
+        drain=None
+        if drain is None
+        else DrainStatus(
+            state="drained" if drain.state is DrainState.DRAINED else "draining",
+            since=drain.since,
+            sequences=backend.sequences_at(endpoint) if drain.seconds_left else 0,
+            is_moving=drain.is_moving,
+            failed_moves=list(drain.failed_moves),
+        ),
+    )
+
+
+def _load(backend: Backend, endpoint: Endpoint) -> float | None:
+    strategy = backend.choice.strategy
+    told = strategy.loads.now(endpoint) if isinstance(strategy, LeastLoad) else None
+    return None if told is None else told.load
 
 
 def _servers(backend: OnDemandBackend) -> list[ServerStatus]:
@@ -267,12 +308,12 @@ def _servers(backend: OnDemandBackend) -> list[ServerStatus]:
 
 
 def _queue_status(backend: Backend) -> QueueStatus:
-    is_free = any(each.in_flight < backend.max_in_flight for each in backend.endpoints)
+    is_free = any(each.in_flight < backend.max_in_flight for each in backend.serving)
     return QueueStatus(
         length=backend.queue_settings.length,
         timeout=backend.queue_settings.timeout,
         order=backend.queue_settings.order,
-        estimated_wait=0.0 if is_free else backend.seconds_until(len(backend.queue) + 1),
+        estimated_wait=0.0 if is_free else backend.waiting_calls.seconds_until(len(backend.queue) + 1),
         clients=[
             ClientWaiting(client=client, waiting=waiting) for client, waiting in backend.queue.longest(MOST_CLIENTS)
         ],

@@ -11,6 +11,7 @@ from gateway.assembly.environment import Environment
 from gateway.assembly.forms import with_forms
 from gateway.assembly.graphs import GraphRoutes
 from gateway.assembly.in_flight import RequestsInFlight
+from gateway.assembly.placement import Placed
 from gateway.assembly.policing import Policing
 from gateway.assembly.routers import Routers
 from gateway.assembly.sides import BackendSides
@@ -98,6 +99,11 @@ class Assembly:
         return self._routers.graphs
 
     @property
+    def placed(self) -> Placed:
+        """The backends whose servers have different models."""
+        return self._backends.placed
+
+    @property
     def backends(self) -> Mapping[str, Backend]:
         """The backends by name."""
         return self._backends.all
@@ -130,22 +136,26 @@ class Assembly:
             self.graphs.adopt(previous.graphs)
         if self._host.fleets is not None:
             self._host.fleets.take_over(self.config.backends, self._backends.served())
+        self.placed.start()
         for prober in self.probers if self._host.part.probes else ():
             prober.start()
+        for reading in self._backends.load_readings:
+            reading.start()
 
     def stop(self) -> None:
         """End the background tasks. Requests in flight go on."""
         self.authentication.access.end()
         self.discovery.stop()
-        for prober in self.probers:
-            prober.cancel()
+        self.placed.stop()
+        for each in (*self.probers, *self._backends.load_readings):
+            each.cancel()
 
     async def end(self, seconds: float = inf) -> None:
         """End the background tasks, and what policies keep open. No request may be in flight; calls that policies make
         beside requests have `seconds` to end."""
         self.stop()
-        for prober in self.probers:
-            await prober.stop()
+        for each in (*self.probers, *self._backends.load_readings):
+            await each.stop()
         await self.policing.close(seconds)
 
     async def close(self) -> None:

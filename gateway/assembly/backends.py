@@ -4,18 +4,21 @@ from functools import partial
 
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, fixed_addresses
 from gateway.assembly.environment import Environment
+from gateway.assembly.loads import load_reading, own_headers, told_loads
 from gateway.assembly.own_addresses import why_own
+from gateway.assembly.placement import Placed, named_models, place
 from gateway.assembly.pool import EndpointPool, ejection
 from gateway.assembly.servers import Wiring
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.models_apart import backend_of_model
-from gateway.config.servers import ServersConfig
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, resolve_batch
+from gateway.placement.backend import PlacedBackend
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.load.told import ToldLoads
 from gateway.routing.on_demand import OnDemandBackend
 from gateway.routing.per_model import PerModelBackend
 from gateway.routing.probing import Prober, Probes
@@ -24,16 +27,27 @@ from gateway.servers.discovery.source import Found
 
 
 class Backends:
-    """The backends by name (`all`), with the Probers of those that are probed."""
+    """The backends by name (`all`), with the Probers of those that are probed, and what reads the loads of those that
+    are balanced by it (`load_readings`)."""
 
     def __init__(self, config: Config, environment: Environment) -> None:
         self._config = config
         self._environment = environment
         self._pool = EndpointPool(config, environment, self._has)
+        self._loads: dict[str, ToldLoads] = {}
         self.all = {name: self._backend(name, each) for name, each in config.backends.items()}
         for name, backend in self.all.items():
             if isinstance(backend, PerModelBackend):
                 backend.models = self._models_of(name)
+            elif isinstance(backend, PlacedBackend):
+                each = config.backends[name]
+                place(backend, each, named_models(config, name), partial(self._choice, name, each), environment.clock)
+        self.placed = Placed(self.all)
+        """The backends whose servers have different models."""
+        self.load_readings = [
+            load_reading(self.all[name], config.backends[name], loads, environment.clock)
+            for name, loads in self._loads.items()
+        ]
         self.probers = [
             Prober(self.all[name], probes, environment.clock)
             for name, each in config.backends.items()
@@ -60,19 +74,16 @@ class Backends:
         limit = protocol.traits.servers.max_in_flight if config.max_in_flight is None else config.max_in_flight
         batch, _ = resolve_batch(protocol, config.batch)
         target = Target(
-            name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers
-        )
-        weights = self._pool.weights[name]
-        new = self._environment.host.part.backend if config.servers is None else _kind(config.servers)
+            name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers,
+            own_headers=own_headers(config, protocol),
+        )  # fmt: skip
+        new = _kind(config) or self._environment.host.part.backend
         return new(
             target,
             protocol,
             endpoints,
             limit,
-            EndpointChoice(
-                strategy(config.balance, Weights(weights, config.slow_start, self._environment.clock)),
-                ejection(config).most,
-            ),
+            self._choice(name, config),
             queue=QueueSettings(
                 config.queue.length,
                 config.queue.timeout,
@@ -83,6 +94,15 @@ class Backends:
             clock=self._environment.clock,
             has_tls=config.tls is not None,
         )
+
+    def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
+        """A choice among endpoints of the backend, by its `balance` and their weights."""
+        clock = self._environment.clock
+        loads = self._loads.get(name) or told_loads(config, clock)
+        if loads is not None:
+            self._loads[name] = loads
+        weights = Weights(self._pool.weights[name], config.slow_start, clock)
+        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).most)
 
     def _models_of(self, name: str) -> dict[str, Backend]:
         """The backends that have the servers of one model each, by the model's name."""
@@ -128,9 +148,11 @@ class Backends:
         )
 
 
-def _kind(servers: ServersConfig) -> type[Backend]:
-    """The kind of a backend whose servers the gateway starts."""
-    return PerModelBackend if servers.per == "model" else OnDemandBackend
+def _kind(config: BackendConfig) -> type[Backend] | None:
+    """The kind of a backend whose servers the gateway starts, or have different models; None for others."""
+    if config.servers is not None:
+        return PerModelBackend if config.servers.per == "model" else OnDemandBackend
+    return None if config.placement is None else PlacedBackend
 
 
 def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:

@@ -55,6 +55,10 @@ class GatewayPart:
     """The numbers of the policies' metrics, with the counts of processes that have ended."""
     clear_caches: Callable[[str], Awaitable[None]] | None = None
     """Lets the caches of the other parts forget their answers: those at this place, or all if it is empty."""
+    tell_drained: Callable[[], Awaitable[None]] | None = None
+    """Has the other parts send no more calls to the endpoints that this part has drained, and calls again to others."""
+    has_calls: Callable[[str, str], Awaitable[bool]] | None = None
+    """Whether one of the other parts has calls in flight to the endpoint with this protocol and address."""
     shedding: Callable[[], Any] | None = None
     """Refuses work for the other parts, as a Shedding; None: this process does."""
 

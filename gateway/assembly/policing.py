@@ -63,7 +63,7 @@ class Policing:
         return PolicyContext(
             owner,
             safe=safe,
-            endpoints=lambda: len(backends[0].endpoints),
+            endpoints=lambda: len(backends[0].serving),
             clock=self._environment.clock,
             reach=reach,
             on_new_models=on_new_models,

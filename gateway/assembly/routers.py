@@ -100,7 +100,7 @@ class Routers:
             for name, each in self._sides.items()
         }
         for name, each in models.items():
-            self._backends[name].on_recovery(each.forget)
+            self._backends[name].on_other_models(each.forget)
         for backend in self._backends.values():
             backend.on_recovery(self.graphs.forget)
         listed: list[Listed] = list(self.graphs.listed(clients))

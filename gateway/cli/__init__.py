@@ -40,6 +40,7 @@ GROUPS = {
     },
     "Operate": {
         "doctor": "Print what a report of a problem should have.",
+        "drain": "Drain an endpoint for maintenance of its server.",
         "keys": "Make, list and revoke API keys.",
         "completion": "Print the completion script of a shell.",
     },

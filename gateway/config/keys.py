@@ -49,7 +49,9 @@ from gateway.config.fields import (
 )
 from gateway.config.forms import JSON, PREFIX, FormEntries
 from gateway.config.graphs import Graphs
+from gateway.config.load import LoadConfig, PageUrl
 from gateway.config.payload_log import PayloadLogConfig
+from gateway.config.placement import PlacementConfig
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
 from gateway.config.routes import RouteConfig
@@ -355,6 +357,8 @@ class EndpointConfig(Keys):
     `grpcs://HOST:PORT` or `tcps://HOST:PORT`."""
     weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
     """The server's share of the calls, relative to the weights of the backend's other servers."""
+    load_url: PageUrl | None = None
+    """The page on which this server says how busy it is, in place of the backend's `load.url`."""
 
 
 class _TextOrMap:
@@ -402,7 +406,7 @@ class QueueConfig(Keys):
 
 
 class BackendConfig(Keys):
-    """A group of model servers that have the same models."""
+    """A group of model servers that have the same models, or with `placement` different ones."""
 
     protocol: Name
     """The protocol of the servers; `json` for one that `form` names."""
@@ -418,9 +422,15 @@ class BackendConfig(Keys):
     servers: ServersConfig | None = None
     """Model servers that the gateway starts itself when calls wait, in place of `endpoints`; `docs/servers.md`
     describes them."""
-    balance: Literal["least_in_flight", "round_robin", "power_of_two"] = "least_in_flight"
-    """Which endpoint gets a call: the one with the fewest calls in flight (equally busy ones take turns), the next one,
-    or the less busy one of two that are drawn at random."""
+    placement: PlacementConfig | None = None
+    """The servers have different models: each request goes to one that has its model, and models may be loaded on
+    demand. Without it all servers have the same models."""
+    balance: Literal["least_in_flight", "least_load", "round_robin", "power_of_two"] = "least_in_flight"
+    """Which endpoint gets a call: the one with the fewest calls in flight (equally busy ones take turns), the one that
+    says it is least busy (`load`), the next one, or the less busy one of two that are drawn at random."""
+    load: LoadConfig | None = None
+    """Where `balance: least_load` reads how busy servers are. Without it, for v2-rest and v2-grpc, on the metrics page
+    of Triton at port 8002."""
     slow_start: Seconds = 0
     """Seconds in which the weight of an endpoint that came back after an ejection grows from a twentieth to the whole;
     0: it has its whole weight at once."""

@@ -13,9 +13,11 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import forms_beside_protocols, protocol_names
 from gateway.config.keys import BackendConfig
+from gateway.config.load_checks import load_findings
 from gateway.config.models_apart import backend_of_model
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
+from gateway.config.placement_checks import placement_findings
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.servers import MODEL, ServersConfig, job_scripts
 from gateway.config.tls_checks import tls_findings
@@ -359,6 +361,8 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     _endpoints,
     _discovery,
     _servers,
+    load_findings,
+    placement_findings,
     _flavors,
     _batches,
     _trust_metadata,

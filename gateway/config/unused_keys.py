@@ -6,6 +6,7 @@ from gateway.config.access import HealthAuthConfig, ListenerAuthConfig
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig, Config
+from gateway.config.load_checks import unused_load_keys
 from gateway.config.problems import Finding
 from gateway.config.tls import ListenerTlsConfig
 
@@ -80,6 +81,8 @@ def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> It
         yield _unused((*location, "queue", "order"), "calls take turns only where `max_in_flight` limits them")
     if "passed_over" in backend.queue.model_fields_set and backend.queue.order == "fair":
         yield _unused((*location, "queue", "passed_over"), "`order` is fair")
+    for place, why in unused_load_keys(location, backend):
+        yield _unused(place, why)
     health = backend.health
     if health is not None and health.probe == "none":
         for key in ("interval", "timeout", "unhealthy", "healthy", "jitter"):

@@ -37,7 +37,7 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     if target.forward_headers or _HOPS in received.first:
         headers = _with_forwarded(message.headers, request, target)
     else:
-        headers = Headers((*message.headers.raw, _FIRST))
+        headers = Headers((*message.headers.raw, _FIRST, *target.own_headers))
     set_field(message, "headers", headers)
     if record.of_listener.forwards:
         set_field(message, "further", record.forwarded_fields(request.span))
@@ -48,7 +48,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
     gets."""
     received, forwarded = request.headers, target.forward_headers
     passed = received.first.get(_HOPS)
-    raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target)]
+    raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target), *target.own_headers]
     if not forwarded:
         return Headers(raw)
     forwarded = _without_ids(forwarded, request.record)

@@ -102,6 +102,8 @@ class Target:
     """Names, in lower case, of the client headers that are passed on to the endpoint."""
     extensions: frozenset[str] | None = None
     """The extensions in its server metadata; None if it was not asked."""
+    own_headers: tuple[tuple[bytes, bytes], ...] = ()
+    """Headers of the gateway's own that each request to the endpoint has."""
 
 
 class Rows(Enum):
@@ -219,6 +221,10 @@ class Servers:
     """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
     probe: Operation = Operation.READY
     """What active probes ask for by default: LIVE or READY."""
+    states_when_loaded: frozenset[str] = frozenset()
+    """The flavors whose servers list the models of their repository, and a state with each that they have loaded: one
+    without a state is not loaded. Other servers have the models that they list, unless the state says something
+    else."""
     lacks_model: Callable[[Message, str], bool] | None = None
     """Whether the reply to MODEL_READY says, in words that no other server has, that there is no model of this name. It
     recognises servers that tell nothing about themselves. None: servers do tell."""

@@ -25,17 +25,17 @@ from time import monotonic
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.frozen import replace
-from gateway.core.operations import CALLS, CONTROL_OPERATIONS, WAKING, Operation
+from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.record import UNRECORDED
 from gateway.core.streaming import ask_stream
 from gateway.core.surviving import surviving
 from gateway.core.types import Answer, Request, Response
 from gateway.routing.choice import EndpointChoice
-from gateway.routing.endpoint import Attempt, Endpoint
+from gateway.routing.endpoint import Attempt, Endpoint, adopt_drains
 from gateway.routing.longest_first import KindTimes
 from gateway.routing.one_try import ask_all, begun, in_time, send_in_time, span_of_try
-from gateway.routing.queue import QueueSettings
+from gateway.routing.queue import QueueSettings, Waiter
 from gateway.routing.readiness import is_any_ready, probe
 from gateway.routing.sending import Send, TrySender
 from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
@@ -99,14 +99,20 @@ class Backend:
         self._on_recovery: list[Callable[[], None]] = []
         self.is_probed = False
         """A Prober asks its endpoints whether they are ready."""
+        self._watches = self._hand_over_slot if max_in_flight else None, self._recovered, self._drain_changed
         for endpoint in endpoints:
             endpoint.health.used_by(self.name)
-            endpoint.watch(self._hand_over_slot if max_in_flight else None, self._recovered)
+            endpoint.watch(*self._watches)
+
+    @property
+    def serving(self) -> tuple[Endpoint, ...]:
+        """The endpoints that are not drained."""
+        return self.choice.endpoints
 
     @property
     def capacity(self) -> int:
         """The number of calls that can run at once; 0: any number."""
-        return self.max_in_flight * len(self.endpoints)
+        return self.max_in_flight * len(self.serving)
 
     def add(self, endpoint: Endpoint) -> None:
         """Send calls to `endpoint` as well, waiting ones at once; nothing happens if it is there already.
@@ -116,20 +122,12 @@ class Backend:
         """
         if endpoint in self.endpoints:
             return
-        is_first = not self.endpoints
-        endpoint.since = self._clock()
         self._targets.add(endpoint)
         endpoint.health.used_by(self.name)
         self._set_endpoints((*self.endpoints, endpoint))
-        endpoint.watch(self._hand_over_slot if self.max_in_flight else None, self._recovered)
-        if is_first:
-            self.waiting_calls.emptied_or_filled()
-            self._recovered()
-        while endpoint.offer():
-            pass
-        if not self.max_in_flight:  # calls wait for the first endpoint only
-            while self._hand_over_slot(endpoint):
-                pass
+        endpoint.watch(*self._watches)
+        if endpoint.takes_calls:
+            self._offer_all(endpoint)
         self._replaced = [each for each in self._replaced if each.queue]
         for each in self._replaced:
             each.add(endpoint)
@@ -145,26 +143,51 @@ class Backend:
         if endpoint not in self.endpoints:
             return
         self._set_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
-        endpoint.unwatch(self._hand_over_slot, self._recovered)
+        endpoint.unwatch(*self._watches)
         self._targets.remove(endpoint)
         self._sequences.forget(endpoint)
-        if not self.endpoints:
-            self.waiting_calls.emptied_or_filled()
-            if self.waiting_calls.patience is None and not self.starts_servers:
-                self.queue.fail(self.choice.none_there)
+        if endpoint.takes_calls:
+            self._go_on_without_one()
         for replaced in self._replaced:
             replaced.remove(endpoint)
-        for each in self.endpoints:  # a slot may have been kept free because the removed endpoint was only busy
-            while each.offer():
-                pass
 
     def _set_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
         self.endpoints = endpoints
         self.choice.among(endpoints)
 
-    def seconds_until(self, place: int) -> float | None:
-        """As `WaitingCalls.seconds_until`."""
-        return self.waiting_calls.seconds_until(place)
+    def sequences_at(self, endpoint: Endpoint) -> int:
+        """How many sequences of clients have their state at `endpoint`."""
+        return self._sequences.count(endpoint)
+
+    def _offer_all(self, endpoint: Endpoint) -> None:
+        """Offer the slots of an endpoint that gets calls from now on."""
+        endpoint.since = self._clock()
+        if len(self.serving) == 1:
+            self.waiting_calls.emptied_or_filled()
+            self._recovered()
+        while endpoint.offer() if self.max_in_flight else self._hand_over_slot(endpoint):
+            pass
+
+    def _go_on_without_one(self) -> None:
+        """An endpoint gets no more calls."""
+        if not self.serving:
+            self.waiting_calls.emptied_or_filled()
+            if self.waiting_calls.patience is None and not self.starts_servers:
+                self.queue.fail(self.choice.none_there)
+        for each in self.serving:  # a slot may have been kept free because that endpoint was only busy
+            while each.offer():
+                pass
+
+    def _drain_changed(self, endpoint: Endpoint) -> None:
+        """Send no more calls to an endpoint that is drained, or calls again to one that is not any more."""
+        if endpoint.takes_calls == (endpoint in self.serving):
+            return
+        self._set_endpoints(self.endpoints)
+        if endpoint.takes_calls:
+            self._recovered()  # its server may have been restarted, with other models
+            self._offer_all(endpoint)
+        else:
+            self._go_on_without_one()
 
     def free_slot(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
         """The endpoint for this request, with a slot taken, for a caller that sends the call itself; None if it has to
@@ -189,10 +212,15 @@ class Backend:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
         self._on_recovery.append(watcher)
 
+    def on_other_models(self, watcher: Callable[[], None]) -> None:
+        """Call `watcher` when the answer to MODELS may have changed."""
+        self.on_recovery(watcher)
+
     def replace(self, previous: "Backend") -> None:
         """Take over from the backend that had this name before: the sequences at endpoints that both have, and how long
         kinds of calls take. From now on `previous` gets no new requests."""
         self._sequences.adopt(previous._sequences, self.endpoints)
+        adopt_drains(self.endpoints, previous.endpoints)
         if isinstance(self.waiting_calls.times, KindTimes):
             self.waiting_calls.times.adopt(previous.waiting_calls.times)
         if previous.waiting_calls.patience is not None and previous.protocol is self.protocol:
@@ -208,7 +236,7 @@ class Backend:
         """How many calls wait in its queue, and in those of the backends that it replaced; while there is no endpoint,
         also those that wait for the answer to one in the queue."""
         in_queues = len(self.queue) + sum(len(each.queue) for each in self._replaced)
-        return in_queues if self.endpoints else in_queues + self.joined
+        return in_queues if self.serving else in_queues + self.joined
 
     @property
     def joined(self) -> int:
@@ -222,7 +250,7 @@ class Backend:
     def close(self) -> None:
         """Leave the endpoints, which other backends may share. No request may be in flight."""
         for endpoint in self.endpoints:
-            endpoint.unwatch(self._hand_over_slot if self.max_in_flight else None, self._recovered)
+            endpoint.unwatch(*self._watches)
 
     async def __call__(self, request: Request) -> Answer:
         """The answer of one endpoint; for CONTROL_OPERATIONS that of all. If nothing could be sent to an endpoint,
@@ -235,9 +263,9 @@ class Backend:
         send, gives_back, record = self._send_in_slot, self._gives_back, request.record
         if request.operation not in self._with_slot:
             if request.operation in CONTROL_OPERATIONS:
-                if not self.endpoints:
+                if not self.serving:
                     raise self.choice.none_there()
-                return await ask_all(request, self.name, self.endpoints, self._sender.without_slot)
+                return await ask_all(request, self.name, self.serving, self._sender.without_slot)
             send, gives_back = self._sender.without_slot, False
         if record.events is not None:
             send = partial(self._send_in_span, send)
@@ -262,7 +290,7 @@ class Backend:
                 if error.status is Status.DEADLINE_EXCEEDED and began is not None:
                     self._given_up(endpoint.attempt(*began), one_try, error)
                 tried = (*tried, endpoint)
-                if error.sent or all(each in tried for each in self.endpoints):
+                if error.sent or all(each in tried for each in self._able(request)):
                     raise
                 record.retried()
             except GatewayError as error:
@@ -297,6 +325,7 @@ class Backend:
         tried: tuple[Endpoint, ...] = ()
         while True:
             endpoint = self.free_slot(request, tried) or await self._wait_for_slot(request, tried)
+            end_slot = self._begin_stream(request, endpoint)
             one_try = request if tries is None else begun(request, endpoint)
             tried = (*tried, endpoint)
             began, waiting = self._clock(), Stopwatch(self._clock)
@@ -329,17 +358,19 @@ class Backend:
                 if span is not None:
                     span.failed(error)
                 if not isinstance(error, TransportError):
+                    error.endpoint = endpoint.address
                     raise
                 if error.status is Status.DEADLINE_EXCEEDED:
                     self._given_up(attempt, one_try, error)
-                if error.sent or all(each in tried for each in self.endpoints):
+                error.endpoint = endpoint.address
+                if error.sent or all(each in tried for each in self._able(request)):
                     raise
                 record.retried()
             except asyncio.CancelledError:
                 self._given_up(attempt, one_try)
                 raise
             finally:
-                self._give_back(endpoint)
+                end_slot()
                 record.answered(waiting.stop())
                 if span is not None:
                     span.end()
@@ -348,8 +379,8 @@ class Backend:
         """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
         asked at once, and the answers do not affect the health of endpoints."""
         if self.is_probed:
-            return any(endpoint.health.is_ready for endpoint in self.endpoints)
-        return await is_any_ready(self.protocol, self.endpoints, self._targets.of)
+            return any(endpoint.health.is_ready for endpoint in self.serving)
+        return await is_any_ready(self.protocol, self.serving, self._targets.of)
 
     def is_busy(self, endpoint: Endpoint) -> bool:
         """Whether the endpoint runs a call and cannot answer anything else meanwhile: servers that take one call at a
@@ -357,6 +388,10 @@ class Backend:
         servers = self._servers
         one_at_a_time = servers.one_connection or servers.runs_to_the_end or self.max_in_flight == 1
         return one_at_a_time and endpoint.in_flight > 0
+
+    async def target_of(self, endpoint: Endpoint) -> Target:
+        """The Target of an endpoint, whose server is asked for its flavor if that is not known. Raises GatewayError."""
+        return self._targets.known.get(endpoint) or await self._targets.find(endpoint)
 
     async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
         """As `readiness.probe`, for one endpoint. It takes no slot, and its outcome is not noted."""
@@ -369,13 +404,13 @@ class Backend:
         """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
         already."""
         if request.operation not in self._with_slot:
-            if not self.endpoints:
-                if self._waits(request):
+            if not self.serving:
+                if self.waiting_calls.waits_for_endpoint(request):
                     return None
                 raise self.choice.none_there()
-            return self.choice.choose(0, tried) or self.endpoints[0]
+            return self.choice.choose(0, tried) or self.serving[0]
         if request.parameters and (sequence := sequence_of(request)) is not None:
-            return self._endpoint_of_sequence(request, sequence, tried)
+            return self._endpoint_of_sequence(request, sequence, self.choice, tried)
         endpoint = self.choice.choose(self.max_in_flight, tried)
         if endpoint is not None:
             endpoint.take()
@@ -391,8 +426,9 @@ class Backend:
         tries = request.tries
         assert tries is not None
         if tries.avoided:
-            avoided = tuple(each for each in self.endpoints if each.address in tries.avoided)
-            others = (each for each in self.endpoints if each not in avoided and each not in tried)
+            able = self._able(request)
+            avoided = tuple(each for each in able if each.address in tries.avoided)
+            others = (each for each in able if each not in avoided and each not in tried)
             if any(not each.health.is_left_out for each in others) and sequence_of(request) is None:
                 endpoint = self._free_endpoint(request, (*tried, *avoided))
                 if endpoint is not None and endpoint not in avoided:
@@ -401,32 +437,25 @@ class Backend:
             raise refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
         return self._free_endpoint(request, tried)
 
-    def _endpoint_of_sequence(self, request: Request, key: SequenceKey, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint that has the sequence's state, or the one chosen for a new sequence, with a slot taken; None if
-        it waits for the first endpoint.
+    def _endpoint_of_sequence(
+        self, request: Request, key: SequenceKey, choice: EndpointChoice, tried: Sequence[Endpoint]
+    ) -> Endpoint | None:
+        """The endpoint that has the sequence's state, or the one that `choice` makes for a new sequence, with a slot
+        taken; None if it waits for the first endpoint.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
                 endpoint.
         """
-        endpoint = self._sequences.endpoint(key)
-        if endpoint is None or endpoint in tried:
-            endpoint = self.choice.choose(self.max_in_flight, tried)
-        if endpoint is None or (self.max_in_flight and self._is_full(endpoint)):
-            if not self.endpoints:
-                if self._waits(request):
-                    return None
-                raise self.choice.none_there()
-            # The sequence stays where its state is: the client's next try finds the same endpoint.
-            text = f"backend {self.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
-            raise refusal(Reason.OVERLOADED, text)
-        self._sequences.note(request, key, endpoint)
-        endpoint.take()
-        return endpoint
+        return self._sequences.take(request, key, choice, self.waiting_calls, tried)
 
-    def _give_back(self, endpoint: Endpoint) -> None:
-        """Give back the slot of a stream."""
-        endpoint.give_back()
+    def _able(self, request: Request) -> Sequence[Endpoint]:
+        """The endpoints that can answer `request`."""
+        return self.serving
+
+    def _begin_stream(self, request: Request, endpoint: Endpoint) -> Callable[[], None]:
+        """A stream has its slot. Returns the function that gives it back."""
+        return endpoint.give_back
 
     def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Awaitable[Endpoint]:
         """The endpoint whose slot this request gets when its turn comes.
@@ -435,17 +464,13 @@ class Backend:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
                 UNAVAILABLE, there is no endpoint.
         """
-        if not self.endpoints and not self.starts_servers:
+        if not self.serving and not self.starts_servers:
             return self._wait_for_endpoint(request)
         return self.waiting_calls.wait(request)
 
-    def _waits(self, request: Request) -> bool:
-        """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""
-        return self.waiting_calls.patience is not None and request.operation in WAKING
-
     async def _wait_for_endpoint(self, request: Request) -> Endpoint:
         """As `_wait_for_slot`, while there is no endpoint."""
-        if not self._waits(request):
+        if not self.waiting_calls.waits_for_endpoint(request):
             raise self.choice.none_there()
         endpoint = await self.waiting_calls.wait(request)
         if request.operation not in self._with_slot:
@@ -455,28 +480,12 @@ class Backend:
         return endpoint
 
     def _hand_over_slot(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next waiter. Returns whether there was one.
+        """Give a free slot of `endpoint` to the next waiter. Returns whether there was one."""
+        return self.waiting_calls.hand_over(endpoint, self._next_waiter)
 
-        An endpoint that is left out gets none while another one is merely busy and will give its slot back: it would
-        fail all waiting calls one by one.
-        """
-        if not self.queue or self._is_full(endpoint):
-            return False
-        if not endpoint.health.is_up:
-            left_out = self.choice.left_out()
-            if endpoint in left_out and any(each not in left_out and self._is_full(each) for each in self.endpoints):
-                return False
-        waiter = self.queue.next()
-        if waiter is None:
-            return False
-        if not endpoint.health.is_up:
-            endpoint.health.try_again()
-        endpoint.take()
-        waiter.set_result(endpoint)
-        return True
-
-    def _is_full(self, endpoint: Endpoint) -> bool:
-        return 0 < self.max_in_flight <= endpoint.in_flight
+    def _next_waiter(self, endpoint: Endpoint) -> Waiter[Endpoint] | None:
+        """The waiter whose turn it is at `endpoint`, which is taken out of the queue."""
+        return self.queue.next()
 
     def _recovered(self) -> None:
         self._targets.forget()

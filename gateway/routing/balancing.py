@@ -1,11 +1,13 @@
-"""Strategies that choose the endpoint of a call: `least_in_flight`, `round_robin` and `power_of_two`.
+"""Strategies that choose the endpoint of a call: `least_in_flight`, `least_load`, `round_robin` and `power_of_two`.
 
 A strategy gets all endpoints of a backend and those that are excluded (tried already, or ejected), and returns one that
-has fewer calls in flight than the limit. It knows nothing of queues, sequences or health.
+has fewer calls in flight than the limit. It knows nothing of queues, sequences or health. `least_load` reads
+the loads that servers have told (`load`), and nothing else that the others do not.
 
 | strategy | without weights | with weights |
 |---|---|---|
 | `least_in_flight` | the fewest calls in flight; equally busy endpoints take turns | the smallest in_flight / weight; ties by weighted turns |
+| `least_load` | the smallest load, after what servers tell; those within a tenth of it take turns | what a load has beyond one call is divided by the weight; weighted turns |
 | `round_robin` | turns | weighted turns |
 | `power_of_two` | two at random, of these the one with fewer calls in flight | two drawn by weight, of these the one with the smaller in_flight / weight |
 
@@ -18,6 +20,8 @@ import sys
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Protocol, TypeVar
+
+from gateway.routing.load.told import ToldLoads
 
 SMALLEST_SHARE = 0.05
 """The share of its weight that an endpoint has when its slow start begins."""
@@ -74,12 +78,15 @@ class Weights:
         return weight
 
 
-def strategy(name: str, weights: Weights) -> Strategy:
-    """The strategy with this name in the configuration.
+def strategy(name: str, weights: Weights, loads: ToldLoads | None = None) -> Strategy:
+    """The strategy with this name in the configuration. `least_load` reads `loads`, without which it goes by the calls
+    in flight.
 
     Raises:
         KeyError: there is none.
     """
+    if name == LEAST_LOAD:
+        return _least_in_flight(weights) if loads is None else LeastLoad(loads, weights)
     return _STRATEGIES[name](weights)
 
 
@@ -129,6 +136,50 @@ class WeightedLeastInFlight:
             if load == least:
                 tied.append((each, weight))
         return self._turns.next(tied, endpoints)
+
+
+class LeastLoad:
+    """`least_load`: the endpoint that would have the smallest load with the call.
+
+        load = alone + max(told + per_call * (in_flight - in_flight_then + 1) - alone, 0) / weight
+
+    - `told` is the load that its server told last, `per_call` what a call adds to it, and `alone` the load of a call
+      that has the server for itself (`load.told` says what these are for each source).
+    - `in_flight - in_flight_then` are the calls of this gateway that were sent since, less those that have ended: the
+      load of a server that gets calls grows with each of them at once, and not with the next telling. So the calls
+      between two tellings spread over the servers, and no herd runs to the one that was the least busy at the last.
+    - A server whose load is stale, or that has told none, is taken to have our calls in flight and nothing else:
+      `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all, so that the two
+      can be compared.
+      If all are such, this is `least_in_flight`.
+    - Loads that differ by less than CLOSE are equal, since they are measured; such endpoints take turns.
+    """
+
+    CLOSE = 1.1
+    """A load that is at most so many times the smallest one is as good."""
+
+    def __init__(self, loads: ToldLoads, weights: Weights) -> None:
+        self.loads = loads
+        self._weights = weights
+        self._turns = _Turns()
+
+    def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
+        """As `Strategy.choose`."""
+        free = _free(endpoints, limit, excluded)
+        if len(free) < 2:
+            return free[0] if free else None
+        last, oldest, usual = self.loads.last, self.loads.oldest, self.loads.usual_call
+        weights = None if self._weights.are_equal else self._weights
+        found: list[tuple[float, T, float]] = []
+        for each in free:
+            told = last(each)
+            weight = 1.0 if weights is None else weights.of(each)
+            if told is None or told.at < oldest:
+                found.append((usual + each.in_flight * usual / weight, each, weight))
+            else:
+                found.append((told.with_call(each.in_flight, weight), each, weight))
+        bound = min(load for load, _, _ in found) * self.CLOSE
+        return self._turns.next([(each, weight) for load, each, weight in found if load <= bound], endpoints)
 
 
 class RoundRobin:
@@ -216,6 +267,8 @@ def _least_in_flight(weights: Weights) -> Strategy:
     return LeastInFlight() if weights.are_equal else WeightedLeastInFlight(weights)
 
 
+LEAST_LOAD = "least_load"
+"""The name of the one strategy that needs more than weights."""
 _STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
     "least_in_flight": _least_in_flight,
     "round_robin": RoundRobin,

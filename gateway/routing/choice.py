@@ -5,7 +5,7 @@ used all the same. Only if the share is 1 can all be left out: then calls fail a
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.routing.balancing import LeastInFlight, Strategy
@@ -14,21 +14,29 @@ from gateway.routing.health import Ejection
 
 
 class EndpointChoice:
-    """Chooses among the `endpoints` of the backend `name`. At most `most_left_out` of them, a share, are left out."""
+    """Chooses among the `endpoints` of the backend `name`, those that are not drained. At most `most_left_out` of them,
+    a share, are left out."""
 
     def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().most) -> None:
         self.strategy = strategy or LeastInFlight()
         self.name = ""
         self.endpoints: tuple[Endpoint, ...] = ()
+        self.on_change: Callable[[tuple[Endpoint, ...]], None] | None = None
+        """Called with the endpoints when they have changed."""
+        self.drained: tuple[Endpoint, ...] = ()
+        """Those that get no calls because they are drained."""
         self._share = most_left_out
         self._most_left_out = 0
 
     def among(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Choose among these endpoints from now on."""
-        self.endpoints = endpoints
-        count = len(endpoints)
+        """Choose among these endpoints from now on, without those that are drained."""
+        self.endpoints = tuple(each for each in endpoints if each.takes_calls)
+        self.drained = tuple(each for each in endpoints if not each.takes_calls)
+        count = len(self.endpoints)
         # Never the last one, unless the share is 1.
         self._most_left_out = count if self._share >= 1 else max(0, min(math.ceil(self._share * count), count - 1))
+        if self.on_change is not None:
+            self.on_change(endpoints)
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
         """The endpoint that the strategy chooses among those with fewer than `limit` calls in flight (0: any number)
@@ -51,6 +59,10 @@ class EndpointChoice:
     def none_there(self, waited: float | None = None) -> TransportError:
         """The error of a call while there is no endpoint; `waited`: the seconds for which it has waited for one."""
         text = f"backend {self.name!r} has no endpoint at the moment"
+        if self.drained:
+            text = (
+                f"backend {self.name!r}: all endpoints are drained ({', '.join(each.address for each in self.drained)})"
+            )
         if waited is not None:
             text += f", and none came within {waited:g} s (queue.wait_for_endpoints)"
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)

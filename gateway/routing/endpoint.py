@@ -1,15 +1,17 @@
 """One address of a backend: its calls in flight, its health, and its Connectors."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from math import inf
 from time import monotonic
+from typing import TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.surviving import surviving
 from gateway.core.transport import Connector
 from gateway.core.types import Message, Request
+from gateway.routing.draining import Drain
 from gateway.routing.health import Ejection, EndpointHealth
 
 CLIENT_SECONDS = 1.0
@@ -26,19 +28,23 @@ class Endpoint:
 
     __slots__ = (
         "_is_closed",
+        "_on_drain",
         "_on_free",
         "_on_recovery",
+        "_on_reply",
         "_others",
         "_timer",
         "address",
         "clock",
         "connector",
+        "drain",
         "health",
         "in_flight",
         "next_probe",
         "passthrough",
         "probe",
         "since",
+        "takes_calls",
     )
 
     def __init__(
@@ -62,28 +68,65 @@ class Endpoint:
         """The probe that runs now."""
         self.since = -inf
         """When it came back after its last ejection, or was added to a running gateway; its slow start begins then."""
+        self.drain: Drain | None = None
+        """None while it serves."""
+        self.takes_calls = True
+        """Whether new calls may be sent to it: it is not drained."""
         self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
+        self._on_reply: tuple[OnReply, ...] = ()
+        self._on_drain: list[Callable[[Endpoint], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    def watch(self, on_free: Callable[["Endpoint"], bool] | None, on_recovery: Callable[[], None]) -> None:
+    def watch(
+        self,
+        on_free: Callable[["Endpoint"], bool] | None,
+        on_recovery: Callable[[], None],
+        on_drain: Callable[["Endpoint"], None] | None = None,
+    ) -> None:
         """Register a backend's callbacks; without `on_free` if its calls never wait for a slot.
 
         `on_free` is called when a slot is free and returns whether it used it. `on_recovery` is called when the address
-        was down and answers again, and when its models have changed.
+        was down and answers again, and when its models have changed. `on_drain` is called when `drain` has changed.
         """
         if on_free is not None:
             self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
+        if on_drain is not None:
+            self._on_drain.append(on_drain)
 
-    def unwatch(self, on_free: Callable[["Endpoint"], bool] | None, on_recovery: Callable[[], None]) -> None:
+    def unwatch(
+        self,
+        on_free: Callable[["Endpoint"], bool] | None,
+        on_recovery: Callable[[], None],
+        on_drain: Callable[["Endpoint"], None] | None = None,
+    ) -> None:
         """Remove a backend's callbacks. Calls that it has in flight are not affected."""
         if on_free is not None and on_free in self._on_free:
             self._on_free.remove(on_free)
         if on_recovery in self._on_recovery:
             self._on_recovery.remove(on_recovery)
+        if on_drain is not None and on_drain in self._on_drain:
+            self._on_drain.remove(on_drain)
+
+    def set_drain(self, drain: Drain | None) -> None:
+        """Drain the endpoint, or let it serve again (None), and tell the backends. To be called again when
+        `drain.is_moving` has changed."""
+        self.drain = drain
+        self.takes_calls = drain is None or drain.is_moving
+        for watcher in tuple(self._on_drain):
+            with surviving(f"telling a backend that the drain of {self.address} has changed"):
+                watcher(self)
+
+    def watch_replies(self, on_reply: "OnReply") -> None:
+        """Call `on_reply` with the endpoint and each reply, of a stream with the first one."""
+        self._on_reply = (*self._on_reply, on_reply)
+
+    def unwatch_replies(self, on_reply: "OnReply") -> None:
+        """Call it no more; nothing happens if it is not called."""
+        self._on_reply = tuple(each for each in self._on_reply if each != on_reply)
 
     @property
     def is_closed(self) -> bool:
@@ -100,12 +143,17 @@ class Endpoint:
         if self._others == 0 and self._on_free:
             self.offer()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in flight, those without a slot included."""
+        return not self.in_flight and not self._others
+
     async def idle(self) -> None:
         """Wait until no request is in flight. Others may begin later while a backend has the endpoint."""
         is_idle = asyncio.Event()
 
         def check(endpoint: Endpoint) -> bool:
-            if not self.in_flight and not self._others:
+            if self.is_idle:
                 is_idle.set()
             return False
 
@@ -151,6 +199,8 @@ class Endpoint:
             raise
         if self.health.answered():
             self._recovered()
+        if self._on_reply:
+            self._show(reply)
         return reply
 
     async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
@@ -159,10 +209,14 @@ class Endpoint:
         Raises:
             TransportError: that of the Connector.
         """
+        is_shown = not self._on_reply
         try:
             async with aclosing((connector or self.connector).stream(message)) as replies:
                 async for reply in replies:
                     self.note_answer()
+                    if not is_shown:
+                        self._show(reply)
+                        is_shown = True
                     yield reply
         except TransportError as error:
             self._failed(error)
@@ -206,6 +260,11 @@ class Endpoint:
         if self.health.answered():
             self._recovered()
 
+    def _show(self, reply: Message) -> None:
+        for watcher in self._on_reply:
+            with surviving(f"looking at a reply of {self.address}"):
+                watcher(self, reply)
+
     def _recovered(self) -> None:
         self.since = self.clock()
         self.changed()
@@ -220,6 +279,9 @@ class Endpoint:
             self.note_failure(error.message, unreachable=True)
         elif error.reason is Reason.INVALID_OUTPUT:
             self.note_failure(error.message, unreachable=False)
+
+
+OnReply: TypeAlias = Callable[[Endpoint, Message], None]
 
 
 class Attempt:
@@ -285,3 +347,11 @@ class PassthroughConnector:
     async def close(self) -> None:
         """Close the Connector."""
         await self._connector.close()
+
+
+def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
+    """Drain those of `endpoints` whose address was drained before and is reached in another way now, over TLS say."""
+    drains = {each.address: each.drain for each in previous if each.drain is not None}
+    for each in endpoints:
+        if each.drain is None and each.address in drains:
+            each.set_drain(drains[each.address])

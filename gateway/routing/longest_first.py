@@ -24,7 +24,7 @@ from typing import Generic, TypeAlias, TypeVar
 from zlib import crc32
 
 from gateway.core.types import ParameterValue, Request
-from gateway.routing.queue import FairQueue, SlotTimes, Waiter, sooner
+from gateway.routing.queue import FairQueue, Fits, SlotTimes, Waiter, sooner
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -152,11 +152,11 @@ class LongestFirstQueue(FairQueue[T]):
         self._numbers.pop(waiter, None)
         self._forget(client)
 
-    def next(self) -> Waiter[T] | None:
+    def next(self, fits: Fits | None = None) -> Waiter[T] | None:
         """As the FairQueue's."""
-        while self._clients:
-            client, entry = next(iter(self._clients.items()))
-            line = self._first_line(client)
+        while (found := self._first(fits)) is not None:
+            client, line = found
+            entry = self._clients[client]
             waiters = entry.lines[line]
             waiter = waiters.popleft()
             number = self._numbers.pop(waiter)
@@ -169,9 +169,18 @@ class LongestFirstQueue(FairQueue[T]):
                 return waiter
         return None
 
-    def _first_line(self, client: str) -> Hashable:
-        """The line whose first waiter is next among those of the client."""
-        first = {line: self._numbers[waiters[0]] for line, waiters in self._clients[client].lines.items()}
+    def _first(self, fits: Fits | None) -> tuple[str, Hashable] | None:
+        for client in self._clients:
+            if (line := self._first_line(client, fits)) is not None:
+                return client, line
+        return None
+
+    def _first_line(self, client: str, fits: Fits | None) -> Hashable | None:
+        """The line whose first waiter is next among those of the client that `fits` takes; None if there is none."""
+        lines = self._clients[client].lines
+        first = {line: self._numbers[waiters[0]] for line, waiters in lines.items() if fits is None or fits(line)}
+        if not first:
+            return None
         oldest = min(first, key=first.__getitem__)
         overtakers = self._overtakers.setdefault(client, [])
         del overtakers[: bisect(overtakers, first[oldest])]

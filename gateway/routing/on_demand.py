@@ -90,11 +90,6 @@ class CountedEndpoint(Endpoint):
             self.on_limit()
         super().give_back()
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is in flight, those without a slot included."""
-        return not self.in_flight and not self._others
-
 
 class OnDemandBackend(Backend):
     """A Backend whose endpoints a Starter adds and removes."""

@@ -37,6 +37,8 @@ Waiter: TypeAlias = asyncio.Future[T]
 Waiters: TypeAlias = deque[Waiter[T]]
 """A line: waiting calls of one client that are alike, the oldest first. Here those for one model."""
 Order: TypeAlias = Literal["fair", "longest_first"]
+Fits: TypeAlias = Callable[[Hashable], bool]
+"""Whether the waiters in a line can be given the slot that is free."""
 
 
 NEWEST_SHARE = 0.1
@@ -163,11 +165,13 @@ class FairQueue(Generic[T]):
         waiters.remove(waiter)
         self._removed(client, entry, line, waiters)
 
-    def next(self) -> Waiter[T] | None:
-        """Remove and return the waiter whose turn it is; None if nobody waits."""
-        while self._clients:
-            client, entry = next(iter(self._clients.items()))
-            line, waiters = next(iter(entry.lines.items()))
+    def next(self, fits: Fits | None = None) -> Waiter[T] | None:
+        """Remove and return the waiter whose turn it is among those in lines that `fits` takes (None: all); None if
+        nobody waits there."""
+        while (found := self._first(fits)) is not None:
+            client, line = found
+            entry = self._clients[client]
+            waiters = entry.lines[line]
             waiter = waiters.popleft()
             entry.lines.move_to_end(line)
             self._clients.move_to_end(client)
@@ -176,9 +180,17 @@ class FairQueue(Generic[T]):
                 return waiter
         return None
 
-    def fail(self, error: Callable[[], Exception]) -> None:
-        """Remove all waiters; each gets an `error` of its own."""
-        while (waiter := self.next()) is not None:
+    def _first(self, fits: Fits | None) -> tuple[str, Hashable] | None:
+        """The client whose turn it is, and the line whose turn it is among its own that `fits` takes."""
+        for client, entry in self._clients.items():
+            for line in entry.lines:
+                if fits is None or fits(line):
+                    return client, line
+        return None
+
+    def fail(self, error: Callable[[], Exception], fits: Fits | None = None) -> None:
+        """Remove all waiters, or those in lines that `fits` takes; each gets an `error` of its own."""
+        while (waiter := self.next(fits)) is not None:
             waiter.set_exception(error())
 
     def _removed(self, client: str, entry: _Client[T], line: Hashable, waiters: Waiters[T]) -> None:

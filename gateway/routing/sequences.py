@@ -1,12 +1,15 @@
 """Remembers which endpoint holds the state of a client's sequence of requests (Triton's stateful models)."""
 
 from collections import OrderedDict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import TypeAlias
 
-from gateway.core.errors import invalid_input
+from gateway.core.errors import Reason, invalid_input, refusal
 from gateway.core.types import ParameterValue, Request
+from gateway.routing.choice import EndpointChoice
+from gateway.routing.draining import DrainState
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096
 """The number of sequences remembered: clients choose their ids, and may never end them."""
@@ -40,6 +43,59 @@ class Sequences:
     def endpoint(self, key: SequenceKey) -> Endpoint | None:
         """The endpoint that has the sequence's state; None for a new sequence."""
         return self._endpoints.get(key)
+
+    def place(self, request: Request, key: SequenceKey, backend: str) -> Endpoint | None:
+        """The endpoint for a request of the sequence; None for a new sequence. While its endpoint is drained, the
+        sequence may go on there for a time.
+
+        Raises:
+            GatewayError: FAILED_PRECONDITION, the endpoint is drained and the time for its sequences is over.
+        """
+        endpoint = self._endpoints.get(key)
+        if endpoint is None or endpoint.takes_calls:
+            return endpoint
+        if request.parameters.get("sequence_start"):
+            return None
+        drain = endpoint.drain
+        if drain is not None and drain.state is DrainState.DRAINING and drain.seconds_left:
+            return endpoint
+        text = f"the state of sequence {key[1]!r} was at endpoint {endpoint.address}, which is drained"
+        text = f"backend {backend!r}: {text}; begin the sequence again (sequence_start)"
+        raise refusal(Reason.FAILED_PRECONDITION, text)
+
+    def take(
+        self,
+        request: Request,
+        key: SequenceKey,
+        choice: EndpointChoice,
+        waiting: WaitingCalls,
+        tried: Sequence[Endpoint],
+    ) -> Endpoint | None:
+        """The endpoint that has the sequence's state, or the one that `choice` makes for a new sequence, with a slot
+        taken; None if it waits for the first endpoint.
+
+        Raises:
+            GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
+                endpoint; as `place`.
+        """
+        endpoint = self.place(request, key, choice.name)
+        if endpoint is None or endpoint in tried:
+            endpoint = choice.choose(waiting.slots, tried)
+        if endpoint is None or waiting.is_full(endpoint):
+            if endpoint is None and not choice.endpoints:
+                if waiting.waits_for_endpoint(request):
+                    return None
+                raise choice.none_there()
+            # The sequence stays where its state is: the client's next try finds the same endpoint.
+            text = f"backend {choice.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
+            raise refusal(Reason.OVERLOADED, text)
+        self.note(request, key, endpoint)
+        endpoint.take()
+        return endpoint
+
+    def count(self, endpoint: Endpoint) -> int:
+        """How many sequences have their state at `endpoint`."""
+        return sum(each is endpoint for each in self._endpoints.values())
 
     def forget(self, endpoint: Endpoint) -> None:
         """Forget the sequences whose state `endpoint` has: it gets no more calls."""

@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections.abc import Callable, Hashable
 
+from gateway.core.operations import WAKING
 from gateway.core.queue_wait import note_wait
 from gateway.core.types import Request
 from gateway.routing.choice import EndpointChoice
@@ -21,21 +22,24 @@ class WaitingCalls:
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
         self._choice = choice
-        self._slots = slots
+        self.slots = slots
         self._clock = clock
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
         """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
         self.queue: FairQueue[Endpoint]
         self.times: SlotTimes
-        self._line_of: Callable[[Request], Hashable]
+        self.line_of: Callable[[Request], Hashable]
+        """The line that a request waits in, with those that are like it."""
+        self.awaited: Callable[[Request], str] = _free_endpoint
+        """The sentence for a request that has waited in vain: that this did not happen."""
         if settings.order == "fair":
             self.times = SlotTimes()
-            self._line_of = _model
+            self.line_of = _model
             self.queue = FairQueue(self._name, settings.length, self.seconds_until)
         else:
             self.times = times = KindTimes()
-            self._line_of = kind_of
+            self.line_of = kind_of
             self.queue = LongestFirstQueue(
                 self._name, settings.length, self.seconds_until, times.of, settings.passed_over
             )
@@ -48,7 +52,39 @@ class WaitingCalls:
     def seconds_until(self, place: int) -> float | None:
         """The estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None before
         the first call has ended, and where the number of slots is not limited."""
-        return self.times.until(place, self._slots * len(self._choice.endpoints))
+        return self.times.until(place, self.slots * len(self._choice.endpoints))
+
+    def waits_for_endpoint(self, request: Request) -> bool:
+        """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""
+        return self.patience is not None and request.operation in WAKING
+
+    def is_full(self, endpoint: Endpoint) -> bool:
+        """Whether an endpoint has no free slot."""
+        return 0 < self.slots <= endpoint.in_flight
+
+    def hand_over(self, endpoint: Endpoint, next_waiter: Callable[[Endpoint], Waiter[Endpoint] | None]) -> bool:
+        """Give a free slot of `endpoint` to the call that `next_waiter` takes out of the queue. Returns whether there
+        was one.
+
+        An endpoint that is left out gets none while another one is merely busy and will give its slot back: it would
+        fail all waiting calls one by one.
+        """
+        if not self.queue or self.is_full(endpoint) or not endpoint.takes_calls:
+            return False
+        if not endpoint.health.is_up:
+            left_out = self._choice.left_out()
+            if endpoint in left_out and any(
+                each not in left_out and self.is_full(each) for each in self._choice.endpoints
+            ):
+                return False
+        waiter = next_waiter(endpoint)
+        if waiter is None:
+            return False
+        if not endpoint.health.is_up:
+            endpoint.health.try_again()
+        endpoint.take()
+        waiter.set_result(endpoint)
+        return True
 
     async def wait(self, request: Request) -> Endpoint:
         """The endpoint whose slot the request gets when its turn comes; the slot is taken.
@@ -57,7 +93,7 @@ class WaitingCalls:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
                 UNAVAILABLE, no endpoint came in time.
         """
-        client, line = request.client, self._line_of(request)
+        client, line = request.client, self.line_of(request)
         place = self.queue.place(client, line)
         waiter, joined = self.queue.join(client, line), self._clock()
         try:
@@ -78,7 +114,7 @@ class WaitingCalls:
                 raise
             if not self._choice.endpoints and self.patience is not None:
                 raise self._choice.none_there(self.patience) from error
-            text = f"no endpoint was free within {self._timeout:g} s (queue.timeout); try again later"
+            text = f"{self.awaited(request)} within {self._timeout:g} s (queue.timeout); try again later"
             raise overloaded(f"backend {self._name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
         finally:
             note_waiting(request, self._name, place, self._clock() - joined)
@@ -108,3 +144,7 @@ def note_waiting(request: Request, backend: str, place: int, seconds: float) -> 
 
 def _model(request: Request) -> Hashable:
     return request.model
+
+
+def _free_endpoint(request: Request) -> str:
+    return "no endpoint was free"

@@ -24,7 +24,9 @@ from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
-from gateway.routing.balancing import LeastInFlight, RoundRobin, WeightedLeastInFlight
+from gateway.placement.backend import PlacedBackend
+from gateway.placement.table import Stock
+from gateway.routing.balancing import LeastInFlight, LeastLoad, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
 from gateway.routing.probing import Probes
 from gateway.routing.queue import QueueSettings
@@ -282,6 +284,24 @@ async def test_backends_balance_and_queue_as_configured() -> None:
     assert weighted._weights.of(two) < 4
     assert backends["plain"].queue_settings == QueueSettings(1000, None)
     assert backends["turns"].queue_settings == QueueSettings(7, 1.5)
+
+
+async def test_the_choices_among_holders_of_models_compare_the_same_loads() -> None:
+    text = """
+backends:
+  fleet: {protocol: v2-rest, endpoints: ["lab:1", "lab:2"], balance: least_load, placement: {}}
+routes: [{match: {}, backend: fleet}]
+"""
+    fleet = Assembled(text).assembly.backends["fleet"]
+    assert isinstance(fleet, PlacedBackend)
+    for endpoint in fleet.endpoints:
+        fleet.placements.told(endpoint, Stock({"m": ()}), fleet.placements.moment)
+    of_model = fleet.placements.chosen(fleet.placements.models["m"])
+    assert of_model is not None
+    one, all_models = of_model.strategy, fleet.choice.strategy
+    assert isinstance(one, LeastLoad)
+    assert isinstance(all_models, LeastLoad)
+    assert one.loads is all_models.loads
 
 
 async def test_the_gateway_answers_for_itself() -> None:

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     gathered,
     graphs,
     keys,
+    least_load,
     memory,
     metrics,
     mixed,
@@ -104,6 +105,11 @@ def main() -> None:
             print(one.shown(), flush=True)
     if options.rows in cached.TITLE:
         print("\n".join(["", cached.heading(), *(each.shown() for each in cached.measure(options.rounds))]), flush=True)
+    if options.rows in least_load.TITLE:
+        print(f"\n{least_load.heading()}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            for taken in least_load.measure(Path(folder), options.rounds):
+                print(taken.shown(), flush=True)
     if options.rows in mixed.TITLE:
         print(f"\n{mixed.heading()}", flush=True)
         with tempfile.TemporaryDirectory() as folder:

@@ -73,6 +73,34 @@ def test_problems_of_a_live_check_have_lines_and_columns(tmp_path: Path) -> None
     assert "rewrite: {model: double}" in result.stderr
 
 
+ONE_NUMBER = """
+from gateway.reference import signature
+
+@signature(inputs=[("x", "INT32", [1])], outputs=[("y", "INT32", [1])])
+def double(x):
+    return 2 * x
+"""
+DIFFERENT = """
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+backends: {{lab: {{protocol: v2-rest, endpoints: ["{first}", "{second}"], policies: [{{timeout: {{seconds: 9}}}}]}}}}
+routes: [{{match: {{model: "*"}}, backend: lab}}]
+"""
+
+
+def test_servers_of_a_backend_that_have_another_signature_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gateway.yaml"
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "doubles_one_number.py").write_text(ONE_NUMBER)
+    with served("v2-rest", "double") as first, served("v2-rest", "doubles_one_number:double") as second:
+        file.write_text(DIFFERENT.format(first=place(first), second=place(second)))
+        result = gateway("check", "--live", "--config", str(file))
+    assert result.exit_code == 0
+    assert f"{file}:3:" in result.stderr
+    assert "warning: backend 'lab': model 'double': its signatures differ: " in result.stderr
+
+
 NEEDS_KEY = """
 listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
 backends:

@@ -158,7 +158,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "strategy that there is not",
         BACKEND + "balance: round_robbin}}\n",
         [
-            "2:82: expected least_in_flight, round_robin or power_of_two, got 'round_robbin'; "
+            "2:82: expected least_in_flight, least_load, round_robin or power_of_two, got 'round_robbin'; "
             "did you mean 'round_robin'?"
         ],
     ),

@@ -175,8 +175,8 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 
 def templates(release: Release) -> Iterator[Object]:
-    """What each Deployment makes pods from, and the pod of the test."""
-    for each in release.all("Deployment"):
+    """What each Deployment and StatefulSet makes pods from, and the pod of the test."""
+    for each in (*release.all("Deployment"), *release.all("StatefulSet")):
         yield each["spec"]["template"]
     yield from release.all("Pod")
 
@@ -184,7 +184,7 @@ def templates(release: Release) -> Iterator[Object]:
 @each_file
 def test_selectors_mean_the_right_pods_and_no_others(release: Release) -> None:
     pods = [each["metadata"]["labels"] for each in templates(release)]
-    for each in release.all("Deployment"):
+    for each in (*release.all("Deployment"), *release.all("StatefulSet")):
         labels = each["spec"]["template"]["metadata"]["labels"]
         assert [pod for pod in pods if selects(each["spec"]["selector"]["matchLabels"], pod)] == [labels]
     for each in release.all("Service"):

@@ -18,7 +18,7 @@ import yaml
 from gateway.cli import application
 from tests.documents.pages import FENCE, ROOT, Block, blocks, pages
 
-SERVERS = ("bentoml", "flask", "mlflow", "uvicorn")
+SERVERS = ("bentoml", "flask", "mlflow", "tritonserver", "uvicorn")
 """Real servers, which `examples.py` starts."""
 OTHER_PROGRAMS = ("curl", "docker", "helm", "hq", "kind", "kubectl", "python", "ssh", *SERVERS)
 PROGRAMS = (*OTHER_PROGRAMS, "gateway", ".venv/bin/gateway", "make", "pip", ".venv/bin/python")

@@ -7,6 +7,7 @@ against `gateway demo`. Every address of the configuration gets a free port of t
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 from tests.cli.commands import ENVIRON, started
 from tests.documents.command_lines import SERVERS
 from tests.documents.pages import ROOT, Block, blocks_of, pages
-from tests.interop.processes import Process, clean_environment, free_port
+from tests.interop.processes import Process, clean_environment, free_port, triton_binary, triton_environment
 from tests.limits import GENEROUS
 from tests.peers.build import python_of, require
 
@@ -32,7 +33,12 @@ PEERS = {
 }
 """The packages that programs import from the environment of a real client, and which that is."""
 SERVING = (*SERVERS, "python server.py")
-"""What the commands that start real servers begin with; their environment is the peer `json-servers`."""
+"""What the commands that start real servers begin with. Their environment is the peer `json-servers`, and for
+tritonserver `triton`."""
+PORT = re.compile(r"(?<=port[ =])\d+")
+"""In such a command; a server may have several."""
+ON_LOOPBACK = [f"--{each}-address=127.0.0.1" for each in ("http", "grpc", "metrics")]
+"""A Triton listens on all addresses unless it is told otherwise."""
 CHANGING = re.compile(r"gw_[\w-]{20,}|\b[0-9a-f]{12}\b|\d{4}-\d\d-\d\dT\d\d:\d\d(?::[\d.]+)?Z")
 """What differs from run to run: API keys and their ids, and times."""
 DURATION = re.compile(r"\b\d+\.\d+(?= ms\b)")
@@ -132,6 +138,8 @@ class Gateways:
     def close(self) -> None:
         self._stack.close()
         for server in self._servers.values():
+            server.signal(signal.SIGTERM)  # they end at the same time
+        for server in self._servers.values():
             server.stop()
         self._servers = {}
 
@@ -162,14 +170,19 @@ class Gateways:
 
     def _started(self, command: str) -> Process:
         """A real server that the page's reader would start; it is ready when it accepts connections."""
-        home = require("json-servers")
-        port = re.search(r"--port (\d+)", command)
-        assert port is not None, f"no --port in `{command}`"
-        own = self._port(port[1])
-        program, *arguments = shlex.split(command.replace(port[0], f"--port {own}"))
-        environment = clean_environment(PATH=f"{home / 'bin'}:/usr/bin:/bin", BENTOML_DO_NOT_TRACK="True")
-        server = Process([str(home / "bin" / program), *arguments], self.folder, environment)
-        server.wait_until(lambda: _accepts(int(own)), GENEROUS)
+        ports = [int(self._port(port)) for port in PORT.findall(command)]
+        assert ports, f"no port in `{command}`"
+        program, *arguments = shlex.split(PORT.sub(lambda port: self._port(port[0]), command))
+        if program == "tritonserver":
+            home = require("triton")
+            first = [str(triton_binary(home)), f"--backend-directory={home / 'backends'}", *ON_LOOPBACK]
+            environment = triton_environment(home)
+        else:
+            home = require("json-servers")
+            first = [str(home / "bin" / program)]
+            environment = clean_environment(PATH=f"{home / 'bin'}:/usr/bin:/bin", BENTOML_DO_NOT_TRACK="True")
+        server = Process([*first, *arguments], self.folder, environment)
+        server.wait_until(lambda: all(map(_accepts, ports)), GENEROUS)
         return server
 
     def _save_files(self, page: Path) -> None:

@@ -237,10 +237,14 @@ def start_triton(folder: Path, *options: str, models: Iterable[Model | Ensemble]
     return triton
 
 
-def triton_command(home: Path, repository: Path, http: int, grpc: int, memory: str) -> list[str]:
+def triton_binary(home: Path) -> Path:
     (server,) = home.glob("lib/python*/site-packages/pytriton/tritonserver/bin/tritonserver")
+    return server
+
+
+def triton_command(home: Path, repository: Path, http: int, grpc: int, memory: str) -> list[str]:
     return [
-        str(server),
+        str(triton_binary(home)),
         f"--model-repository={repository}",
         f"--backend-directory={home / 'backends'}",
         f"--backend-config=python,shm-region-prefix-name={memory}",

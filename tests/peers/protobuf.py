@@ -207,6 +207,8 @@ def _unpack(field: Field, raw: bytes) -> list[Any]:
 def _integer(field: Field) -> Callable[[int], Any]:
     if field.kind == "enum":
         return lambda number: field.values[number] if number < len(field.values) else number
+    if field.kind == "bool":
+        return bool
     if field.kind == "uint32":
         return lambda number: number & 0xFFFFFFFF
     bits = SIGNED[field.kind]
@@ -221,5 +223,5 @@ def _delimited(field: Field, wire_type: int, raw: Any) -> bytes:
 
 
 def _default(field: Field) -> Any:
-    defaults: dict[str, Any] = {"string": "", "bytes": b"", "float": 0.0, "double": 0.0}
+    defaults: dict[str, Any] = {"string": "", "bytes": b"", "float": 0.0, "double": 0.0, "bool": False}
     return defaults.get(field.kind, 0)

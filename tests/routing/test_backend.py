@@ -18,6 +18,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
+from gateway.routing.load.told import ToldLoads
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
@@ -482,10 +483,13 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
 # Strategies
 
 
-@pytest.mark.parametrize("name", ["least_in_flight", "round_robin", "power_of_two"])
+@pytest.mark.parametrize("name", ["least_in_flight", "least_load", "round_robin", "power_of_two"])
 async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_starts_slowly(name: str) -> None:
     lab = Lab(wires=3, limit=0)
-    lab.backend.choice.strategy = strategy(name, Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock))
+    weights, loads = Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock), ToldLoads(1e9, lab.clock)
+    for endpoint in lab.endpoints:
+        loads.note_time(endpoint, 0, 1, 1000, 10)
+    lab.backend.choice.strategy = strategy(name, weights, loads)
     for wire in lab.wires:
         wire.answers_at_once = True
     lab.wires[0].refuses = True
@@ -561,12 +565,12 @@ async def test_the_queue_is_as_long_as_configured() -> None:
 
 async def test_the_wait_is_estimated_by_the_time_that_calls_held_their_slot() -> None:
     lab = Lab(wires=2, limit=2, queue=QueueSettings(length=1))
-    assert lab.backend.seconds_until(1) is None
+    assert lab.backend.waiting_calls.seconds_until(1) is None
     tasks = [await lab.asked() for _ in range(5)]
     lab.clock.now = 8.0
     lab.wires[0].answer()
     await settle()
-    assert [lab.backend.seconds_until(place) for place in (1, 2)] == [2.0, 4.0]
+    assert [lab.backend.waiting_calls.seconds_until(place) for place in (1, 2)] == [2.0, 4.0]
     tasks.append(await lab.asked())
     with pytest.raises(GatewayError) as refused:
         await lab.ask()

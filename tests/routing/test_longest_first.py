@@ -293,7 +293,7 @@ async def test_a_backend_that_replaces_another_knows_what_that_has_learned() -> 
         await served(lab, 0.5)
     await asyncio.gather(*tasks)
     assert lab.paths() == ["running", "fine", "coarse"]
-    assert lab.backend.seconds_until(1) == 0.5  # the mean of all is its own
+    assert lab.backend.waiting_calls.seconds_until(1) == 0.5  # the mean of all is its own
 
 
 # Kinds

@@ -14,7 +14,7 @@ import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from pydantic import BaseModel
 
-from gateway.admin.console import graphs, traffic
+from gateway.admin.console import graphs, placement, traffic
 from gateway.admin.console.configuration import Configuration, FindWarnings, Marked
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
@@ -96,6 +96,7 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
     _add_configuration(app, gateway, find_warnings)
     _add_models(app, gateway, ModelLists(clock))
     _add_graphs(app, gateway)
+    _add_placement(app, gateway, clock)
 
 
 def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
@@ -207,6 +208,16 @@ def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
     async def read_steps(request: Request) -> Response:
         """By graph and step the calls since the configuration was loaded."""
         return _reply(request, graphs.traffic(gateway.graph_steps).model_dump(mode="json"))
+
+
+def _add_placement(app: FastAPI, gateway: ShownGateway, clock: Callable[[], float]) -> None:
+    @app.get("/api/placement", summary="Which servers have which models", response_model=placement.PlacementTables)
+    async def read_placement(request: Request) -> Response:
+        """For each backend with `placement` its models by servers: who holds a model, loads it, or could not load
+        it, and how much it is called. Calls are counted since the start."""
+        found = placement.snapshots(gateway.backends, clock())
+        tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
+        return _reply(request, tables)
 
 
 def _topology_tag(gateway: ShownGateway) -> str:

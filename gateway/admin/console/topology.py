@@ -75,6 +75,8 @@ class ConfiguredBackend(BaseModel):
     policies: list[str]
     discovers: bool
     """Its endpoints are found while the gateway runs."""
+    placed: bool
+    """Its servers have different models; `/api/placement` has the table."""
 
 
 class Topology(BaseModel):
@@ -121,6 +123,7 @@ def topology(
                 max_in_flight=each.max_in_flight,
                 policies=[policy.name for policy in each.policies],
                 discovers=each.discovery is not None,
+                placed=each.placement is not None,
             )
             for name, each in config.backends.items()
         ],

@@ -30,6 +30,8 @@ class EndpointTraffic(BaseModel):
     in_flight: int
     state: str
     """As in `/status`."""
+    drain: str | None = None
+    """`draining` or `drained`, while it does not serve."""
     last_error: str | None = None
     """Why a call or a probe failed last."""
 
@@ -115,6 +117,8 @@ def _endpoint(endpoint: Endpoint) -> Plain:
     }
     if endpoint.health.last is not None:
         found["last_error"] = endpoint.health.last.text
+    if endpoint.drain is not None:
+        found["drain"] = endpoint.drain.state.value
     return found
 
 

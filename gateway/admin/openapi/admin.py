@@ -36,7 +36,7 @@ def describe_errors(app: FastAPI, gateway: ConfiguredGateway) -> None:
                 if status not in operation["responses"]
             }
             for status, response in operation["responses"].items():
-                if status in ("401", "403", "404", "413", "429", "502", "504") and "content" not in response:
+                if status in ("401", "403", "404", "409", "413", "429", "502", "504") and "content" not in response:
                     response["content"] = {"application/json": {"schema": _DETAIL}}
             if registers:
                 operation["security"] = [{_LEASE_TOKEN: []}]

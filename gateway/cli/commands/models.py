@@ -2,18 +2,22 @@
 
 import asyncio
 import sys
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import orjson
 import typer
 
 from gateway.assembly.forms import described_form, known
 from gateway.cli import server_options
+from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import read
+from gateway.cli.placement_table import placement_of, placement_table, rates
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.probe import MOST_SECONDS, ProbeVerdict, client
@@ -22,10 +26,18 @@ from gateway.cli.server_options import progress, table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.config import Config
+from gateway.config.keys import AdminConfig
+from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
 
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused it, 2 wrong usage, 3 a server cannot be reached, 4 no answer in time."  # noqa: E501
 SECONDS = 5.0
+COUNTED_SECONDS = 1.0
+"""For how long calls are counted."""
+
+
+PlacedCalls: TypeAlias = tuple[Any, Mapping[str, float]]
+"""The placement of a backend, as `/api/placement` has it, and the calls per second of each model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +60,14 @@ class ModelsOptions:
         ),
     ] = None
     names: server_options.ModelNames = field(default_factory=list)
+    admin: Annotated[
+        str,
+        typer.Option(
+            "--admin",
+            metavar="URL",
+            help="With --config: the admin port of the gateway that runs. Default: that of the configuration.",
+        ),
+    ] = ""
     timeout: server_options.Seconds = SECONDS
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     as_json: server_options.AsJson = False
@@ -56,12 +76,14 @@ class ModelsOptions:
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
     """List the models of a server, or of all backends. These are the backends of a configuration (--config). Models
-    have their versions, state and signatures. On a terminal a table is printed, elsewhere JSON."""
+    have their versions, state and signatures. For backends with placement there is a table of models by servers, from
+    the gateway that runs, or else from the servers. On a terminal a table is printed, elsewhere JSON."""
     if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
     if options.config is not None:
-        run(_of_config(read(options.config), access, options.timeout, as_json=is_json))
+        config = read(options.config)
+        run(_of_config(config, _of_gateway(config, options), access, options.timeout, as_json=is_json))
     else:
         run(_of_address(options.address, access, options.timeout, options.names, as_json=is_json))
 
@@ -85,26 +107,90 @@ async def _of_address(address: str, access: ServerAccess, seconds: float, names:
         end(FAILED, f"{address}: {best.models.error}")
 
 
-async def _of_config(config: Config, access: ServerAccess, seconds: float, *, as_json: bool) -> None:
-    places = [(name, each.address) for name, backend in config.backends.items() for each in backend.endpoints]
+async def _of_config(
+    config: Config, placed: Mapping[str, PlacedCalls], access: ServerAccess, seconds: float, *, as_json: bool
+) -> None:
+    """Ask all endpoints but those of backends that are `placed`."""
+    places = [
+        (name, each.address) for name, one in config.backends.items() if name not in placed for each in one.endpoints
+    ]
     with progress("asking") as show:
         show(f"{len(places)} endpoints")
         asked = await asyncio.gather(*(_of_endpoint(config, *each, access, seconds) for each in places))
-    rows: list[tuple[str, ...]] = []
-    document, code = [], 0
-    for (name, address), (found, failed) in zip(places, asked, strict=True):
-        place = {"backend": name, "protocol": config.backends[name].protocol, "address": address}
-        document.append({**place, **models_json(found)})
-        if found.error and not found.models:
-            rows.append((name, address, "-", "-", "-", found.error))
-        rows += [(name, address, *row) for row in model_rows(found)]
-        code = max(code, failed)
+    found = dict(zip(places, asked, strict=True))
+    document = [
+        *_placed_json(config, placed),
+        *(_endpoint_json(config, *at, models) for at, (models, _) in found.items()),
+    ]
     if as_json:
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
-        print(table(rows, ("backend", "endpoint", "model", "versions", "state", "signature")))
-    if code:
+        print("\n\n".join(_tables(config, placed, {at: models for at, (models, _) in found.items()})))
+    if code := max((code for _, code in found.values()), default=0):
         raise SystemExit(code)
+
+
+def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls]:
+    """The backends with `placement`, as the running gateway tells; none if none runs."""
+    names = {name for name, each in config.backends.items() if each.placement is not None}
+    url = options.admin or (_admin_url(config.admin) if config.admin is not None else "")
+    if not names or not url:
+        return {}
+    server = options.server
+    port = AdminPort(url, AdminAccess(headers=server.headers, key=server.key, ca=server.ca, insecure=server.insecure),
+                     options.timeout)  # fmt: skip
+    try:
+        before = port.get("/api/placement")["backends"]
+        began = time.monotonic()
+        time.sleep(COUNTED_SECONDS)
+        after = port.get("/api/placement")["backends"]
+    except AdminPortError as error:
+        if error.code != UNREACHABLE or options.admin:
+            end(error.code, error)
+        print(f"no gateway runs, so the servers are asked: {error}", file=sys.stderr)
+        return {}
+    passed = time.monotonic() - began
+    return {name: (each, rates(before.get(name, each), each, passed)) for name, each in after.items() if name in names}
+
+
+def _admin_url(admin: AdminConfig) -> str:
+    return f"{'http' if admin.tls is None else 'https'}://{replace(admin.bind, scheme='')}"
+
+
+def _placed_json(config: Config, placed: Mapping[str, PlacedCalls]) -> Iterator[dict[str, Any]]:
+    for name, (table_of, calls) in placed.items():
+        models = [{**each, "calls_per_second": calls[each["model"]]} for each in table_of["models"]]
+        yield {"backend": name, "protocol": config.backends[name].protocol, "placement": {**table_of, "models": models}}
+
+
+def _endpoint_json(config: Config, name: str, address: str, models: ServerModels) -> dict[str, Any]:
+    return {"backend": name, "protocol": config.backends[name].protocol, "address": address, **models_json(models)}
+
+
+def _tables(
+    config: Config,
+    placed: Mapping[str, PlacedCalls],
+    found: Mapping[tuple[str, str], ServerModels],
+) -> Iterator[str]:
+    """A table of models by servers for each backend with `placement`, and one of all endpoints of the others."""
+    rows: list[tuple[str, ...]] = []
+    for (name, address), models in found.items():
+        if config.backends[name].placement is not None:
+            continue
+        if models.error and not models.models:
+            rows.append((name, address, "-", "-", "-", models.error))
+        rows += [(name, address, *row) for row in model_rows(models)]
+    for name, backend in config.backends.items():
+        if backend.placement is None:
+            continue
+        if name in placed:
+            made = placement_table(*placed[name])
+        else:
+            servers = {address: models for (of, address), models in found.items() if of == name}
+            made = placement_table(placement_of(servers), None)
+        yield "\n".join([f"backend {name}:", table(made.rows, made.head), *made.notes])
+    if rows:
+        yield table(rows, ("backend", "endpoint", "model", "versions", "state", "signature"))
 
 
 async def _of_endpoint(

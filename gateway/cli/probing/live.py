@@ -9,6 +9,7 @@ from dataclasses import field
 from gateway.assembly.forms import described_form
 from gateway.assembly.routes import route_settings
 from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.probing.differences import differences
 from gateway.cli.probing.fit import Misfit, misfits, missing_model, of_gather, wrong_version
 from gateway.cli.probing.graphs import graph_misfits
 from gateway.cli.probing.listing import ServerModels, list_models
@@ -88,11 +89,18 @@ async def check_live(
             for at, endpoint in enumerate(backend.endpoints):
                 answer = answers[name, at]
                 found = list(_compare(route, backend, answer, clients, protocols))
+                if _is_elsewhere(
+                    _name(route), backend, answer, [answers[place] for place in places if place[0] == name]
+                ):
+                    found = []
                 for each in found:
                     text = f"backend {name!r} at {endpoint.address}: {each.text}"
                     finding = Finding(("routes", number, *each.location), text)
                     (warnings if each.is_warning else errors).append(finding)
                 rows.append(_row(f"routes[{number}]", name, endpoint.address, _name(route), answer, found))
+    for name, model, how in _differences(config, protocols, answers):
+        rows.append(Row("-", name, "-", model, WARNING, how))
+        warnings.append(Finding(("backends", name, "endpoints"), f"backend {name!r}: model {model!r}: {how}"))
     if config.models:
         for graph, misfit in (await graph_misfits(config, protocols, seconds * MOST_SECONDS, access)).items():
             result = OK if misfit is None else WARNING if misfit.is_warning else ERROR
@@ -100,6 +108,30 @@ async def check_live(
             if misfit is not None:
                 (warnings if misfit.is_warning else errors).append(Finding(misfit.location, misfit.text))
     return Live(tuple(rows), tuple(errors), tuple(warnings))
+
+
+def _is_elsewhere(name: str, backend: BackendConfig, answer: Answered, all: Sequence[Answered]) -> bool:
+    """Whether a server of a backend with `placement` does not have a model now that another one has, or that is loaded
+    on demand."""
+    if backend.placement is None or answer.error or _has(answer, name):
+        return False
+    is_listed = any(each.name == name for other in all for each in other.models.models)
+    return any(_has(other, name) for other in all) or (backend.placement.loads and is_listed)
+
+
+def _has(answer: Answered, name: str) -> bool:
+    return any(each.name == name and not each.error for each in answer.models.models)
+
+
+def _differences(
+    config: Config, protocols: Mapping[str, Protocol], answers: Mapping[tuple[str, int], Answered]
+) -> Iterator[tuple[str, str, str]]:
+    """The name of the backend, the model, and the text of each difference between servers of one backend."""
+    for name, backend in config.backends.items():
+        servers = {each.address: answers[name, at].models for at, each in enumerate(backend.endpoints)}
+        is_trusted = protocols[backend.protocol].traits.models.trusted_metadata or backend.trust_metadata
+        for model, how in differences(servers, with_signatures=is_trusted):
+            yield name, model, how
 
 
 def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, found: Sequence[Misfit]) -> Row:

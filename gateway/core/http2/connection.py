@@ -578,7 +578,7 @@ class Http2Connection:
 
 
 def _oversized(data: memoryview, size: int) -> Exception:
-    if data[:5].tobytes() == b"HTTP/" or data[:1] == b"<":  # a page without a head, as HTTP/0.9 has it
+    if data[:5].tobytes() == b"HTTP/" or data[:1].tobytes() == b"<":  # a page without a head, as HTTP/0.9 has it
         return DecodeError("it speaks HTTP/1, not HTTP/2")
     text = f"a frame of {size} bytes, at most {MAX_FRAME_SIZE} are allowed"
     return ViolationError(ErrorCode.FRAME_SIZE_ERROR, text)

@@ -12,7 +12,7 @@ https://github.com/triton-inference-server/server.
 from gateway.core.examples import curl, grpcurl
 from gateway.core.protocol import GrpcForm, HttpForm, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS
-from gateway.protocols.v2.flavors import FLAVORS
+from gateway.protocols.v2.flavors import FLAVORS, MLSERVER, TRITON
 from gateway.protocols.v2.grpc import client as grpc_client
 from gateway.protocols.v2.grpc import errors as grpc_errors
 from gateway.protocols.v2.grpc import metadata as grpc_metadata
@@ -40,6 +40,7 @@ def _traits(own_extensions: tuple[str, ...]) -> Traits:
             extensions=EXTENSIONS,
             further_extensions=FURTHER_EXTENSIONS,
             own_extensions=own_extensions,
+            states_when_loaded=frozenset({TRITON, MLSERVER}),
         ),
     )
 

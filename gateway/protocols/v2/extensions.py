@@ -28,7 +28,11 @@ FURTHER_EXTENSIONS = frozenset({CLASSIFICATION, "sequence", SCHEDULE_POLICY})
 """Extensions that are parameters of inferences, and no operations of their own."""
 
 _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, PLAIN})
-"""Flavors that have none of these extensions."""
+"""Flavors that have none of these extensions, but the UNLISTED ones."""
+
+UNLISTED = {MLSERVER: frozenset({REPOSITORY})}
+"""The extensions that servers of a flavor have without listing them: MLServer lists none, and loads and unloads
+models."""
 
 
 def check_operation(operation: Operation, target: Target) -> None:
@@ -58,7 +62,7 @@ def check_parameters(parameters: Parameters, target: Target) -> None:
 def _check(extension: str, what: str, target: Target) -> None:
     # where `flavor` is configured the server was not asked for its extensions
     has = target.flavor not in _FLAVORS_WITHOUT if target.extensions is None else extension in target.extensions
-    if not has:
+    if not has and extension not in UNLISTED.get(target.flavor, ()):
         backend = f"backend {target.backend!r} ({target.flavor})"
         raise unsupported(f"{what} needs V2's extension {extension!r}, which {backend} does not have")
 

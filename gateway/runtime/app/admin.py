@@ -11,9 +11,11 @@ from gateway.admin.caches import add_clearing
 from gateway.admin.console.api import add_api
 from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.console.page import add_page
+from gateway.admin.draining import add_draining
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
+from gateway.admin.placement import add_placing
 from gateway.config.effective import effective
 from gateway.servers.discovery.register import Registrations
 
@@ -33,6 +35,8 @@ def application(
     made = status.application(gateway.status, reload_file, lambda: effective(gateway.config))
     register.add_routes(made, registrations)
     add_clearing(made, gateway.clear_caches)
+    add_draining(made, gateway.draining)
+    add_placing(made, gateway)
     add_page(made)
     add_api(made, gateway, find_warnings, clock)
     add_documents(made, gateway, clock)

@@ -39,6 +39,7 @@ from gateway.observing.payload_log.queue import PayloadLogCounts
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.places import Numbers, numbers
 from gateway.routing.backend import Backend
+from gateway.runtime.app.draining import Draining
 from gateway.runtime.app.listeners import Listeners, Row
 from gateway.runtime.app.observing import Observing
 from gateway.runtime.app.ports import Ports, binds
@@ -103,6 +104,8 @@ class Gateway:
         self._memory_task: asyncio.Task[None] | None = None
         self._certificates_task: asyncio.Task[None] | None = None
         self.metrics = Metrics(self, part)
+        self.draining = Draining(lambda: self.backends, part)
+        """Drains endpoints for maintenance."""
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
         """The Assembly of `config`; one that follows another has no routes yet."""
@@ -152,6 +155,7 @@ class Gateway:
             log.info("reference %r serves %s at %s", reference.protocol, ", ".join(reference.models), listener.address)
         self._certificates_task = spawn(self._certificates.watch(lambda: self.config.reload))
         await self._assembly.discovery.start()
+        await self._assembly.placed.first_round()
         self._take_over(self._assembly)
         self._certificates.take_over(config)
         rows = self._listeners.rows(config)
@@ -217,6 +221,7 @@ class Gateway:
             self.observing.renew(config, self.metrics.reader(config))
             assembly.discovery.inherit(self._assembly.discovery)
             await assembly.discovery.start()
+            await assembly.placed.first_round(self._assembly.placed)
             for each in self._served(config):
                 if each.name not in stays:
                     opened.listeners[each.name] = await self._listeners.open(each, rows[each.name], assembly)
@@ -274,10 +279,12 @@ class Gateway:
         self.announce_end()
         ends_at = self._clock() + seconds
         self._assembly.stop()
+        self.draining.stop()
         listeners = (*self.listeners.values(), *self._replacements.listeners)
         given_up = await all_surviving("draining a listener", (each.drain(seconds) for each in listeners))
         await self._replacements.give_up()
         await self._assembly.end(max(0.0, ends_at - self._clock()))
+        self._assembly.placed.cancel()
         await self._fleets.close()
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.

@@ -8,12 +8,14 @@ strategy and the health that decide. What a worker learns of an endpoint it pass
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.types import Answer, Request
 from gateway.routing.backend import Backend
+from gateway.routing.draining import Drain
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import EndpointHealth
 from gateway.routing.longest_first import kind_of
@@ -30,10 +32,21 @@ gets a checksum of all of them, too, as a further parameter."""
 
 
 class WorkerBackend(Backend):
-    """A worker's Backend. `is_limited` says of a backend's name whether its slots are limited for all workers."""
+    """A worker's Backend. `is_limited` says of a backend's name whether its slots are limited for all workers,
+    `is_drained` of a protocol's name and an address whether the supervisor has drained the endpoint."""
 
-    def __init__(self, channel: Channel, is_limited: Callable[[str], bool], *arguments: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        is_limited: Callable[[str], bool],
+        is_drained: Callable[[str, str], bool],
+        *arguments: Any,
+        **more: Any,
+    ) -> None:
         super().__init__(*arguments, **more)
+        self._is_drained = is_drained
+        for each in self.endpoints:
+            drain_as_told(each, is_drained=is_drained(self.protocol.name, each.address))
         self._channel = channel
         self._is_limited = is_limited(self.name)
         self._tells_kinds = self.queue_settings.order != "fair"
@@ -43,6 +56,11 @@ class WorkerBackend(Backend):
             self._sender.in_slot, self._gives_back = self._in_numbered_slot, False
             if not self._servers.runs_to_the_end:
                 self._send_in_slot = self._in_numbered_slot
+
+    def add(self, endpoint: Endpoint) -> None:
+        """As Backend's."""
+        drain_as_told(endpoint, is_drained=self._is_drained(self.protocol.name, endpoint.address))
+        super().add(endpoint)
 
     async def is_ready(self) -> bool:
         """As Backend's, by the supervisor: it knows which servers are busy with calls of other workers."""
@@ -111,8 +129,8 @@ class WorkerBackend(Backend):
         finally:
             self._end_slot(endpoint, answered=answered)
 
-    def _give_back(self, endpoint: Endpoint) -> None:
-        self._end_slot(endpoint, answered=False)
+    def _begin_stream(self, request: Request, endpoint: Endpoint) -> Callable[[], None]:
+        return partial(self._end_slot, endpoint, answered=False)
 
     def _end_slot(self, endpoint: Endpoint, *, answered: bool) -> None:
         if slots := self._numbers.get(endpoint):
@@ -120,6 +138,12 @@ class WorkerBackend(Backend):
             if not slots:
                 del self._numbers[endpoint]
         endpoint.give_back()
+
+
+def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
+    """Send a worker's calls to an endpoint, or no more, as the supervisor says, which also decides about sequences."""
+    if endpoint.takes_calls is is_drained:
+        endpoint.set_drain(Drain(0) if is_drained else None)
 
 
 class _RelayedHealth(EndpointHealth):

@@ -113,7 +113,8 @@ class WorkerProcess:
                 raise
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
         config, is_first = self._supervisor.config, self.number == 1
-        error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first)
+        drained = self._supervisor.drained
+        error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first, drained)
         if error:
             raise WorkerError(error)
         async with self._supervisor.reloading:
@@ -121,6 +122,8 @@ class WorkerProcess:
             if now is not config and (error := await channel.ask("reload", pickle.dumps(now))):
                 raise WorkerError(error)
             self.is_ready = True
+        if self._supervisor.drained != drained:
+            await self._supervisor.tell_drained()
 
     async def ended(self) -> int:
         """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
@@ -156,6 +159,8 @@ class Supervisor:
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
         """The listeners that a client has taken offline."""
+        self._told_drained: list[tuple[str, str]] = []
+        """What the workers were told last of `drained`."""
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
 
     @property
@@ -174,6 +179,8 @@ class Supervisor:
             policies=self._totals.policies,
             policy_numbers=self._totals.policy_numbers,
             clear_caches=self.clear_caches,
+            tell_drained=self.tell_drained,
+            has_calls=self.has_calls,
             shedding=self._totals.shedding,
         )
 
@@ -200,6 +207,30 @@ class Supervisor:
             asked = [each.channel.ask("clear_caches", place) for each in running]
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
 
+    @property
+    def drained(self) -> list[tuple[str, str]]:
+        """The endpoints that get no calls because they are drained: protocol and address."""
+        backends = self.gateway.backends.values()
+        drained = {
+            (str(one.protocol.name), each.address) for one in backends for each in one.endpoints if not each.takes_calls
+        }
+        return sorted(drained)
+
+    async def tell_drained(self) -> None:
+        """Tell all workers which endpoints are drained. One that does not answer in STALLED_SECONDS is killed by
+        then."""
+        self._told_drained = drained = self.drained
+        if running := self._running():
+            await asyncio.wait([each.channel.ask("drained", drained) for each in running], timeout=STALLED_SECONDS)
+
+    async def has_calls(self, protocol: str, address: str) -> bool:
+        """Whether a worker has calls in flight to an endpoint; one that does not answer in time may have some."""
+        asked = [each.channel.ask("has_calls", protocol, address) for each in self._running()]
+        if not asked:
+            return False
+        done, late = await asyncio.wait(asked, timeout=GATHER_SECONDS)
+        return bool(late) or any(each.exception() is None and each.result() for each in done)
+
     async def _gather_again(self) -> NoReturn:
         """Gather at an interval, so that little of what a worker has counted is lost if it is killed. Kill workers that
         were stopped, from one look to the next: the kernel goes on to give them connections."""
@@ -208,6 +239,9 @@ class Supervisor:
             await asyncio.sleep(GATHER_INTERVAL)
             with surviving("gathering what the workers have counted"):
                 await self.gather()
+            with surviving("telling the workers which endpoints are drained"):
+                if self.drained != self._told_drained:  # one has gone, or has come back
+                    await self.tell_drained()
             with surviving("looking for stopped workers"):
                 stopped = self._kill_stopped(stopped)
 

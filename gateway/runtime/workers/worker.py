@@ -20,7 +20,7 @@ from gateway.runtime.workers.channel import Channel, Handlers
 from gateway.runtime.workers.limited import limited_backends
 from gateway.runtime.workers.reports import Reporter
 from gateway.runtime.workers.shared_policies import share_policies
-from gateway.runtime.workers.slots import RelayedEndpoint, WorkerBackend
+from gateway.runtime.workers.slots import RelayedEndpoint, WorkerBackend, drain_as_told
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:
@@ -42,12 +42,16 @@ class Worker:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
+        self._drained_endpoints: frozenset[tuple[str, str]] = frozenset()
+        """The endpoints that are drained: protocol and address."""
         self._drain: asyncio.Task[int] | None = None
         handlers: Handlers = {
             "start": self._start,
             "reload": self._reload,
             "reopen_logs": self._reopen_logs,
             "learn": self._learn,
+            "drained": self._set_drained,
+            "has_calls": self._has_calls,
             "switch": self._switch,
             "report": self._report,
             "clear_caches": self._clear_caches,
@@ -69,20 +73,23 @@ class Worker:
         assert self._gateway is not None
         return self._gateway
 
-    async def _start(self, written: bytes, first: bool) -> tuple[str, dict[str, str], list[str]]:
-        """Serve a configuration; the `first` worker has the reference servers. Returns an error, or the addresses of
-        listeners and reference servers."""
+    async def _start(
+        self, written: bytes, first: bool, drained: list[tuple[str, str]]
+    ) -> tuple[str, dict[str, str], list[str]]:
+        """Serve a configuration; the `first` worker has the reference servers. `drained` is as in `_set_drained`.
+        Returns an error, or the addresses of listeners and reference servers."""
         from gateway.runtime.app import Gateway
 
         config: Config = pickle.loads(written)
         log_to_stderr(config.log)
         self._limited = limited_backends(config)
+        self._set_drained(drained)
         part = GatewayPart(
             has_references=first,
             has_ports=False,
             probes=False,
             prepare=self._prepare,
-            backend=partial(WorkerBackend, self._channel, lambda name: name in self._limited),
+            backend=partial(WorkerBackend, self._channel, lambda name: name in self._limited, self._is_drained),
             endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
         )
         gateway = self._gateway = Gateway(config, part=part)
@@ -125,6 +132,22 @@ class Worker:
         for each in () if found is None else found.endpoints:
             if each.address == address and isinstance(each, RelayedEndpoint):
                 each.learn(event, arguments, named)
+
+    def _is_drained(self, protocol: str, address: str) -> bool:
+        return (protocol, address) in self._drained_endpoints
+
+    def _set_drained(self, drained: list[tuple[str, str]]) -> None:
+        """Send no more calls to these endpoints, each a protocol and an address, and calls again to all others."""
+        self._drained_endpoints = frozenset((protocol, address) for protocol, address in drained)
+        if self._gateway is not None:
+            for backend in self._gateway.backends.values():
+                for each in backend.endpoints:
+                    drain_as_told(each, is_drained=self._is_drained(backend.protocol.name, each.address))
+
+    def _has_calls(self, protocol: str, address: str) -> bool:
+        backends = [] if self._gateway is None else self._gateway.backends.values()
+        endpoints = (each for one in backends if one.protocol.name == protocol for each in one.endpoints)
+        return any(each.address == address and not each.is_idle for each in endpoints)
 
     def _report(self) -> bytes:
         return pickle.dumps(self._reporter.report())

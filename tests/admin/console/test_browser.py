@@ -156,6 +156,20 @@ def test_tables_are_filtered_and_sorted_and_their_address_says_so(page: Page, co
     expect(page.get_by_role("main")).to_contain_text("Nothing matches the filter.")
 
 
+def test_an_endpoint_is_drained_and_serves_again_by_its_button(page: Page, gateway: Looked) -> None:
+    go(page, "Endpoints")
+    row = page.locator("main tbody tr").filter(has_text="science")
+    row.get_by_role("button", name="Drain").click()
+    page.get_by_role("searchbox", name="Filter endpoints").click()  # the button asks again, and forgets it
+    row.get_by_role("button", name="Drain", exact=True).click()
+    expect(row.locator(".badge")).not_to_have_text("drained")
+    row.get_by_role("button", name="Really drain").click()
+    expect(row.locator(".badge")).to_have_text("drained")
+    row.get_by_role("button", name="Serve again").click()
+    expect(row.locator(".badge")).not_to_have_text("drained")
+    expect(row.get_by_role("button", name="Drain")).to_be_visible()
+
+
 def test_models_have_the_signatures_that_their_servers_tell(page: Page, context: BrowserContext) -> None:
     go(page, "Models")
     page.get_by_role("button", name="add_sub").click()

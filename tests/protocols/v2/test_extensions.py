@@ -229,6 +229,9 @@ def test_only_servers_that_list_an_extension_are_asked(protocol: Any, request_: 
         Target("b", flavor="kserve"),
         Target("b", flavor="plain"),
     ):
+        if target.flavor == "mlserver" and extension == "model_repository":
+            assert protocol.encode_request(request_, target)  # which MLServer has, and does not list
+            continue
         with pytest.raises(GatewayError) as caught:
             protocol.encode_request(request_, target)
         assert caught.value.reason is Reason.UNSUPPORTED

@@ -230,7 +230,7 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
     }
     endpoint = {
         "address": f"127.0.0.1:{lab.port}", "in_flight": 1, "state": "unknown", "last_error": None,
-        "ejected_until": None,
+        "ejected_until": None, "load": None, "drain": None,
     }  # fmt: skip
     assert status["backends"]["lab"] == {
         "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "servers": None,

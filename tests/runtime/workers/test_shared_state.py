@@ -1,6 +1,8 @@
 """Sequences, the health of endpoints and offline listeners are those of all workers."""
 
 import asyncio
+import os
+import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -9,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from tests.runtime.workers.counted import message
-from tests.runtime.workers.served import Served, get, post, serving
+from tests.runtime.workers.served import Served, ended, get, post, serving
 
 CONFIG = """
 workers: 4
@@ -139,3 +141,38 @@ async def test_a_listener_that_a_client_takes_offline_is_offline_in_all_workers(
         await until_all_answer(port, 400)
         assert (await get(port, "/grps/v1/health/online"))[0] == 200
         await until_all_answer(port, 200)
+
+
+async def drain(gateway: Served, port: int, **more: object) -> None:
+    body = orjson.dumps({"backend": "lab", "endpoint": f"127.0.0.1:{port}", **more})
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.ports["admin"])
+    head = b"POST /drain HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    writer.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    assert (await reader.read()).startswith(OK)
+    writer.close()
+
+
+async def test_a_drained_endpoint_gets_no_calls_of_any_worker_nor_of_one_that_is_started_again(tmp_path: Path) -> None:
+    async with serving_two(tmp_path) as (gateway, first, second):
+        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        assert first.calls
+        assert await infer(gateway, sequence_id=9, sequence_start=True) == 200
+        having, other = (first, second) if first.sequences[9] else (second, first)
+        await drain(gateway, having.port)
+        before = having.calls
+        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        assert having.calls == before
+        assert await infer(gateway, sequence_id=9, sequence_end=True) == 200
+        assert (having.calls, having.sequences[9]) == (before + 1, 2)
+        while b'"state":"drained"' not in (await get(gateway.ports["admin"], "/status"))[1]:
+            pass
+        killed = min(gateway.workers)
+        os.kill(killed, signal.SIGKILL)
+        await ended({killed})
+        await gateway.until_workers(4)
+        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        assert having.calls == before + 1
+        await drain(gateway, having.port, undo=True)
+        assert await asyncio.gather(*(infer(gateway) for _ in range(40))) == [200] * 40
+        assert having.calls > before + 1
+        assert other.calls

@@ -307,6 +307,8 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
     assert {path: sorted(paths[path]) for path in paths if not path.startswith("/api/")} == {  # nor the console's
         "/cache/clear": ["post"],
         "/config": ["get"],
+        "/drain": ["post"],
+        "/placement": ["post"],
         "/register": ["post"],
         "/register/{lease}": ["delete", "put"],
         "/status": ["get"],

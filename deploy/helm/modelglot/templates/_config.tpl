@@ -200,15 +200,16 @@ the keys of servers, and steps of graphs the names of tensors. Takes {key, value
 */}}
 {{- define "modelglot.checkText" -}}
 {{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
-     "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail"
-     "directory" "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers"
-     "header" "hide" "identity" "imaginary" "issuer" "jwks" "key" "layout" "level" "listener" "listeners" "method" "model"
-     "name" "namespace" "nan" "operation" "operations" "options" "otlp" "outputs" "path" "payload" "per" "permissions" "prefix"
-     "principal" "probe" "protocol" "protocols" "ready" "redis" "replace" "routes" "scale" "script" "select" "server_name"
-     "service" "source" "srv" "state" "statuses" "stream" "tensors" "to" "token" "url" "version" "when" "without_redis" -}}
+     "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail" "directory"
+     "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers" "from"
+     "header" "hide" "identity" "imaginary" "issuer" "jwks" "key" "labels" "layout" "level" "listener" "listeners" "load"
+     "load_url" "measures" "method" "metric" "model" "name" "namespace" "nan" "operation" "operations" "options" "otlp"
+     "outputs" "path" "payload" "per" "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
+     "replace" "routes" "scale" "script" "select" "server_name" "service" "source" "srv" "state" "statuses" "stream" "tensors"
+     "to" "token" "url" "version" "when" "without_redis" -}}
 {{- if or (eq .key "forms") (and (eq .key "models") (kindIs "map" .value)) -}}
 {{- else if kindIs "map" .value -}}
-  {{- $freeKeys := has .key (list "flavor" "header" "operations" "prefix" "settings") -}}
+  {{- $freeKeys := has .key (list "flavor" "header" "labels" "operations" "prefix" "settings") -}}
   {{- range $key, $value := .value -}}
     {{- if has $key (list "true" "false") -}}
     {{- fail (printf "%s: YAML has read a key as the boolean %s (on, off, yes, no are booleans, too); quote it" $.path $key) -}}

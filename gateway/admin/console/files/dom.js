@@ -31,3 +31,22 @@ export function setText(node, text) {
 export function withCode(text) {
   return text.split("`").map((part, at) => (at % 2 ? html("code", {}, part) : part));
 }
+
+/** A small button for what is not done by accident: pressed once it asks, pressed again it does it. */
+export function twice(text, press) {
+  let isAsked = false;
+  const ask = (wanted) => {
+    isAsked = wanted;
+    setText(button, wanted ? `Really ${text.toLowerCase()}` : text);
+  };
+  const button = html("button", {
+    type: "button",
+    class: "small",
+    blur: () => ask(false),
+    click: () => {
+      if (isAsked) press();
+      ask(!isAsked);
+    },
+  }, text);
+  return button;
+}

@@ -34,7 +34,7 @@ export function nodesOf(model) {
   }));
   const endpoints = topology.backends.flatMap((backend) =>
     (traffic.now?.backends[backend.name]?.endpoints ?? []).map((each) => ({
-      kind: "endpoint", key: keyOf(backend.name, each.address), name: each.address, text: each.state, about: each,
+      kind: "endpoint", key: keyOf(backend.name, each.address), name: each.address, text: wordOf(each), about: each,
       backend: backend.name,
     })),
   );
@@ -292,8 +292,12 @@ export function inFlightOf(traffic, node) {
 
 export const callsOf = (backend) => (backend?.endpoints ?? []).reduce((sum, each) => sum + each.in_flight, 0);
 
+/** The state of an endpoint in a word: while it is drained, how far that is. */
+export const wordOf = (endpoint) => endpoint.drain ?? endpoint.state;
+
 /** How a node is: `ok`, `degraded`, `down` or empty for unknown. */
 export function stateOf(traffic, node, sum) {
+  if (node.kind === "endpoint" && node.about.drain) return node.about.state === "down" ? "down" : "degraded";
   if (node.kind === "endpoint") return node.about.state === "up" ? "ok" : node.about.state === "unknown" ? "" : node.about.state;
   if (node.kind === "backend") {
     const states = (traffic.now?.backends[node.key]?.endpoints ?? []).map((each) => each.state);

@@ -9,6 +9,7 @@ import { count } from "./format.js";
 import * as graphs from "./graphs.js";
 import * as models from "./models.js";
 import * as overview from "./overview.js";
+import * as placement from "./placement.js";
 import * as playground from "./playground.js";
 import * as tables from "./tables.js";
 import { Traffic } from "./traffic.js";
@@ -28,6 +29,7 @@ const VIEWS = [
   ["backends", "Backends", tables.backends],
   ["endpoints", "Endpoints", tables.endpoints],
   ["models", "Models", models.show],
+  ["placement", "Placement", placement.show],
   ["graphs", "Graphs", graphs.show],
   ["playground", "Playground", playground.show],
   ["errors", "Errors", errors.show],
@@ -118,6 +120,7 @@ async function refresh() {
     topologyTag = reply.value.topology;
     setText(find("version"), model.topology.version);
     links.get("graphs").parentElement.hidden = !model.topology.graphs.length;
+    links.get("placement").parentElement.hidden = !model.topology.backends.some((each) => each.placed);
   }
   traffic.take(reply.value, reply.time, reply.changed, model.topology.latency_bounds);
   tellReady(reply.value);

@@ -140,7 +140,7 @@ function factsOf(traffic, node) {
     if (node.about.policies.length) facts.push(["Policies", node.about.policies.join(", ")]);
   }
   if (node.kind === "endpoint") {
-    facts.push(["Backend", node.backend], ["State", node.about.state], ["In flight", count(inFlight)]);
+    facts.push(["Backend", node.backend], ["State", node.text], ["In flight", count(inFlight)]);
     if (node.about.last_error) facts.push(["Last error", node.about.last_error]);
   }
   return facts;

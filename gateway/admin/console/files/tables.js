@@ -1,8 +1,9 @@
 // Listeners, routes, backends and endpoints as tables.
 
 import { to } from "./address.js";
-import { html } from "./dom.js";
-import { callsOf, nodesOf, stateOf } from "./drawing.js";
+import * as api from "./api.js";
+import { html, twice } from "./dom.js";
+import { callsOf, nodesOf, stateOf, wordOf } from "./drawing.js";
 import { NONE, conditions, count, rate, seconds, share } from "./format.js";
 import { Mirrors } from "./mirrors.js";
 import { roleOf } from "./overview.js";
@@ -39,7 +40,7 @@ function badge(id, title, text, state) {
 
 function view(title, made) {
   return (root, page) => {
-    const { rows, below, ...settings } = made();
+    const { rows, below, ...settings } = made(page);
     const table = new Table({ label: title, ...settings });
     const more = below?.(page);
     root.append(html("h1", {}, title), table.element, more?.element ?? "");
@@ -50,6 +51,13 @@ function view(title, made) {
       },
     };
   };
+}
+
+/** A button that drains an endpoint, pressed twice, or lets it serve again. */
+function drainButton({ backend, name: endpoint, about }, attempt) {
+  const send = (undo) => attempt(() => api.post("../drain", { backend, endpoint, undo }));
+  if (about.drain) return html("button", { type: "button", class: "small", click: () => send(true) }, "Serve again");
+  return twice("Drain", () => send(false));
 }
 
 export const listeners = view("Listeners", () => ({
@@ -106,15 +114,19 @@ export const backends = view("Backends", () => ({
   ],
 }));
 
-export const endpoints = view("Endpoints", () => ({
+export const endpoints = view("Endpoints", ({ attempt }) => ({
   rows: (model) => nodesOf(model).endpoint.map((each) => ({ ...each, traffic: model.traffic })),
   key: (row) => row.key,
   columns: [
     name("address", "Address", (row) => row.name, (row) => `endpoint:${row.key}`),
     { id: "backend", title: "Backend", text: (row) => row.backend },
-    badge("state", "State", (row) => row.about.state, (row) => stateOf(row.traffic, row)),
+    badge("state", "State", (row) => wordOf(row.about), (row) => stateOf(row.traffic, row)),
     ...figures("endpoints", (row) => row.key),
     number("inFlight", "In flight", (row) => count(row.about.in_flight), (row) => row.about.in_flight),
     { id: "error", title: "Last error", text: (row) => row.about.last_error ?? NONE, wide: true },
+    {
+      id: "drain", title: "Maintenance", text: (row) => (row.about.drain ? "Serve again" : "Drain"),
+      fill: (cell, row) => cell.append(drainButton(row, attempt)),
+    },
   ],
 }));

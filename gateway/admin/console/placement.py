@@ -1,0 +1,154 @@
+"""The table of models by servers of each backend with `placement`: who holds what, and how much it is called."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from pydantic import BaseModel
+
+from gateway.core.frozen import frozen
+from gateway.placement.backend import PlacedBackend
+from gateway.placement.table import Holding, PlacedModel
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+
+
+class PlacedServer(BaseModel):
+    """A server of the backend."""
+
+    address: str
+    state: str
+    """Its health, as in `/status`."""
+    drain: str | None
+    """`draining` or `drained`, while it does not serve."""
+    held: int
+    """How many models it holds."""
+    has_told: bool
+    """It has said which models it has."""
+    error: str
+    """Why it has not said so when it was asked last; empty if it has."""
+
+
+class PlacedHolding(BaseModel):
+    """A model at a server that holds it, or is about to, or could not load it."""
+
+    server: int
+    """Its place in `servers`."""
+    state: str
+    """`held`, `loading`, `unloading` or `failed`."""
+    why: str
+    """Why it is `failed`, in the server's words."""
+
+
+class ModelPlacement(BaseModel):
+    """A model, with the servers that hold it."""
+
+    model: str
+    versions: list[str]
+    copies: int
+    """How many servers hold it."""
+    calls: int
+    """Calls since the start."""
+    in_flight: int
+    last_used: datetime | None
+    """When a call ended last, in UTC; null if there was none."""
+    places: list[PlacedHolding]
+
+
+class BackendPlacement(BaseModel):
+    """The models of a backend by servers."""
+
+    servers: list[PlacedServer]
+    models: list[ModelPlacement]
+    can_load: bool
+    """Models can be loaded and unloaded (`POST /placement`)."""
+    on_demand: bool
+    """Models are loaded when they are asked for."""
+
+
+class PlacementTables(BaseModel):
+    """The placement of all backends that have `placement`, by name."""
+
+    backends: dict[str, BackendPlacement]
+
+
+@frozen
+class BackendSnapshot:
+    """The placement of one backend at one time, read in one step of the event loop. `now`: on the backend's clock."""
+
+    servers: tuple[tuple[Endpoint, bool, str], ...]
+    """Each endpoint, whether it has told what it has, and the error of the last question."""
+    models: tuple[PlacedModel, ...]
+    now: float
+    can_load: bool
+    on_demand: bool
+
+
+def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendSnapshot]:
+    """The placement of all backends that have `placement`, at this time on their clock."""
+    return {name: _snapshot(each, now) for name, each in backends.items() if isinstance(each, PlacedBackend)}
+
+
+def _snapshot(backend: PlacedBackend, now: float) -> BackendSnapshot:
+    unknown, errors = backend.placements.unknown(), backend.stocktaking.errors
+    servers = tuple(
+        (each, each not in unknown, errors[each].message if each in errors else "") for each in backend.endpoints
+    )
+    return BackendSnapshot(
+        servers,
+        backend.placements.report(),
+        now,
+        backend.loader is not None,
+        backend.is_on_demand,
+    )
+
+
+def tables(found: Mapping[str, BackendSnapshot]) -> PlacementTables:
+    """The tables of what was read; may be called on any thread."""
+    return PlacementTables(backends={name: _table(each) for name, each in found.items()})
+
+
+def _table(found: BackendSnapshot) -> BackendPlacement:
+    numbers = {endpoint: at for at, (endpoint, *_) in enumerate(found.servers)}
+    models = [_model(each, numbers, found.now) for each in found.models]
+    held = [0] * len(numbers)
+    for each in models:
+        for place in each.places:
+            held[place.server] += place.state == "held"
+    servers = [
+        PlacedServer(
+            address=endpoint.address,
+            state=endpoint.health.state.value,
+            drain=None if endpoint.drain is None else endpoint.drain.state.value,
+            held=held[at],
+            has_told=has_told,
+            error=error,
+        )
+        for at, (endpoint, has_told, error) in enumerate(found.servers)
+    ]
+    return BackendPlacement(servers=servers, models=models, can_load=found.can_load, on_demand=found.on_demand)
+
+
+def _model(placed: PlacedModel, numbers: Mapping[Endpoint, int], now: float) -> ModelPlacement:
+    used = placed.last_used
+    return ModelPlacement(
+        model=placed.model,
+        versions=list(placed.versions),
+        copies=placed.copies,
+        calls=placed.calls,
+        in_flight=placed.in_flight,
+        last_used=None if used is None else _second(datetime.now(UTC) - timedelta(seconds=now - used)),
+        places=list(_places(placed.holdings, numbers)),
+    )
+
+
+def _places(holdings: Sequence[Holding], numbers: Mapping[Endpoint, int]) -> "list[PlacedHolding]":
+    return [
+        PlacedHolding(server=numbers[each.endpoint], state=each.state.value, why=each.why)
+        for each in holdings
+        if each.endpoint in numbers
+    ]
+
+
+def _second(time: datetime) -> datetime:
+    """Rounded to a second, so that it stays the same while nothing happens."""
+    return (time + timedelta(seconds=0.5)).replace(microsecond=0)

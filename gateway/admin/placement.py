@@ -1,0 +1,86 @@
+"""`POST /placement` of the status API: loads or unloads one model on one server of a backend with `placement`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.core import http_status
+from gateway.core.errors import GatewayError
+from gateway.placement.backend import PlacedBackend
+from gateway.routing.backend import Backend
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+LONGEST_NAME = 1024
+
+
+class ModelToPlace(BaseModel):
+    """A model that is to be loaded or unloaded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    do: Literal["load", "unload"]
+    backend: Annotated[str, Field(max_length=LONGEST_NAME)]
+    model: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    """Its name in the backend."""
+    endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
+    """The address of the server, as `/status` shows it."""
+
+
+class ModelPlaced(BaseModel):
+    """It is done."""
+
+    state: Literal["held", "gone"]
+
+
+class PlacingGateway(Protocol):
+    """The backends in use."""
+
+    @property
+    def backends(self) -> Mapping[str, Backend]:
+        """By name."""
+
+
+def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
+    """Add `POST /placement` to the admin port's application."""
+    from fastapi import HTTPException
+
+    @app.get("/placement", include_in_schema=False)
+    async def asked_to_read() -> None:
+        text = "models are loaded and unloaded with POST; `GET /api/placement` shows who has which"
+        raise HTTPException(405, text, {"allow": "POST"})
+
+    @app.post(
+        "/placement",
+        summary="Load or unload a model on one server",
+        responses={
+            404: {"description": "There is no such backend or endpoint, or the server does not have the model."},
+            409: {"description": "The backend has no `placement`, or its servers cannot be asked to load models."},
+            502: {"description": "The server failed, in its own words."},
+        },
+    )
+    async def place_model(asked: ModelToPlace) -> ModelPlaced:
+        """Load a model on one server, or unload it there, and wait until that is done. The least recently used models
+        without calls make room for it, as far as `most` and `memory` demand it."""
+        backend = gateway.backends.get(asked.backend)
+        if backend is None:
+            raise HTTPException(404, f"there is no backend {asked.backend!r}")
+        if not isinstance(backend, PlacedBackend) or backend.loader is None:
+            text = (
+                "has no `placement`" if not isinstance(backend, PlacedBackend) else "cannot load models by its protocol"
+            )
+            raise HTTPException(409, f"backend {asked.backend!r} {text}")
+        endpoint = next((each for each in backend.endpoints if each.address == asked.endpoint), None)
+        if endpoint is None:
+            raise HTTPException(404, f"backend {asked.backend!r} has no endpoint {asked.endpoint!r}")
+        try:
+            if asked.do == "load":
+                await backend.loader.load_at(asked.model, endpoint)
+                return ModelPlaced(state="held")
+            await backend.loader.unload_at(asked.model, endpoint)
+            return ModelPlaced(state="gone")
+        except GatewayError as error:
+            status = http_status.number(error)
+            raise HTTPException(502 if status == 500 else status, error.message) from error

@@ -1,0 +1,85 @@
+"""How the loads of a backend's servers are read, for `balance: least_load`."""
+
+import typing
+from collections.abc import Callable
+from functools import partial
+from urllib.parse import urlsplit
+
+from gateway.assembly import registry
+from gateway.config.keys import BackendConfig
+from gateway.config.load import DEFAULT_LOAD, HOST, PORT
+from gateway.core.protocol import Limits, Protocol
+from gateway.routing.backend import Backend
+from gateway.routing.balancing import LEAST_LOAD
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.load import orca
+from gateway.routing.load.pages import MOST_BYTES, Asking, GaugePageMeter, LoadPages, Page, PageMeter, TritonPageMeter
+from gateway.routing.load.replies import LoadReports
+from gateway.routing.load.told import ToldLoads
+
+
+class LoadReading(typing.Protocol):
+    """Reads the loads of one backend's servers."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def cancel(self) -> None:
+        """Read no more."""
+
+    async def stop(self) -> None:
+        """As `cancel`, and return when nothing of it is left."""
+
+
+def told_loads(config: BackendConfig, clock: Callable[[], float]) -> ToldLoads | None:
+    """The loads that the strategy of a backend compares; None if it compares none."""
+    return ToldLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
+
+
+def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers of each request to the backend's servers that ask for a load report. gRPC servers send it unasked."""
+    is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
+    return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
+
+
+def load_reading(backend: Backend, config: BackendConfig, loads: ToldLoads, clock: Callable[[], float]) -> LoadReading:
+    """The reading of the loads of `backend` into `loads`."""
+    load = config.load or DEFAULT_LOAD
+    if load.kind == "orca":
+        over_grpc = backend.protocol.transport == "grpc"
+        return LoadReports(backend.choice, load.metric or "", load.measures or "use", loads, clock, over_grpc=over_grpc)
+    meter: Callable[[], PageMeter] = TritonPageMeter
+    if load.kind == "prometheus":
+        assert load.metric is not None
+        meter = partial(GaugePageMeter, load.metric, load.labels, load.measures or "calls")
+    urls = {each.address: each.load_url for each in config.endpoints if each.load_url is not None}
+
+    def page(endpoint: Endpoint) -> Page:
+        return page_at(url_of(urls.get(endpoint.address) or load.url, endpoint.address))
+
+    return LoadPages(backend, Asking(page, meter, load.interval, load.timeout), loads, clock)
+
+
+def page_at(url: str) -> Page:
+    """The page at `url`. Raises ValueError if that is no URL."""
+    parts = urlsplit(url)
+    connector = registry.transport("http").Connector(
+        f"{parts.scheme}://{parts.netloc}", connection_per_call=False, limits=Limits(message=MOST_BYTES)
+    )
+    return Page(connector, parts.path or "/", parts.query)
+
+
+def url_of(pattern: str, endpoint: str) -> str:
+    """The URL of the page of the server at the address `endpoint`."""
+    host, port = _host_and_port(endpoint)
+    return pattern.replace(HOST, host).replace(PORT, port)
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    """The host, in brackets if it is an IPv6 address, and the port; a unix socket has none of this machine's names but
+    `localhost`."""
+    if address.startswith("unix:"):
+        return "localhost", ""
+    parts = urlsplit(address if "://" in address else f"//{address}")
+    host = parts.hostname or ""
+    return f"[{host}]" if ":" in host else host, str(parts.port or "")

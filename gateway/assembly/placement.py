@@ -1,0 +1,98 @@
+"""The placed backends of a Config: what each needs to know which of its servers has which model."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from gateway.assembly.routes import rewritten
+from gateway.config.keys import BackendConfig, Config
+from gateway.config.placement import PlacementConfig
+from gateway.core.frozen import replace
+from gateway.core.globs import wildcards
+from gateway.core.operations import Operation
+from gateway.placement.backend import PlacedBackend
+from gateway.placement.inventory import Inventory
+from gateway.placement.operating import OperatedLoader
+from gateway.placement.plan import LoadSettings
+from gateway.placement.signatures import SignatureComparison
+from gateway.placement.stocktaking import Stocktaking
+from gateway.placement.table import Placements
+from gateway.routing.backend import Backend
+from gateway.routing.choice import EndpointChoice
+
+FIRST_SECONDS = 5.0
+"""How long a start or a reload waits for the servers of placed backends to tell what they have."""
+
+
+class Placed:
+    """The placed backends among `backends`, by name (`all`)."""
+
+    def __init__(self, backends: Mapping[str, Backend]) -> None:
+        self.all = {name: each for name, each in backends.items() if isinstance(each, PlacedBackend)}
+        self._is_started = False
+
+    async def first_round(self, before: "Placed | None" = None) -> None:
+        """Ask all servers what they have, and wait some seconds for the answers. Those that a backend of the same name
+        `before` has asked are not asked again."""
+        asking = []
+        for name, each in self.all.items():
+            earlier = None if before is None else before.all.get(name)
+            known = () if earlier is None else earlier.placements.stocks
+            asking += [each.stocktaking.ask_soon(endpoint) for endpoint in each.endpoints if endpoint not in known]
+        if asking:
+            await asyncio.wait(asking, timeout=FIRST_SECONDS)
+
+    def start(self) -> None:
+        """Keep up to date what is known of the servers, and load what is asked for."""
+        self._is_started = True
+        for each in self.all.values():
+            each.start()
+
+    def stop(self) -> None:
+        """End the background tasks. Nothing happens the second time: another Assembly may have taken over since."""
+        if self._is_started:
+            self._is_started = False
+            for each in self.all.values():
+                each.stop()
+
+    def cancel(self) -> None:
+        """Give up the loads that run: the gateway ends."""
+        for each in self.all.values():
+            if each.loader is not None:
+                each.loader.cancel()
+
+
+def place(
+    backend: PlacedBackend,
+    config: BackendConfig,
+    names: Iterable[str],
+    new_choice: Callable[[], EndpointChoice],
+    clock: Callable[[], float],
+) -> None:
+    """Give a placed backend its table, and what keeps it up to date. `names` are the models that routes name."""
+    keys, name, protocol = config.placement, backend.name, backend.protocol
+    assert keys is not None
+    inventory = Inventory(protocol, backend.target_of, tuple(names))
+    placements = Placements(name, new_choice, clock)
+    stocktaking = Stocktaking(placements, inventory.of, keys.interval, clock, is_busy=backend.is_busy)
+    models = protocol.traits.models
+    if models.metadata_parts and models.trusted_metadata and models.signature is None:
+        stocktaking.comparison = SignatureComparison(inventory.signature)
+    loader = None
+    if Operation.LOAD in protocol.traits.servers.extensions:
+        loader = OperatedLoader(placements, load_settings(keys, backend.max_in_flight), protocol, inventory, clock)
+    backend.begin(placements, inventory, stocktaking, loader, is_on_demand=keys.loads)
+
+
+def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
+    """How models are loaded. A copy takes `max_in_flight` calls, if that limits them."""
+    settings = LoadSettings(
+        keys.most, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle, timeout=keys.timeout
+    )
+    return replace(settings, calls_per_copy=max_in_flight) if max_in_flight else settings
+
+
+def named_models(config: Config, backend: str) -> list[str]:
+    """The models of a backend that routes name exactly, as the backend names them."""
+    routes = [each for each in config.routes if backend in each.backends]
+    found = (model for each in routes if isinstance(model := rewritten(each) or each.match.model, str))
+    return list(dict.fromkeys(model for model in found if not wildcards(model)))

@@ -1,0 +1,113 @@
+"""Asks the admin port of a running gateway, for commands that change or show it."""
+
+import socket
+import ssl
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Annotated, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+
+import orjson
+import typer
+
+from gateway.cli import call_inputs, server_options
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
+from gateway.client.credentials import raw_headers
+from gateway.core.certificates import CertificateError, TlsFiles
+from gateway.transports.certificates import client_context
+
+MAX_REPLY = 256 * 2**20
+"""The most bytes of a reply: `/status` of many thousand endpoints is large."""
+
+AdminUrl = Annotated[
+    str, typer.Option("--admin", metavar="URL", help="The admin port of a running gateway: http://HOST:PORT.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminAccess:
+    """Options for the way to an admin port."""
+
+    headers: server_options.Headers = field(default_factory=list)
+    key: server_options.Key = None
+    ca: server_options.Ca = None
+    insecure: server_options.Insecure = False
+
+
+class AdminPortError(Exception):
+    """There is no answer, or it is an error. `code` is the exit code for it, one of those in `server_options`."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class AdminPort:
+    """The admin port at `url`. Each reply may take `seconds`. If the URL or an option is wrong, the command ends."""
+
+    def __init__(self, url: str, access: AdminAccess, seconds: float = 30.0) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            end(USAGE, f"--admin: expected a URL such as http://127.0.0.1:9090, got {url!r}")
+        self._url = url.rstrip("/")
+        self._seconds = seconds
+        try:
+            raw = raw_headers(call_inputs.headers(access.headers), access.key)
+            self._opener = _opener(access)
+        except (call_inputs.BadArgument, CertificateError, ValueError) as error:
+            end(USAGE, error)
+        self._headers = {name.decode(): text.decode() for name, text in raw}
+
+    def get(self, path: str) -> Any:
+        """The JSON at `path`. Raises AdminPortError."""
+        return self._ask(Request(self._url + path, headers=self._headers))
+
+    def post(self, path: str, body: object) -> Any:
+        """The JSON of the reply to a POST of JSON. Raises AdminPortError."""
+        headers = {**self._headers, "content-type": "application/json"}
+        return self._ask(Request(self._url + path, orjson.dumps(body), headers))
+
+    def _ask(self, request: Request) -> Any:
+        try:
+            with self._opener.open(request, timeout=self._seconds) as reply:
+                body = reply.read(MAX_REPLY + 1)
+            if len(body) > MAX_REPLY:
+                raise AdminPortError(FAILED, f"{request.full_url}: the reply has more than {MAX_REPLY} bytes")
+            return orjson.loads(body)
+        except HTTPError as error:
+            with error:
+                raise AdminPortError(FAILED, f"{request.full_url}: {_told(error.read(2**16), error)}") from error
+        except (OSError, HTTPException) as error:  # also URLError
+            reason = error.reason if isinstance(error, URLError) else error
+            if isinstance(reason, TimeoutError):
+                text = f"{request.full_url}: no answer within {self._seconds:g} s"
+                raise AdminPortError(TIMED_OUT, text) from error
+            raise AdminPortError(UNREACHABLE, f"{request.full_url}: {_reason(reason)}") from error
+        except orjson.JSONDecodeError as error:
+            text = f"{request.full_url}: the reply is no JSON; is this the admin port of a gateway?"
+            raise AdminPortError(FAILED, text) from error
+
+
+def _opener(access: AdminAccess) -> OpenerDirector:
+    """Proxies of the environment are for the web, not for a port of an operator."""
+    context = client_context(TlsFiles(authorities=access.ca or ""), verify=not access.insecure)
+    return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+
+
+def _reason(error: str | BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, socket.gaierror):
+        return "its host name is not known"
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _told(body: bytes, error: HTTPError) -> str:
+    """The text of an error: `detail` of FastAPI's JSON, or plain text."""
+    try:
+        detail = orjson.loads(body)["detail"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        detail = body.decode("utf-8", "replace").strip()
+    return str(detail) if detail else f"status {error.code}"

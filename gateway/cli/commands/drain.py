@@ -1,0 +1,85 @@
+"""`gateway drain`: an endpoint of a running gateway gets no new calls, for maintenance of its server."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, end
+from gateway.cli.grouped import grouped
+from gateway.cli.server_options import progress
+
+EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused it, 2 wrong usage, 3 the gateway cannot be reached, 4 calls go on after --wait: it gets no new ones all the same."  # noqa: E501
+INTERVAL = 0.2
+"""Seconds between two questions whether the endpoint is drained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainOptions:
+    """The options of `gateway drain`."""
+
+    backend: Annotated[str, typer.Argument(metavar="BACKEND", help="The name of a backend.")]
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Its address, as GET /status shows it.")]
+    admin: AdminUrl
+    undo: Annotated[bool, typer.Option("--undo", help="Let it serve again.")] = False
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            max=86400,
+            help="Wait so long until it is drained. Sequences may go on there as long, and models be loaded elsewhere.",
+        ),
+    ] = 60.0
+    access: AdminAccess = field(default_factory=AdminAccess)
+
+
+@grouped(DrainOptions)
+def drain(options: DrainOptions) -> None:
+    """Drain an endpoint for maintenance of its server. It gets no new calls; those that it has end. All gateways that
+    send calls to the server have to be told. It holds until --undo, or until the gateway restarts."""
+    try:
+        _drain(AdminPort(options.admin, options.access), options)
+    except AdminPortError as error:
+        end(error.code, error)
+
+
+def _drain(port: AdminPort, options: DrainOptions) -> None:
+    asked = {"backend": options.backend, "endpoint": options.endpoint}
+    what = f"endpoint {options.endpoint} of backend {options.backend!r}"
+    if options.undo:
+        port.post("/drain", {**asked, "undo": True})
+        print(f"{what} serves again")
+        return
+    now = port.post("/drain", {**asked, "seconds": options.wait})
+    until = time.monotonic() + options.wait
+    with progress(what) as show:
+        while now["drain"]["state"] != "drained" and time.monotonic() < until:
+            show(_left(now))
+            time.sleep(min(INTERVAL, max(0.0, until - time.monotonic())))
+            now = _endpoint(port.get("/status"), options)
+    for each in now["drain"]["failed_moves"]:
+        print(f"not loaded elsewhere: {each}")
+    if now["drain"]["state"] != "drained":
+        end(TIMED_OUT, f"{what} gets no new calls, and is not drained within {options.wait:g} s: {_left(now)}")
+    print(f"{what} is drained")
+
+
+def _endpoint(status: Any, options: DrainOptions) -> Any:
+    """The status of the endpoint, which is drained; the command ends if it is not any more."""
+    backend = status["backends"].get(options.backend, {"endpoints": []})
+    for each in backend["endpoints"]:
+        if each["address"] == options.endpoint and each["drain"] is not None:
+            return each
+    text = f"endpoint {options.endpoint} of backend {options.backend!r} is drained no more"
+    return end(FAILED, f"{text}: somebody undid it, or it is gone")
+
+
+def _left(endpoint: Any) -> str:
+    drain = endpoint["drain"]
+    if drain["is_moving"]:
+        return "its models are being loaded elsewhere"
+    return f"{endpoint['in_flight']} calls and {drain['sequences']} sequences have not ended"

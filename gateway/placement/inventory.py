@@ -1,0 +1,142 @@
+"""Asks servers which models they have, each in its own protocol.
+
+A server that lists its models is asked for the list. Of one that does not (TensorFlow Serving), each of the models that
+routes name is asked for. A server with a single model (GraphPipe's) is asked for the name of that.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import lru_cache
+from sys import intern
+
+from gateway.core.errors import GatewayError, Reason, Status
+from gateway.core.exchange import ask
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target, merge
+from gateway.core.types import ModelEntry, Request, Signature
+from gateway.placement.table import PlaceState, Stock
+from gateway.routing.endpoint import Endpoint
+
+SECONDS_WAITED = 10.0
+"""How long a server may take to answer one question."""
+ASKED_AT_ONCE = 8
+"""The number of models that one server is asked for at the same time."""
+
+_CHANGING = {"LOADING": PlaceState.LOADING, "UNLOADING": PlaceState.UNLOADING}
+_LOADED = "READY"
+
+
+class Inventory:
+    """The questions to the servers of one backend. `target` finds the Target of an endpoint; `names` are the models
+    that servers without a list are asked for."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        target: Callable[[Endpoint], Awaitable[Target]],
+        names: Collection[str] = (),
+        seconds: float = SECONDS_WAITED,
+    ) -> None:
+        self._protocol = protocol
+        self.target = target
+        self._names = tuple(names)
+        self._seconds = seconds
+
+    async def of(self, endpoint: Endpoint) -> Stock:
+        """The models of the server at `endpoint`.
+
+        Raises:
+            GatewayError: it cannot be reached, does not answer in time, or its answer is malformed; UNIMPLEMENTED if it
+                lists no models and no route names one.
+        """
+        target = await self.target(endpoint)
+        endpoint.enter()
+        try:
+            return await self._ask_for_all(endpoint, target)
+        finally:
+            endpoint.leave()
+
+    async def has(self, endpoint: Endpoint, model: str) -> bool:
+        """Whether the server at `endpoint` says that this model is ready. Raises GatewayError as `of`."""
+        return await self._is_ready(endpoint, await self.target(endpoint), model)
+
+    async def signature(self, endpoint: Endpoint, model: str) -> Signature:
+        """The signature of a model, as the server at `endpoint` tells it. Raises GatewayError as `of`."""
+        target = await self.target(endpoint)
+        parts = []
+        for part in self._protocol.traits.models.metadata_parts:
+            found = await self._ask(Request(Operation.METADATA, model, part=part), endpoint, target)
+            assert isinstance(found, Signature)
+            parts.append(found)
+        return merge(tuple(parts))
+
+    async def _ask_for_all(self, endpoint: Endpoint, target: Target) -> Stock:
+        models = self._protocol.traits.models
+        if models.one_at is not None and models.one_at(endpoint.address):
+            return await self._only_model(endpoint, target)
+        try:
+            entries = await self._ask(Request(Operation.MODELS), endpoint, target)
+        except GatewayError as error:
+            if error.status is not Status.UNIMPLEMENTED or not self._names:
+                raise
+            return await self._named_models(endpoint, target)
+        assert isinstance(entries, tuple)
+        return stock_of(entries, tells_states=target.flavor in self._protocol.traits.servers.states_when_loaded)
+
+    async def _only_model(self, endpoint: Endpoint, target: Target) -> Stock:
+        signature = await self._ask(Request(Operation.METADATA), endpoint, target)
+        assert isinstance(signature, Signature)
+        return Stock({signature.name: ()}) if signature.name else Stock()
+
+    async def _named_models(self, endpoint: Endpoint, target: Target) -> Stock:
+        places = asyncio.Semaphore(ASKED_AT_ONCE)
+
+        async def is_there(model: str) -> bool:
+            async with places:
+                return await self._is_ready(endpoint, target, model)
+
+        found = await asyncio.gather(*map(is_there, self._names))
+        return Stock({intern(name): () for name, is_held in zip(self._names, found, strict=True) if is_held})
+
+    async def _is_ready(self, endpoint: Endpoint, target: Target, model: str) -> bool:
+        try:
+            return await self._ask(Request(Operation.MODEL_READY, model), endpoint, target) is True
+        except GatewayError as error:
+            if error.status is Status.NOT_FOUND or error.reason is Reason.NOT_READY:
+                return False
+            raise
+
+    async def _ask(self, request: Request, endpoint: Endpoint, target: Target) -> object:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await ask(request, self._protocol, endpoint, target)
+        except TimeoutError as error:
+            text = f"the server at {endpoint.address} did not tell within {self._seconds:g} s which models it has"
+            raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
+
+
+def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> Stock:
+    """The Stock of a server that lists these models. `tells_states`: one without a state is not loaded."""
+    held: dict[str, list[str]] = {}
+    changing: dict[str, PlaceState] = {}
+    listed = set()
+    for each in entries:
+        name, state = intern(each.name), each.state
+        listed.add(name)
+        if state == _LOADED or (not state and not tells_states):
+            versions = held.setdefault(name, [])
+            if each.version:
+                versions.append(each.version)
+        elif state in _CHANGING:
+            changing[name] = _CHANGING[state]
+    return Stock(
+        {name: _shared(tuple(versions)) for name, versions in held.items()},
+        {name: state for name, state in changing.items() if name not in held},
+        frozenset(listed),
+    )
+
+
+@lru_cache(1024)
+def _shared(versions: tuple[str, ...]) -> tuple[str, ...]:
+    """The same object for equal versions: most models have one version, and many the same."""
+    return versions

@@ -1,0 +1,459 @@
+"""Loads and unloads the models of one backend, as `plan` decides it.
+
+A request for a model that nobody holds waits in the backend's queue, and the Loader is told (`want`). It loads each
+model at one server at a time until somebody holds it; copies follow later, by demand. A load goes through these states:
+
+| event | place | calls that wait |
+|---|---|---|
+| a server is chosen | LOADING; those that make room for it UNLOADING | wait |
+| the server has loaded it | HELD | are sent to it |
+| the server refuses it, in its own words | FAILED, for a pause that grows | fail with these words, as further ones do until the pause is over |
+| the server cannot be reached, or does not answer in time | FAILED, for a pause that grows | wait for the next server, and fail if there is none |
+
+What has begun goes on when the last client that waited has left: the model may be asked for again.
+"""  # noqa: E501
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from math import inf
+from typing import Any
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
+from gateway.core.exchange import ask
+from gateway.core.log_limit import LogLimit
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol
+from gateway.core.surviving import surviving
+from gateway.core.tasks import outlived_by, spawn
+from gateway.core.types import ControlRequest
+from gateway.placement import plan
+from gateway.placement.agreement import Agreement, EachForItself
+from gateway.placement.inventory import Inventory
+from gateway.placement.plan import LoadSettings, LoadStep, Rooms
+from gateway.placement.table import LoadFailure, ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.endpoint import Endpoint
+
+_lines = LogLimit(logging.getLogger(__name__), lines=60)
+
+TICK = 1.0
+"""Seconds between two looks at what should be loaded or unloaded."""
+FIRST_PAUSE = 1.0
+"""Seconds until a model is tried again that could not be loaded. They double with each further failure."""
+LONGEST_PAUSE = 300.0
+NEWEST_SHARE = 0.3
+"""The share of the newest look in the mean number of calls that a model has."""
+UNUSED_SECONDS = 60.0
+"""A further copy takes the place of a model only if that was not used for so long."""
+FIRST_LOOK = 0.05
+"""Seconds after which a server is asked again whether a model is unloaded. They double, up to LONGEST_LOOK."""
+LONGEST_LOOK = 1.0
+
+
+def _answers(endpoint: Endpoint) -> bool:
+    return endpoint.health.is_up and endpoint.drain is None
+
+
+class Loader:
+    """Loads models of one backend on demand. Backends of one name that follow each other share it."""
+
+    def __init__(
+        self,
+        table: Placements,
+        settings: LoadSettings,
+        protocol: Protocol,
+        inventory: Inventory,
+        clock: Callable[[], float],
+        agreement: Agreement | None = None,
+    ) -> None:
+        self._table = table
+        self._settings = settings
+        self._protocol = protocol
+        self._inventory = inventory
+        self._clock = clock
+        self._agreement = agreement or EachForItself()
+        self._wanted: dict[str, Placement] = {}
+        """The models that calls wait for and nobody holds, in the order in which they came."""
+        self._running: set[asyncio.Task[Any]] = set()
+        self._is_due = False
+        """`advance` is about to be called."""
+        self._came_back: set[Endpoint] = set()
+        self._loop: asyncio.Task[None] | None = None
+        self.takes_models: Callable[[Endpoint], bool] = _answers
+        """Whether an endpoint may be given models."""
+        self.ask_soon: Callable[[Endpoint], object] = lambda endpoint: None
+        """Asks an endpoint what it has."""
+        self.sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
+        self.loads = 0
+        """How many loads have succeeded."""
+        self.failed_loads = 0
+        self.unloads = 0
+
+    # --- for the backend ---
+
+    def start(self) -> None:
+        """Look from now on, in a task of its own, what should be loaded or unloaded."""
+        if self._loop is None:
+            self._loop = spawn(self._run())
+
+    def stop(self) -> None:
+        """Begin nothing any more. Loads that run go on."""
+        if self._loop is not None:
+            self._loop.cancel()
+            self._loop = None
+
+    def cancel(self) -> None:
+        """Give up what runs: the gateway ends."""
+        self.stop()
+        for task in list(self._running):
+            task.cancel()
+
+    def take_over(self, newer: "Loader") -> None:
+        """Go on with the settings of `newer`, which was made for a new configuration."""
+        self._settings, self._inventory = newer._settings, newer._inventory
+        self._agreement = newer._agreement
+        self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
+
+    def want(self, placement: Placement) -> None:
+        """A call waits for a model that nobody holds who can be reached."""
+        if placement.model not in self._wanted:
+            self._wanted[placement.model] = placement
+            placement.wanted_since = self._clock()
+        self.advance_soon()
+
+    def advance_soon(self) -> None:
+        """Something has changed: look in the next turn of the event loop whether a model that is wanted can be
+        loaded."""
+        if self._wanted and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._advance_now)
+
+    def why_not(self, placement: Placement) -> GatewayError | None:
+        """The error for a call of a model that nobody holds; None if it would be loaded for it."""
+        if self._is_being_loaded(placement):
+            return None
+        model, now, failure = placement.model, self._clock(), placement.failure
+        if failure is not None and now < failure.until:
+            return self._refusal(f"model {model!r} could not be loaded at {failure.endpoint.address}: {failure.why}",
+                                 failure.until - now)  # fmt: skip
+        size, memory = self._settings.size(model), self._settings.memory
+        if memory is not None and size > memory:
+            text = f"model {model!r} has {size} bytes (placement.sizes), more than a server may have ({memory})"
+            return refusal(Reason.FAILED_PRECONDITION, f"backend {self._table.backend!r}: {text}")
+        if any(True for _ in plan.candidates(self._table, placement, self.takes_models, now)):
+            return None
+        if any(each.state is PlaceState.UNLOADING and each.is_ours for each in placement.places.values()):
+            return None  # it may be loaded again when that is done
+        paused = [each for each in placement.places.values() if each.state is PlaceState.FAILED and each.until > now]
+        if paused:
+            first = min(paused, key=lambda each: each.until)
+            text = f"model {model!r} could not be loaded at {first.endpoint.address}: {first.why}"
+            return self._refusal(text, first.until - now)
+        listing = ", ".join(each.address for each in self._listing(model)) or "no server"
+        text = (
+            f"backend {self._table.backend!r}: model {model!r} is in the repository of {listing}, which cannot load it"
+        )
+        return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now", sent=False, retry_after=TICK)
+
+    async def load(self, request: ControlRequest) -> None:
+        """Load a model because a client has asked for it, with the client's settings: where it is loaded already, or on
+        the server with the most room.
+
+        Raises:
+            GatewayError: the server's own error; RESOURCE_EXHAUSTED, no server can make room for it now.
+        """
+        placement = self._table.placement(request.model)
+        if held := list(placement.held()):
+            await asyncio.gather(*(self._ask(request, each) for each in held))
+            for each in held:
+                self.ask_soon(each.endpoint)
+            return
+        step = self._rooms().step(placement) or self._rooms().step(placement, is_listed=False)
+        if step is None:
+            text = f"backend {self._table.backend!r}: no server can load model {request.model!r} now"
+            raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=TICK)
+        await outlived_by(self._begin(step, request))
+
+    async def unload(self, request: ControlRequest) -> None:
+        """Unload a model because a client has asked for it, from all servers that hold it.
+
+        Raises:
+            GatewayError: the server's own error, or it did not answer in time. The model may still be there.
+        """
+        placement = self._table.placement(request.model)
+        places = list(placement.held())
+        for place in places:
+            self._reserve_unload(placement, place)
+        tasks = [self._spawn(self._unload(placement, each, request)) for each in places]
+        await asyncio.gather(*map(outlived_by, tasks))
+
+    def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
+        """An endpoint does not hold these models any more. If it was away, or has none left, its server has restarted:
+        it gets back what it had, the models that were used last first, as far as it has room."""
+        stock = self._table.stocks.get(endpoint)
+        was_away = endpoint in self._came_back
+        self._came_back.discard(endpoint)
+        if stock is None or (stock.held and not was_away):
+            return
+        known = [placement for model in models if (placement := self._table.models.get(model)) is not None]
+        rooms = self._rooms()
+        for placement in sorted(known, key=lambda each: -(each.last_used or -inf)):
+            if not self._is_being_loaded(placement) and (step := rooms.step_at(placement, endpoint)) is not None:
+                rooms.begun(step)
+                self._begin(step)
+
+    def came_back(self, endpoint: Endpoint) -> None:
+        """An endpoint that was down answers again."""
+        self._came_back.add(endpoint)
+        self.advance_soon()
+
+    # --- what should be loaded or unloaded ---
+
+    def tick(self) -> None:
+        """Look once at everything: unload what is idle or too much, and load the copies that calls need."""
+        now, settings = self._clock(), self._settings
+        for placement in self._table.models.values():
+            if placement.places or placement.demand > 0:
+                calls = placement.in_flight + placement.waiting
+                placement.demand += NEWEST_SHARE * (calls - placement.demand)
+        placements = [each for each in self._table.models.values() if each.places]
+        rooms = self._rooms()
+        unneeded = list(plan.idle(placements, settings, now))
+        unneeded += [(each, place) for each in placements for place in plan.surplus(each, settings, now)]
+        unneeded += rooms.too_many()
+        for placement, place in dict.fromkeys(unneeded):
+            self._reserve_unload(placement, place)
+            self._spawn(self._surviving(self._unload(placement, place)))
+        self._advance(rooms)
+        self._look_at_loads_of_others()
+        for placement in placements:
+            self._load_copies(placement, rooms, now)
+
+    def _load_copies(self, placement: Placement, rooms: Rooms, now: float) -> None:
+        held = [each for each in placement.held() if self.takes_models(each.endpoint)]
+        failure = placement.failure
+        if not held or self._is_being_loaded(placement) or (failure is not None and now < failure.until):
+            return
+        if len(held) < self._settings.copies(placement.demand):
+            step = rooms.step(placement, now - UNUSED_SECONDS)
+            if step is not None:
+                rooms.begun(step)
+                self._begin(step)
+
+    def _advance_now(self) -> None:
+        self._is_due = False
+        if self._wanted:
+            with surviving("loading models"):
+                self._advance(self._rooms())
+
+    def _advance(self, rooms: Rooms) -> None:
+        """Begin to load the models that are wanted, as far as there is room for them."""
+        for placement in list(self._wanted.values()):
+            is_served = any(self.takes_models(each.endpoint) for each in placement.held())
+            if is_served or not placement.waiting:
+                del self._wanted[placement.model]
+            elif self._is_being_loaded(placement):
+                continue
+            elif self.why_not(placement) is not None:
+                del self._wanted[placement.model]
+                self._table.refuse(placement, partial(self._why_not, placement))
+            elif (step := rooms.step(placement, is_starved=self._is_starved(placement))) is not None:
+                rooms.begun(step)
+                self._begin(step)
+
+    def _is_starved(self, placement: Placement) -> bool:
+        return self._clock() - placement.wanted_since >= plan.STARVED
+
+    def _why_not(self, placement: Placement) -> GatewayError:
+        error = self.why_not(placement)
+        return error or self._refusal(f"model {placement.model!r} could not be loaded", TICK)
+
+    def _rooms(self) -> Rooms:
+        return Rooms(self._table, self._settings, self._clock(), self.takes_models)
+
+    def _is_being_loaded(self, placement: Placement) -> bool:
+        """Whether a server that answers loads the model, whoever has asked it to."""
+        places = placement.places.values()
+        return any(each.state is PlaceState.LOADING and self.takes_models(each.endpoint) for each in places)
+
+    def _look_at_loads_of_others(self) -> None:
+        """Ask the servers that load a wanted model without having been asked to by this gateway: they will not tell."""
+        for placement in self._wanted.values():
+            for place in placement.places.values():
+                if place.state is PlaceState.LOADING and not place.is_ours:
+                    self.ask_soon(place.endpoint)
+
+    def _listing(self, model: str) -> list[Endpoint]:
+        return [each for each, stock in self._table.stocks.items() if stock is not None and model in stock.listed]
+
+    def _refusal(self, text: str, seconds: float) -> GatewayError:
+        return refusal(Reason.NOT_READY, f"backend {self._table.backend!r}: {text}", retry_after=max(seconds, 0.0))
+
+    # --- doing it ---
+
+    def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[None]":
+        placement, endpoint = step.placement, step.endpoint
+        place = placement.places.get(endpoint)
+        if place is None:
+            place = self._table.add(placement, endpoint, PlaceState.LOADING)
+        else:
+            self._table.became(placement, place, PlaceState.LOADING)
+        place.is_ours = True
+        for victim, victims_place in step.victims:
+            self._reserve_unload(victim, victims_place)
+            victims_place.makes_room = True
+        request = request or ControlRequest(Operation.LOAD, placement.model)
+        return self._spawn(self._load(step, place, request))
+
+    def _spawn(self, doing: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = spawn(doing)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # it is in the log, and told to those who wait
+            self.advance_soon()
+
+    async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
+        with surviving("unloading a model"):
+            try:
+                await doing
+            except GatewayError:
+                return  # it is in the log
+
+    async def _load(self, step: LoadStep, place: ModelPlace, request: ControlRequest) -> None:
+        """Make room for a model, and load it. Raises GatewayError: why it could not be."""
+        placement, address = step.placement, place.endpoint.address
+        try:
+            if not await self._agreement.claim(placement.model, address):
+                self._given_up(placement, place)
+                return
+            try:
+                await self._make_room(step)
+                await self._ask(request, place)
+            finally:
+                await self._agreement.release(placement.model, address)
+        except GatewayError as error:
+            self._failed(placement, place, error)
+            raise
+        except BaseException:
+            place.is_ours = False
+            self._table.became(placement, place, PlaceState.GONE)
+            raise
+        place.is_ours = False
+        self.loads += 1
+        placement.failure, placement.failures = None, 0
+        if placement.places.get(place.endpoint) is place:
+            place.failures = 0
+            self._write(logging.INFO, place, "model %r is loaded", placement.model)
+            self._table.became(placement, place, PlaceState.HELD)
+            self.ask_soon(place.endpoint)
+
+    async def _make_room(self, step: LoadStep) -> None:
+        """Unload the victims. An error is none of the model that they make room for: it may be loaded elsewhere."""
+        try:
+            await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
+        except GatewayError as error:
+            models = ", ".join(repr(placement.model) for placement, _ in step.victims)
+            text = f"no room, since {models} could not be unloaded: {error.message}"
+            raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
+
+    def _given_up(self, placement: Placement, place: ModelPlace) -> None:
+        """Another gateway loads the model."""
+        place.is_ours = False
+        self._table.became(placement, place, PlaceState.GONE)
+        for endpoint in self._listing(placement.model):
+            self.ask_soon(endpoint)
+
+    def _failed(self, placement: Placement, place: ModelPlace, error: GatewayError) -> None:
+        """Note that a load has failed, and tell those who wait if the server has said why."""
+        self.failed_loads += 1
+        place.is_ours = False
+        place.failures += 1
+        self._table.became(placement, place, PlaceState.FAILED, error.message)
+        now = self._clock()
+        place.until = now + _pause(place.failures)
+        is_late = error.status is Status.DEADLINE_EXCEEDED
+        place.is_unsure = is_late or (isinstance(error, TransportError) and error.sent)
+        self._write(logging.WARNING, place, "model %r could not be loaded: %s", placement.model, error.message)
+        self.ask_soon(place.endpoint)
+        if is_late or isinstance(error, TransportError):
+            return
+        self._table.forget_unlisted(placement, place)
+        placement.failures += 1
+        placement.failure = LoadFailure(place.endpoint, error.message, now + _pause(placement.failures))
+        place.until = max(place.until, placement.failure.until)
+        if not any(self.takes_models(each.endpoint) for each in placement.held()):
+            self._table.refuse(placement, partial(self._why_not, placement))
+
+    def _reserve_unload(self, placement: Placement, place: ModelPlace) -> None:
+        """From now on nobody is sent there."""
+        self._table.became(placement, place, PlaceState.UNLOADING)
+        place.is_ours = True
+
+    async def _unload(self, placement: Placement, place: ModelPlace, request: ControlRequest | None = None) -> None:
+        try:
+            await self._ask(request or ControlRequest(Operation.UNLOAD, placement.model), place)
+            await self._until_gone(placement, place)
+        except GatewayError as error:
+            place.is_ours = False
+            self._table.became(placement, place, PlaceState.HELD)
+            place.until = self._clock() + FIRST_PAUSE
+            self._write(logging.WARNING, place, "model %r could not be unloaded: %s", placement.model, error.message)
+            self.ask_soon(place.endpoint)
+            raise
+        finally:
+            place.is_ours = False
+        self.unloads += 1
+        self._write(logging.INFO, place, "model %r is unloaded", placement.model)
+        self._table.became(placement, place, PlaceState.GONE)
+
+    async def _unload_idle(self, placement: Placement, place: ModelPlace) -> None:
+        """Unload a model at a place after the calls that are in flight there."""
+        await place.until_idle()
+        await self._unload(placement, place)
+
+    async def _until_gone(self, placement: Placement, place: ModelPlace) -> None:
+        """Wait until the server lists a model as unloaded: it may answer first, and unload then."""
+        wait, until = FIRST_LOOK, self._clock() + self._settings.timeout
+        while True:
+            stock = await self._inventory.of(place.endpoint)
+            if placement.model not in stock.held and placement.model not in stock.changing:
+                return
+            if self._clock() >= until:
+                text = f"the server still has it after {self._settings.timeout:g} s (placement.timeout)"
+                raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text)
+            await self.sleep(wait)
+            wait = min(2 * wait, LONGEST_LOOK)
+
+    async def _ask(self, request: ControlRequest, place: ModelPlace) -> None:
+        """Ask a server to load or unload a model. Raises GatewayError: its own, or it does not answer in time."""
+        endpoint, seconds = place.endpoint, self._settings.timeout
+        endpoint.enter()
+        try:
+            async with asyncio.timeout(seconds):
+                target = await self._inventory.target(endpoint)
+                await ask(request, self._protocol, endpoint, target)
+        except TimeoutError as error:
+            text = f"no answer to {request.operation.value} within {seconds:g} s (placement.timeout)"
+            raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
+        finally:
+            endpoint.leave()
+
+    async def _run(self) -> None:
+        while True:
+            await self.sleep(TICK)
+            with surviving("the look at which models are loaded"):
+                self.tick()
+
+    def _write(self, level: int, place: ModelPlace, text: str, *values: object) -> None:
+        where = f"endpoint {place.endpoint.address} of backend {self._table.backend!r}"
+        _lines.write((self._table.backend, level), level, f"%s: {text}", where, *values)
+
+
+def _pause(failures: int) -> float:
+    return float(min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE))

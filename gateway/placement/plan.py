@@ -1,0 +1,281 @@
+"""Decides where a model is loaded and what is unloaded for it. Nothing here asks a server or changes the table.
+
+- A model goes to the server with the most room, among equal ones to the first in rendezvous order.
+- If no server has room, room is made where the least recently used models have not been used for the longest time.
+  Copies beyond those that the calls need go first. A model with calls in flight, or with calls that wait for it, stays.
+- A model for which calls have waited for STARVED seconds takes the place of one that is in use all the time. That one
+  gets no more calls there, and is unloaded after those that it has.
+- Room that is being made is counted as taken until the server has said that the model is gone.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from fnmatch import fnmatchcase
+
+from gateway.core.frozen import frozen
+from gateway.placement.agreement import rendezvous
+from gateway.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.endpoint import Endpoint
+
+STARVED = 5.0
+"""Seconds that calls wait for a model before it takes the place of one whose calls never cease. One that is loaded
+keeps its place for as long at least."""
+
+
+@frozen
+class LoadSettings:
+    """How models are loaded.
+
+    - `most`, `memory`: the models, and the bytes of models, on one server; None: any.
+    - `sizes`: the bytes of models by glob; the first that matches counts.
+    - `least_copies`, `most_copies`: on how many servers a model in use is loaded.
+    - `calls_per_copy`: so many calls in flight are enough work for one copy.
+    - `idle`: seconds without a call after which a model is unloaded; 0: never.
+    - `timeout`: seconds that a server may take to load or unload a model.
+    """
+
+    most: int | None = None
+    memory: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    least_copies: int = 1
+    most_copies: int = 1
+    calls_per_copy: int = 8
+    idle: float = 0.0
+    timeout: float = 600.0
+
+    def size(self, model: str) -> int:
+        """The bytes of a model; 0 if nothing is known."""
+        if not self.sizes:
+            return 0
+        return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
+
+    def copies(self, demand: float) -> int:
+        """On how many servers a model should be that has so many calls in flight."""
+        return min(max(math.ceil(demand / self.calls_per_copy), self.least_copies), self.most_copies)
+
+
+@frozen
+class LoadStep:
+    """Load a model at an endpoint, after the models at `victims` were unloaded there."""
+
+    placement: Placement
+    endpoint: Endpoint
+    victims: tuple[tuple[Placement, ModelPlace], ...] = ()
+
+
+class Room:
+    """The room on one server: the places that take some, and how much is left."""
+
+    __slots__ = ("_settings", "count", "places", "size")
+
+    def __init__(self, settings: LoadSettings) -> None:
+        self._settings = settings
+        self.places: list[tuple[Placement, ModelPlace]] = []
+        self.count = 0
+        self.size = 0
+
+    def take(self, model: str) -> None:
+        """Count one model more."""
+        self.count += 1
+        self.size += self._settings.size(model)
+
+    def give_back(self, model: str) -> None:
+        """Count one model less."""
+        self.count -= 1
+        self.size -= self._settings.size(model)
+
+    def fits(self, model: str) -> bool:
+        """Whether one model more has room."""
+        settings = self._settings
+        if settings.most is not None and self.count >= settings.most:
+            return False
+        return settings.memory is None or self.size + settings.size(model) <= settings.memory
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether more is loaded than may be."""
+        settings = self._settings
+        return (settings.most is not None and self.count > settings.most) or (
+            settings.memory is not None and self.size > settings.memory
+        )
+
+    @property
+    def left(self) -> float:
+        """The share of its bounds that is free; without bounds the fewer models the more."""
+        settings = self._settings
+        shares = [1 - self.count / settings.most] if settings.most is not None else []
+        if settings.memory is not None:
+            shares.append(1 - self.size / settings.memory)
+        return min(shares) if shares else -float(self.count)
+
+
+class Rooms:
+    """The room on all servers at one time, and the decisions that follow from it. `now` is on the backend's clock.
+    `takes_models` says whether an endpoint may be given models."""
+
+    def __init__(
+        self, table: Placements, settings: LoadSettings, now: float, takes_models: Callable[[Endpoint], bool]
+    ) -> None:
+        self._table = table
+        self._settings = settings
+        self._now = now
+        self._takes_models = takes_models
+        self.at: dict[Endpoint, Room] = {endpoint: Room(settings) for endpoint in table.stocks}
+        for placement in table.models.values():
+            for place in placement.places.values():
+                if place.takes_room:
+                    room = self.at[place.endpoint]
+                    room.take(placement.model)
+                    room.places.append((placement, place))
+
+    def _candidates(self, placement: Placement, *, is_listed: bool = True) -> Iterator[Endpoint]:
+        return candidates(self._table, placement, self._takes_models, self._now, is_listed=is_listed)
+
+    def step(
+        self,
+        placement: Placement,
+        unused_since: float | None = None,
+        *,
+        is_listed: bool = True,
+        is_starved: bool = False,
+    ) -> LoadStep | None:
+        """Where to load a model, and what to unload for it; None if no server can make room now. With `unused_since`
+        only models make room that were not used since this time; if the model `is_starved`, also those with calls in
+        flight. `is_listed`: as in `candidates`."""
+        able = list(self._candidates(placement, is_listed=is_listed))
+        model = placement.model
+        free = [each for each in able if self.at[each].fits(model)]
+        if free:
+
+            def order(endpoint: Endpoint) -> tuple[int, float, int]:
+                left = self.at[endpoint].left
+                return -_failures(placement, endpoint), left, rendezvous(model, endpoint.address)
+
+            return LoadStep(placement, max(free, key=order))
+        swaps = (self._swap(placement, each, unused_since, is_starved=is_starved) for each in able)
+        steps = [step for step in swaps if step is not None]
+        return min(steps, key=self._cost, default=None)
+
+    def step_at(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
+        """Load a model at this endpoint, if it has room for it."""
+        if endpoint not in self._candidates(placement) or not self.at[endpoint].fits(placement.model):
+            return None
+        return LoadStep(placement, endpoint)
+
+    def step_into(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
+        """Load a model at this endpoint, whatever was before, and make room for it; None if nothing there can."""
+        if endpoint not in self.at:
+            return None
+        if self.at[endpoint].fits(placement.model):
+            return LoadStep(placement, endpoint)
+        return self._swap(placement, endpoint, None)
+
+    def begun(self, step: LoadStep) -> None:
+        """Count the room of a step that is taken, and that of its victims as free."""
+        room = self.at[step.endpoint]
+        for victim in step.victims:
+            room.places.remove(victim)
+            room.give_back(victim[0].model)
+        room.take(step.placement.model)
+
+    def too_many(self) -> Iterator[tuple[Placement, ModelPlace]]:
+        """The places to unload because a server has more than it may: the least recently used that have no calls."""
+        for room in self.at.values():
+            unused = self._unused(room) if room.is_exceeded else []
+            while room.is_exceeded and unused:
+                victim = unused.pop(0)
+                room.give_back(victim[0].model)
+                yield victim
+
+    def _swap(
+        self, placement: Placement, endpoint: Endpoint, unused_since: float | None, *, is_starved: bool = False
+    ) -> LoadStep | None:
+        """The step that makes room at `endpoint`; None if it cannot."""
+        room, victims = self.at[endpoint], []
+        freed = Room(self._settings)
+        freed.count, freed.size = room.count, room.size
+        for each in [*self._unused(room), *(self._busy(room) if is_starved else ())]:
+            if unused_since is not None and each[1].last_used > unused_since:
+                break
+            victims.append(each)
+            freed.give_back(each[0].model)
+            if freed.fits(placement.model):
+                return LoadStep(placement, endpoint, tuple(victims))
+        return None
+
+    def _unused(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+        """The places that can be unloaded, those that are missed least first."""
+        unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
+        return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
+
+    def _busy(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+        """The places with calls in flight that have been there for a while, those with the fewest calls first."""
+        busy = [
+            each
+            for each in room.places
+            if each[1].state is PlaceState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
+        ]
+        return sorted(busy, key=lambda each: (each[1].in_flight, each[1].since))
+
+    def _is_surplus(self, placement: Placement) -> bool:
+        held = sum(each.endpoint.drain is None for each in placement.held())
+        return held > 1 and held > self._settings.copies(placement.demand)
+
+    def _cost(self, step: LoadStep) -> tuple[int, float, int]:
+        """How much its victims are missed: by how lately one was used. A server that has failed to load the model comes
+        last."""
+        used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
+        failures = _failures(step.placement, step.endpoint)
+        return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
+
+
+def _failures(placement: Placement, endpoint: Endpoint) -> int:
+    place = placement.places.get(endpoint)
+    return 0 if place is None else place.failures
+
+
+def candidates(
+    table: Placements,
+    placement: Placement,
+    takes_models: Callable[[Endpoint], bool],
+    now: float,
+    *,
+    is_listed: bool = True,
+) -> Iterator[Endpoint]:
+    """The endpoints where a model could be loaded: they take models, list it, do not have it, and have not failed to
+    load it lately. Without `is_listed` those that do not list it, too: a client sends its files."""
+    for endpoint, stock in table.stocks.items():
+        if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
+            continue
+        place = placement.places.get(endpoint)
+        if place is None or place.can_be_loaded(now):
+            yield endpoint
+
+
+def can_be_unloaded(placement: Placement, place: ModelPlace, now: float) -> bool:
+    """Whether a model has no calls at a place that holds it, and nobody waits for it. Servers that are drained are left
+    alone."""
+    if place.endpoint.drain is not None:
+        return False
+    return place.state is PlaceState.HELD and not place.in_flight and not placement.waiting and now >= place.until
+
+
+def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelPlace]:
+    """The places of a model beyond `most_copies`, as two gateways that do not know of each other load them. All
+    gateways keep the same ones: the first in rendezvous order."""
+    if len(placement.places) <= settings.most_copies:
+        return []
+    serving = [each for each in placement.held() if each.endpoint.drain is None]
+    held = sorted(serving, key=lambda each: -rendezvous(placement.model, each.endpoint.address))
+    return [each for each in held[settings.most_copies :] if can_be_unloaded(placement, each, now)]
+
+
+def idle(placements: Iterable[Placement], settings: LoadSettings, now: float) -> Iterator[tuple[Placement, ModelPlace]]:
+    """The places of models that had no call for too long."""
+    if not settings.idle:
+        return
+    for placement in placements:
+        held = list(placement.held())
+        if held and all(now - each.last_used >= settings.idle for each in held):
+            yield from ((placement, each) for each in held if can_be_unloaded(placement, each, now))

@@ -1,0 +1,38 @@
+"""The errors for requests whose model no server of a fleet has, as far as it is known."""
+
+from collections.abc import Mapping
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
+from gateway.placement.table import Placements
+from gateway.routing.endpoint import Endpoint
+
+
+def nobody_has(
+    table: Placements, errors: Mapping[Endpoint, GatewayError], model: str, version: str = ""
+) -> GatewayError:
+    """The error for a request whose model no server has: NOT_FOUND, but UNAVAILABLE if it is only at endpoints that are
+    drained, or if a server has not told yet what it has. `errors`: why servers did not tell."""
+    what = f"model {model!r}"
+    if version and model in table.models:
+        what = f"version {version!r} of {what}"
+    if drained := table.drained_holders(model):
+        return _unreachable(table, f"{what} is only at endpoints that are drained ({', '.join(drained)})")
+    unknown = table.unknown()
+    if not unknown:
+        return not_found(f"backend {table.backend!r}: no server has {what}")
+    return _unreachable(table, f"no server that answers has {what}, and {_untold(unknown[0], errors)}")
+
+
+def untold(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
+    """The error while no server has told yet what it has. `errors` as in `nobody_has`."""
+    return _unreachable(table, _untold(table.unknown()[0], errors))
+
+
+def _untold(endpoint: Endpoint, errors: Mapping[Endpoint, GatewayError]) -> str:
+    error = errors.get(endpoint)
+    why = f": {error.message}" if error is not None else ""
+    return f"{endpoint.address} has not told yet which models it has{why}"
+
+
+def _unreachable(table: Placements, text: str) -> TransportError:
+    return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"backend {table.backend!r}: {text}", sent=False)

@@ -1,0 +1,60 @@
+"""Compares the signatures that the holders of one model tell, and logs those that differ: calls go to either."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from gateway.core.errors import GatewayError
+from gateway.core.log_limit import LogLimit
+from gateway.core.types import Signature
+from gateway.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.endpoint import Endpoint
+
+_lines = LogLimit(logging.getLogger(__name__))
+
+ASKED_AT_A_TIME = 20
+"""The most models whose signature a server is asked for each time that it has told what it has."""
+
+
+class SignatureComparison:
+    """Asks the servers of one backend for the signatures of models that several of them have. `ask` returns that of a
+    model at an endpoint; it raises GatewayError."""
+
+    def __init__(self, ask: Callable[[Endpoint, str], Awaitable[Signature]]) -> None:
+        self._ask = ask
+
+    async def look(self, table: Placements, endpoint: Endpoint) -> None:
+        """Ask an endpoint for some signatures that are not known yet."""
+        for placement, place in self._unknown(table, endpoint)[:ASKED_AT_A_TIME]:
+            try:
+                signature = await self._ask(endpoint, placement.model)
+            except GatewayError:
+                return  # next time
+            if place.state is PlaceState.HELD:
+                place.signature = f"{_shown(signature)}"
+                _tell_difference(table, placement, place)
+
+    def _unknown(self, table: Placements, endpoint: Endpoint) -> list[tuple[Placement, ModelPlace]]:
+        stock = table.stocks.get(endpoint)
+        found = []
+        for model in () if stock is None else stock.held:
+            placement = table.models.get(model)
+            place = None if placement is None else placement.places.get(endpoint)
+            if placement is None or place is None or place.state is not PlaceState.HELD or place.signature is not None:
+                continue
+            if len(placement.places) > 1 and sum(1 for _ in placement.held()) > 1:
+                found.append((placement, place))
+        return found
+
+
+def _shown(signature: Signature) -> str:
+    inputs, outputs = (", ".join(map(str, each)) or "(unknown)" for each in (signature.inputs, signature.outputs))
+    return f"{inputs} -> {outputs}"
+
+
+def _tell_difference(table: Placements, placement: Placement, place: ModelPlace) -> None:
+    for other in placement.held():
+        if other.signature is not None and other.signature != place.signature:
+            text = "backend %r has model %r with different signatures: %s at %s, %s at %s"
+            shown = place.signature, place.endpoint.address, other.signature, other.endpoint.address
+            _lines.write(("signatures", table.backend), logging.WARNING, text, table.backend, placement.model, *shown)
+            return

@@ -1,0 +1,163 @@
+"""Asks the endpoints of one backend what they have: when they join or come back, at an interval, and when told to."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+
+from gateway.core.errors import GatewayError
+from gateway.core.log_limit import LogLimit
+from gateway.core.surviving import surviving
+from gateway.core.tasks import spawn
+from gateway.placement.signatures import SignatureComparison
+from gateway.placement.table import Placements, Stock
+from gateway.routing.endpoint import Endpoint
+
+_lines = LogLimit(logging.getLogger(__name__))
+
+FIRST_WAIT = 1.0
+"""Seconds until an endpoint that did not answer is asked again; they double with each further time, up to the
+interval."""
+JITTER = 0.1
+"""The share of the interval by which each wait may be longer or shorter."""
+
+
+class Stocktaking:
+    """Keeps `placements` up to date. No endpoint is asked twice at once.
+
+    - `ask`: what an endpoint has; raises GatewayError.
+    - `is_busy`: whether an endpoint cannot answer now, because it runs a call.
+    - `randomly`: returns numbers from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        placements: Placements,
+        ask: Callable[[Endpoint], Awaitable[Stock]],
+        interval: float,
+        clock: Callable[[], float],
+        *,
+        is_busy: Callable[[Endpoint], bool] = lambda endpoint: False,
+        randomly: Callable[[], float] = random.random,
+    ) -> None:
+        self._placements = placements
+        self._ask = ask
+        self._interval = interval
+        self._clock = clock
+        self._is_busy = is_busy
+        self._random = randomly
+        self._due: dict[Endpoint, float] = {}
+        self._asking: dict[Endpoint, asyncio.Task[None]] = {}
+        self._again: set[Endpoint] = set()
+        """Endpoints that are asked and that something happened to meanwhile: they are asked once more."""
+        self._failures: dict[Endpoint, int] = {}
+        self._loop: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self.on_lost: Callable[[Endpoint, tuple[str, ...]], None] = lambda endpoint, models: None
+        self.comparison: SignatureComparison | None = None
+        """Compares the signatures that servers tell; None: nobody does."""
+        self.errors: dict[Endpoint, GatewayError] = {}
+        """Why an endpoint did not tell what it has; without those that did."""
+
+    def use(self, placements: Placements) -> None:
+        """Keep another table up to date from now on."""
+        self._placements = placements
+
+    def start(self) -> None:
+        """Ask from now on, in a task of its own."""
+        if self._loop is None:
+            self._loop = spawn(self._run())
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        for task in (self._loop, *self._asking.values()):
+            if task is not None:
+                task.cancel()
+        self._loop = None
+
+    def ask_soon(self, endpoint: Endpoint) -> "asyncio.Task[None]":
+        """Ask an endpoint now, or again when the question that is on its way is answered. Returns the task that
+        asks."""
+        asking = self._asking.get(endpoint)
+        if asking is None:
+            asking = self._asking[endpoint] = spawn(self._take_stock(endpoint))
+        else:
+            self._again.add(endpoint)
+        return asking
+
+    def leave(self, endpoint: Endpoint) -> None:
+        """Forget an endpoint."""
+        self._due.pop(endpoint, None)
+        self._failures.pop(endpoint, None)
+        self.errors.pop(endpoint, None)
+        if (asking := self._asking.get(endpoint)) is not None:
+            asking.cancel()
+
+    def round(self) -> float:
+        """Ask the endpoints that are due. Returns the seconds until the next round."""
+        now = self._clock()
+        following = now + self._interval
+        for endpoint in self._placements.stocks:
+            due = self._due.setdefault(endpoint, now)
+            if due <= now:
+                self._due[endpoint] = due = now + self._wait()
+                if endpoint not in self._asking and not self._is_busy(endpoint):
+                    self.ask_soon(endpoint)
+            following = min(following, due)
+        return max(following - now, 0.0)
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            with surviving("asking servers which models they have"):
+                seconds = self.round()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+
+    def _wait(self) -> float:
+        return self._interval * (1 + JITTER * (2 * self._random() - 1))
+
+    async def _take_stock(self, endpoint: Endpoint) -> None:
+        try:
+            with surviving(f"asking {endpoint.address} which models it has"):
+                await self._answered(endpoint)
+        finally:
+            del self._asking[endpoint]
+        if endpoint in self._again:
+            self._again.discard(endpoint)
+            if endpoint in self._placements.stocks:
+                self.ask_soon(endpoint)
+
+    async def _answered(self, endpoint: Endpoint) -> None:
+        placements, asked = self._placements, self._placements.moment
+        try:
+            stock = await self._ask(endpoint)
+        except GatewayError as error:
+            self._failed(endpoint, error)
+            return
+        self.errors.pop(endpoint, None)
+        self._failures.pop(endpoint, None)
+        self._due[endpoint] = self._clock() + self._wait()
+        if placements is not self._placements:  # the question was of another table's moment
+            self._again.add(endpoint)
+            return
+        lost = self._placements.told(endpoint, stock, asked)
+        if lost:
+            self.on_lost(endpoint, lost)
+        if self.comparison is not None:
+            await self.comparison.look(placements, endpoint)
+
+    def _failed(self, endpoint: Endpoint, error: GatewayError) -> None:
+        if endpoint not in self._placements.stocks:
+            return
+        failures = self._failures[endpoint] = self._failures.get(endpoint, 0) + 1
+        wait = min(FIRST_WAIT * 2.0 ** min(failures - 1, 16), self._wait())
+        self._due[endpoint] = self._clock() + wait
+        self._news.set()
+        self.errors[endpoint] = error
+        if failures == 1:
+            text = "endpoint %s did not tell which models it has: %s"
+            _lines.write(endpoint.address, logging.WARNING, text, endpoint.address, error.message)

@@ -1,0 +1,160 @@
+"""Load reports in replies: ORCA, Open Request Cost Aggregation. Pure.
+
+| where | form |
+|---|---|
+| HTTP, `endpoint-load-metrics` | `TEXT cpu_utilization=0.3, named_metrics.queue=4`, `JSON {"cpu_utilization": 0.3}`, or `BIN` and base64 |
+| HTTP, `endpoint-load-metrics-bin` | base64 of the protobuf message |
+| gRPC, trailing metadata `endpoint-load-metrics-bin` | the protobuf message `xds.data.orca.v3.OrcaLoadReport` |
+
+Triton and vLLM send the header if a request has `endpoint-load-metrics-format: text` (or `json`). A report is read as
+one flat map: those of its fields that are maps have their names before the keys, as in the text form.
+"""  # noqa: E501
+
+import base64
+import binascii
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+
+from gateway.core.errors import DecodeError
+from gateway.core.protobuf.fields import read_text
+from gateway.core.protobuf.wire import I64, LENGTH, VARINT, fields, read_varint
+from gateway.core.types import Buffer, Headers
+
+REQUEST_HEADER = (b"endpoint-load-metrics-format", b"text")
+"""Asks a server over HTTP for a report in its reply."""
+HEADER, BINARY_HEADER = "endpoint-load-metrics", "endpoint-load-metrics-bin"
+LONGEST = 8192
+"""Bytes of a report."""
+
+# xds/data/orca/v3/orca_load_report.proto
+_DOUBLES = {1: "cpu_utilization", 2: "mem_utilization", 6: "rps_fractional", 7: "eps", 9: "application_utilization"}
+_RPS = 3
+_MAPS = {4: "request_cost", 5: "utilization", 8: "named_metrics"}
+_SNAKE = {
+    "cpuUtilization": "cpu_utilization", "memUtilization": "mem_utilization", "rpsFractional": "rps_fractional",
+    "applicationUtilization": "application_utilization", "requestCost": "request_cost",
+    "namedMetrics": "named_metrics",
+}  # fmt: skip
+"""The names that protobuf's own JSON has."""
+_PREFERRED = ("application_utilization", "cpu_utilization", "named_metrics.kv_cache_utilization")
+
+
+def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
+    """The report in the headers of a reply, or in the trailing metadata of one `over_grpc`, whose values are bytes
+    already; by the names of the text form, empty if there is none.
+
+    Raises:
+        DecodeError: it is malformed, has a key twice, or has more than LONGEST bytes.
+    """
+    text = headers.get(HEADER)
+    binary = headers.first.get(BINARY_HEADER.encode())
+    if len(text) > LONGEST or (binary is not None and len(binary) > LONGEST):
+        raise DecodeError(f"the load report has more than {LONGEST} bytes")
+    if text:
+        form, _, rest = text.partition(" ")
+        match form:
+            case "TEXT":
+                return _once(_text(rest))
+            case "JSON":
+                return _json(rest)
+            case "BIN":
+                return _once(_message(_decoded(rest.strip().encode("latin-1"))))
+        raise DecodeError(f"{HEADER}: expected TEXT, JSON or BIN and a report, got {text[:40]!r}")
+    if binary is None:
+        return {}
+    return _once(_message(binary if over_grpc else _decoded(binary)))
+
+
+def load(found: Mapping[str, float], metric: str) -> float | None:
+    """The load in a report: the value of `metric`; without one the application's own measure of its use, else that of
+    its processors (gRFC A58), else that of the cache of a language model (Triton). None if it is not there, or 0 in
+    place of not there, as protobuf has it."""
+    if metric:
+        value = found.get(metric)
+    else:
+        value = next((found[each] for each in _PREFERRED if found.get(each, 0.0) > 0), None)
+    return value if value is not None and value >= 0 else None
+
+
+def _once(pairs: Iterator[tuple[str, float]]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for name, value in pairs:
+        if name in found:
+            raise DecodeError(f"the load report has {name!r} twice")
+        if not math.isfinite(value):
+            raise DecodeError(f"the load report's {name!r} is {value}")
+        found[name] = value
+    return found
+
+
+def _text(text: str) -> Iterator[tuple[str, float]]:
+    for each in text.split(","):
+        name, is_pair, value = each.strip().rpartition("=")
+        try:
+            yield name.strip(), float(value)
+        except ValueError:
+            is_pair = ""
+        if not is_pair or not name:
+            raise DecodeError(f"the load report has {each.strip()[:40]!r}, expected NAME=NUMBER")
+
+
+def _json(text: str) -> Mapping[str, float]:
+    try:
+        document = json.loads(text, object_pairs_hook=_Object, parse_int=float)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"the load report is not JSON: {text[:40]!r}") from error
+    if not isinstance(document, _Object):
+        raise DecodeError(f"the load report is no JSON object: {text[:40]!r}")
+    return _once(_flat(document))
+
+
+class _Object(list[tuple[str, object]]):
+    """A JSON object with all its members, those with the same key too."""
+
+
+def _flat(document: _Object, prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in document:
+        name = prefix + key if prefix else _SNAKE.get(key, key)
+        if isinstance(value, _Object) and not prefix:
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, float):
+            yield name, value
+        else:
+            raise DecodeError(f"the load report's {name!r} is no number")
+
+
+def _decoded(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except binascii.Error as error:
+        raise DecodeError("the load report is not base64") from error
+
+
+def _message(message: Buffer) -> Iterator[tuple[str, float]]:
+    """The fields of an OrcaLoadReport; unknown ones are passed over."""
+    for number, kind, _, value, end in fields(message):
+        if number in _DOUBLES and kind == I64:
+            yield _DOUBLES[number], _double(message, value)
+        elif number in _MAPS and kind == LENGTH:
+            name, amount = _entry(message[value:end])
+            yield f"{_MAPS[number]}.{name}", amount
+        elif number == _RPS and kind == VARINT:
+            yield "rps", float(read_varint(message, value)[0])
+
+
+def _entry(entry: Buffer) -> tuple[str, float]:
+    """The key and the value of a map's entry; what is not there is empty, or 0."""
+    name, amount = "", 0.0
+    for number, kind, _, value, end in fields(entry):
+        if number == 1 and kind == LENGTH:
+            name = read_text(entry[value:end], "the key of a load report")
+        elif number == 2 and kind == I64:
+            amount = _double(entry, value)
+    return name, amount
+
+
+def _double(message: Buffer, at: int) -> float:
+    (value,) = struct.unpack_from("<d", message, at)
+    return float(value)

@@ -1,0 +1,230 @@
+"""Asks the servers of a backend for their pages of metrics, at an interval, and notes the loads in them.
+
+A page takes no slot, passes no policies, and says nothing of the health of its server. One that cannot be had, or read,
+is told in the log once, until it can be again; its server is then asked less and less often (MOST_SECONDS). Meanwhile
+the strategy goes by the calls in flight.
+"""
+
+import asyncio
+import logging
+import random
+import typing
+from collections.abc import Callable, Generator
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import frozen
+from gateway.core.surviving import surviving
+from gateway.core.tasks import between_requests, spawn
+from gateway.core.transport import Connector
+from gateway.core.types import Headers, Message
+from gateway.routing.backend import Backend
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.load import gauge, triton
+from gateway.routing.load.told import Measure, ToldLoads
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 4 * 2**20
+"""Bytes of a page: that of a Triton with five thousand models."""
+MOST_SECONDS = 60.0
+"""Between two tries to get a page that could not be had."""
+JITTER = 0.1
+"""The share of the interval by which each wait is shorter or longer."""
+
+_HEADERS = Headers(((b"accept", b"text/plain"),))
+
+
+@frozen
+class Asked:
+    """An endpoint whose page came at the time `at`, and the calls that were in flight there meanwhile: the mean of
+    before and after."""
+
+    endpoint: Endpoint
+    at: float
+    in_flight: float
+
+
+class PageMeter(typing.Protocol):
+    """Finds the load of one server in its pages."""
+
+    def steps(self, page: bytes, asked: "Asked", loads: ToldLoads) -> Generator[None, None, None]:
+        """Note the load of an endpoint by a page, in short steps. Raises DecodeError."""
+
+
+class TritonPageMeter:
+    """The PageMeter of a Triton server."""
+
+    def __init__(self) -> None:
+        self._meter = triton.TritonMeter()
+
+    def steps(self, page: bytes, asked: "Asked", loads: ToldLoads) -> Generator[None, None, None]:
+        """As PageMeter's."""
+        found = yield from triton.read(page)
+        if found.answered is None:
+            raise DecodeError(f"the page has no metric {triton.ANSWERED}: it is not Triton's")
+        told = self._meter.load(found, asked.at, asked.in_flight)
+        loads.note_time(asked.endpoint, told.calls, told.at_once, told.answered, told.work)
+
+
+class GaugePageMeter:
+    """The PageMeter of a server that tells its load in one metric."""
+
+    def __init__(self, metric: str, labels: typing.Mapping[str, str], measure: Measure) -> None:
+        self._metric = metric
+        self._labels = labels
+        self._measure = measure
+
+    def steps(self, page: bytes, asked: "Asked", loads: ToldLoads) -> Generator[None, None, None]:
+        """As PageMeter's."""
+        found = yield from gauge.read(page, self._metric, self._labels)
+        loads.note(asked.endpoint, found, self._measure)
+
+
+@frozen
+class Page:
+    """Where the page of one server is."""
+
+    connector: Connector
+    path: str
+    query: str = ""
+
+
+@frozen
+class Asking:
+    """How pages are asked for: `page` finds that of an endpoint and raises ValueError if it has none, `meter` makes its
+    PageMeter, `interval` are the seconds between two questions and `timeout` those that an answer may take."""
+
+    page: Callable[[Endpoint], Page]
+    meter: Callable[[], PageMeter]
+    interval: float = 1.0
+    timeout: float = 1.0
+
+
+class _Server:
+    """One server: its page and its meter, when it is asked next, and how often in a row that failed."""
+
+    def __init__(self, page: Page, meter: PageMeter, next_at: float) -> None:
+        self.page = page
+        self.meter = meter
+        self.next_at = next_at
+        self.failures = 0
+        self.task: asyncio.Task[None] | None = None
+
+
+class LoadPages:
+    """Asks the endpoints of one backend, whichever it has at the time, and notes their loads. No endpoint is asked
+    twice at once. `randomly` returns numbers from 0 to 1."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        asking: Asking,
+        loads: ToldLoads,
+        clock: Callable[[], float],
+        randomly: Callable[[], float] = random.random,
+    ) -> None:
+        self._backend = backend
+        self._asking = asking
+        self._loads = loads
+        self._clock = clock
+        self._random = randomly
+        self._servers: dict[Endpoint, _Server] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start asking, in a task of its own."""
+        self._loop = spawn(self._run())
+
+    def cancel(self) -> None:
+        """Ask no more; give up the questions that are on their way."""
+        if self._loop is not None:
+            self._loop.cancel()
+        for endpoint in list(self._servers):
+            self._leave(endpoint)
+
+    async def stop(self) -> None:
+        """As `cancel`, and return when the connections are closed."""
+        self.cancel()
+        loop = [] if self._loop is None else [self._loop]
+        await asyncio.gather(*loop, *self._closing, return_exceptions=True)
+
+    @property
+    def running(self) -> "list[asyncio.Task[None]]":
+        """The questions that are on their way."""
+        return [each.task for each in self._servers.values() if each.task is not None]
+
+    async def _run(self) -> None:
+        while True:  # noqa: ASYNC110 - time is what it waits for
+            await asyncio.sleep(self.round())
+
+    def round(self) -> float:
+        """Ask the endpoints whose turn it is. Returns the seconds until the next round."""
+        now, following = self._clock(), self._clock() + self._asking.interval
+        endpoints = self._backend.endpoints
+        for gone in self._servers.keys() - set(endpoints):
+            self._leave(gone)
+        for endpoint in endpoints:
+            with surviving(f"asking {endpoint.address} for its load"):
+                server = self._servers.get(endpoint) or self._begun(endpoint, now)
+                if server.next_at <= now and server.task is None:
+                    server.next_at = now + self._wait(server)
+                    server.task = spawn(self._ask(endpoint, server))
+                following = min(following, max(server.next_at, now + self._asking.interval * JITTER))
+        return following - now
+
+    def _begun(self, endpoint: Endpoint, now: float) -> _Server:
+        """An endpoint that is new. They are all asked at once: calls wait for nobody's load."""
+        server = self._servers[endpoint] = _Server(self._asking.page(endpoint), self._asking.meter(), now)
+        return server
+
+    def _wait(self, server: _Server) -> float:
+        longer: float = 2.0 ** min(server.failures, 16)
+        seconds = min(self._asking.interval * longer, max(MOST_SECONDS, self._asking.interval))
+        return seconds * (1 + JITTER * (2 * self._random() - 1))
+
+    def _leave(self, endpoint: Endpoint) -> None:
+        server = self._servers.pop(endpoint)
+        if server.task is not None:
+            server.task.cancel()
+        self._loads.forget(endpoint)
+        closing = spawn(server.page.connector.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _ask(self, endpoint: Endpoint, server: _Server) -> None:
+        try:
+            with surviving(f"reading the load of {endpoint.address}"):
+                why_not = await self._why_not(endpoint, server)
+                self._told(endpoint, server, why_not)
+        finally:
+            server.task = None
+
+    async def _why_not(self, endpoint: Endpoint, server: _Server) -> str:
+        """Ask once. Returns why there is no load; empty if it is noted."""
+        page, before = server.page, endpoint.in_flight
+        try:
+            async with asyncio.timeout(self._asking.timeout):
+                reply = await page.connector.exchange(Message("GET", page.path, _HEADERS, query=page.query))
+                if reply.status != 200:
+                    return f"{page.path} was answered with status {reply.status}"
+                asked = Asked(endpoint, self._clock(), (before + endpoint.in_flight) / 2)
+                await between_requests(server.meter.steps(bytes(reply.body), asked, self._loads))
+        except TimeoutError:
+            return f"no page within {self._asking.timeout:g} s"
+        except DecodeError as error:
+            return str(error)
+        except GatewayError as error:
+            return error.message
+        return ""
+
+    def _told(self, endpoint: Endpoint, server: _Server, why_not: str) -> None:
+        name, place = self._backend.name, endpoint.address
+        if why_not and not server.failures:
+            text = "backend %r at %s: its load is not known, calls in flight count in its place: %s"
+            log.warning(text, name, place, why_not)
+        elif not why_not and server.failures:
+            log.info("backend %r at %s: its load is known again", name, place)
+        server.failures = server.failures + 1 if why_not else 0
+        if server.failures:
+            server.next_at = self._clock() + self._wait(server)

@@ -1,0 +1,82 @@
+"""Reads the load reports in the replies of a backend's servers, as they pass."""
+
+import logging
+from collections.abc import Callable
+
+from gateway.core.errors import DecodeError
+from gateway.core.types import Message
+from gateway.routing.choice import EndpointChoice
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.load import orca
+from gateway.routing.load.told import Measure, ToldLoads
+
+log = logging.getLogger(__name__)
+
+PAUSE = 60.0
+"""Seconds for which no reports of a server are read after a malformed one."""
+
+
+class LoadReports:
+    """Notes the loads in the replies of all endpoints that `choice` has at the time: the `metric` of each report, or
+    without one what `orca.load` prefers."""
+
+    def __init__(
+        self,
+        choice: EndpointChoice,
+        metric: str,
+        measure: Measure,
+        loads: ToldLoads,
+        clock: Callable[[], float],
+        *,
+        over_grpc: bool = False,
+    ) -> None:
+        self._choice = choice
+        self._metric = metric
+        self._measure = measure
+        self._over_grpc = over_grpc
+        self._loads = loads
+        self._clock = clock
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._paused: dict[Endpoint, float] = {}
+        """Until when no reports are read."""
+
+    def start(self) -> None:
+        """Read them from now on."""
+        self._choice.on_change = self._among
+        self._among((*self._choice.endpoints, *self._choice.drained))
+
+    def cancel(self) -> None:
+        """Read no more."""
+        self._choice.on_change = None
+        self._among(())
+
+    async def stop(self) -> None:
+        """As `cancel`."""
+        self.cancel()
+
+    def _among(self, endpoints: tuple[Endpoint, ...]) -> None:
+        before, self._endpoints = set(self._endpoints), endpoints
+        for endpoint in endpoints:
+            if endpoint not in before:
+                endpoint.watch_replies(self.note)
+        for endpoint in before.difference(endpoints):
+            endpoint.unwatch_replies(self.note)
+            self._paused.pop(endpoint, None)
+            self._loads.forget(endpoint)
+
+    def note(self, endpoint: Endpoint, reply: Message) -> None:
+        """Note the load in a reply of `endpoint`, if there is one. A malformed report is told, and passed over."""
+        if self._paused and self._paused.get(endpoint, 0.0) > self._clock():
+            return
+        try:
+            load = orca.load(orca.report(reply.headers, over_grpc=self._over_grpc), self._metric)
+        except DecodeError as error:
+            if endpoint not in self._paused:
+                text = "backend %r at %s: its load is not known, calls in flight count in its place: %s"
+                log.warning(text, self._choice.name, endpoint.address, error)
+            self._paused[endpoint] = self._clock() + PAUSE
+            return
+        if load is not None:
+            self._loads.note(endpoint, load, self._measure)
+            if self._paused:
+                self._paused.pop(endpoint, None)

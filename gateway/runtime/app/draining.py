@@ -1,0 +1,157 @@
+"""Drains endpoints of a running gateway, and notes when their calls have ended, in all processes."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from gateway.admin.draining import UndrainableError, UnknownEndpointError
+from gateway.admin.status import EndpointStatus, endpoint_status
+from gateway.assembly.part import GatewayPart
+from gateway.core.surviving import surviving
+from gateway.core.tasks import spawn
+from gateway.placement.backend import PlacedBackend
+from gateway.placement.operating import OperatedLoader
+from gateway.routing.backend import Backend
+from gateway.routing.draining import Drain, DrainState
+from gateway.routing.endpoint import Endpoint
+
+log = logging.getLogger("gateway.app")
+
+LOOKS = 2
+"""How often in a row no call is seen until an endpoint is drained: one may be on its way between two processes."""
+INTERVAL = 0.1
+"""Seconds between two looks at the calls of an endpoint that is draining."""
+
+
+class Draining:
+    """Drains endpoints of the backends in use, which `backends` returns."""
+
+    def __init__(self, backends: Callable[[], Mapping[str, Backend]], part: GatewayPart) -> None:
+        self._backends = backends
+        self._part = part
+        self._tasks: dict[Drain, asyncio.Task[None]] = {}
+
+    async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
+        """Drain an endpoint: when this returns it gets no new calls, unless its models are moved first. Its sequences
+        may go on for so many seconds, and models have as long to be loaded elsewhere. One that is drained already stays
+        as it is.
+
+        Raises:
+            UnknownEndpointError: there is none at this address.
+            UndrainableError: the gateway starts the servers of the backend.
+        """
+        found = self._backends().get(backend)
+        if found is not None and found.starts_servers:
+            raise UndrainableError(
+                f"backend {backend!r}: the gateway starts its servers, and ends them when they are idle"
+            )
+        endpoint = self._find(backend, address)
+        if endpoint.drain is None:
+            drain = Drain(seconds, is_moving=bool(self._loaders(endpoint)))
+            endpoint.set_drain(drain)
+            if drain.is_moving:
+                text = "endpoint %s of backend %r is draining: its models are loaded elsewhere first"
+                log.info(text, address, backend)
+            else:
+                await self._take_calls_away(backend, endpoint)
+            if self._drained_by(drain):
+                self._tasks[drain] = spawn(self._until_drained(backend, endpoint, drain))
+        return endpoint_status(self._backends()[backend], endpoint)
+
+    async def undo(self, backend: str, address: str) -> EndpointStatus:
+        """Let an endpoint serve again; nothing happens if it does.
+
+        Raises:
+            UnknownEndpointError: there is none at this address.
+        """
+        endpoint = self._find(backend, address)
+        if (drain := endpoint.drain) is not None:
+            for each in self._drained_by(drain):
+                each.set_drain(None)
+            if (task := self._tasks.pop(drain, None)) is not None:
+                task.cancel()
+            log.info("endpoint %s of backend %r serves again", address, backend)
+            await self._tell()
+        return endpoint_status(self._backends()[backend], endpoint)
+
+    def stop(self) -> None:
+        """Note no more ends of calls."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _find(self, backend: str, address: str) -> Endpoint:
+        backends = self._backends()
+        if backend not in backends:
+            raise UnknownEndpointError(f"there is no backend {backend!r}, only {_named(backends)}")
+        endpoints = {each.address: each for each in backends[backend].endpoints}
+        if address not in endpoints:
+            text = f"backend {backend!r} has no endpoint {address!r}, only {_named(endpoints)}"
+            raise UnknownEndpointError(text if endpoints else f"backend {backend!r} has no endpoint at the moment")
+        return endpoints[address]
+
+    def _drained_by(self, drain: Drain) -> set[Endpoint]:
+        """The endpoints that are drained so: after a reload the same address may be another Endpoint."""
+        found = (each for backend in self._backends().values() for each in backend.endpoints)
+        return {each for each in found if each.drain is drain}
+
+    def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
+        """The Loaders of its backends that load models on demand: they load the models of an endpoint elsewhere."""
+        placed = [each for each in self._backends().values() if isinstance(each, PlacedBackend)]
+        return [each.loader for each in placed if each.loader and each.is_on_demand and endpoint in each.endpoints]
+
+    async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
+        """Have the models that only `endpoint` holds loaded elsewhere, in the time of the drain."""
+        failed: list[str] = []
+        try:
+            async with asyncio.timeout(drain.seconds_left):
+                for loader in self._loaders(endpoint):
+                    failed += await loader.load_elsewhere(endpoint)
+        except TimeoutError:
+            failed.append("others: they are still being loaded")
+        drain.failed_moves = tuple(failed)
+        drain.is_moving = False
+
+    async def _take_calls_away(self, backend: str, endpoint: Endpoint) -> None:
+        endpoint.set_drain(endpoint.drain)
+        log.info("endpoint %s of backend %r is draining: it gets no new calls", endpoint.address, backend)
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Have the other processes send no more calls to endpoints that are drained."""
+        if self._part.tell_drained is not None:
+            await self._part.tell_drained()
+
+    async def _until_drained(self, backend: str, endpoint: Endpoint, drain: Drain) -> None:
+        with surviving(f"draining {endpoint.address}"):
+            if drain.is_moving:
+                await self._move_models(endpoint, drain)
+                for each in drain.failed_moves:
+                    text = "endpoint %s of backend %r is draining: not loaded elsewhere: %s"
+                    log.warning(text, endpoint.address, backend, each)
+                if endpoint.drain is drain:
+                    await self._take_calls_away(backend, endpoint)
+            free = 0
+            while free < LOOKS:
+                await asyncio.sleep(INTERVAL)
+                if not self._drained_by(drain):
+                    return  # it has left the configuration
+                free = 0 if await self._is_busy(endpoint, drain) else free + 1
+            drain.state = DrainState.DRAINED
+            log.info("endpoint %s of backend %r is drained: it has no calls", endpoint.address, backend)
+
+    async def _is_busy(self, endpoint: Endpoint, drain: Drain) -> bool:
+        """Whether it has calls in any process, or sequences that may go on there."""
+        if not endpoint.is_idle:
+            return True
+        backends = [each for each in self._backends().values() if endpoint in each.endpoints]
+        if drain.seconds_left and any(each.sequences_at(endpoint) for each in backends):
+            return True
+        has_calls: Callable[[str, str], Awaitable[bool]] | None = self._part.has_calls
+        if has_calls is None:
+            return False
+        protocols = {each.protocol.name for each in backends}
+        return any([await has_calls(protocol, endpoint.address) for protocol in protocols])
+
+
+def _named(names: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, names)) or "none"

@@ -1,0 +1,98 @@
+"""The key `placement` of a backend: units, and what is refused."""
+
+import pytest
+
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads
+from gateway.config.placement import Copies, PlacementConfig
+
+TEXT = """
+listeners: [{{name: a, bind: "127.0.0.1:0", protocols: [v2-grpc]}}]
+backends:
+  fleet:
+    protocol: {protocol}
+    endpoints: ["a:1", "b:1"]
+    placement: {placement}
+routes: [{{match: {{}}, backend: fleet}}]
+"""
+
+
+def placement(text: str, protocol: str = "v2-grpc") -> PlacementConfig:
+    config = loads(TEXT.format(placement=text, protocol=protocol), "file.yaml", catalog())
+    found = config.backends["fleet"].placement
+    assert found is not None
+    return found
+
+
+def test_nothing_is_required() -> None:
+    found = placement("{}")
+    assert (found.by, found.interval, found.load, found.loads) == ("model", 30, "never", False)
+
+
+def test_units() -> None:
+    found = placement(
+        "{load: on_demand, interval: 500ms, most: 8, memory: 1.5GiB, sizes: {'big*': 512 MiB, '*': 1000},"
+        " copies: 1..3, idle: 10m, timeout: 2h}"
+    )
+    assert (found.interval, found.idle, found.timeout) == (0.5, 600, 7200)
+    assert (found.most, found.memory, found.sizes) == (8, 3 * 2**29, {"big*": 2**29, "*": 1000})
+    assert found.copies == Copies(1, 3)
+    plain = placement("{load: on_demand, interval: 5, copies: 2, idle: 0}")
+    assert (plain.interval, plain.copies, plain.idle) == (5, Copies(2, 2), 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{interval: 10 minutes}", "7:27: .*expected a number, or one with a unit .ms, s, m, h, d. such as 10m"),
+        ("{interval: 0s}", "7:27: must be above 0"),
+        ("{load: on_demand, memory: 20GB, sizes: {'*': 1}}", "such as 20GiB, got '20GB'"),
+        ("{load: on_demand, copies: 3..1}", "7:42: .*the larger number last"),
+        ("{load: on_demand, copies: 0}", "expected at least 1"),
+        ("{load: on_demand, copies: many}", "a range such as 1..3, got 'many'"),
+        ("{most: 8}", "7:17: .*counts only beside `load: on_demand`"),
+        ("{load: on_demand, memory: 20GiB}", "expected `sizes` beside this key"),
+        ("{load: on_demand, sizes: {'*': 2GiB}}", "expected `memory` beside this key"),
+        ("{load: on_demand, memory: 1GiB, sizes: {'*': 2GiB}}", "no room on any server"),
+        ("{by: version}", "expected model"),
+    ],
+)
+def test_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        placement(text)
+
+
+def test_protocols_without_names_or_loading() -> None:
+    with pytest.raises(ConfigError, match="requests of mip do not name a model"):
+        placement("{}", "mip")
+    with pytest.raises(ConfigError, match="servers of umbridge cannot be asked to load models"):
+        placement("{load: on_demand}", "umbridge")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("workers: 2", "7:5: what is known of the models of servers cannot be shared between workers yet"),
+        ("workers: auto", "cannot be shared between workers yet"),
+    ],
+)
+def test_several_workers(more: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        loads(TEXT.format(placement="{}", protocol="v2-grpc") + more, "file.yaml", catalog())
+
+
+def test_passthrough_routes_and_started_servers() -> None:
+    text = TEXT.format(placement="{}", protocol="grps-rest").replace("[v2-grpc]", "[grps-rest]")
+    passing = text.replace("match: {}", 'match: {path: "/x/*"}, passthrough: true')
+    with pytest.raises(ConfigError, match="messages that pass unread do not tell their model"):
+        loads(passing, "file.yaml", catalog())
+    started = text.replace('endpoints: ["a:1", "b:1"]', "servers: {engine: process, command: sleep 1}")
+    with pytest.raises(ConfigError, match="all servers that the gateway starts have the same models"):
+        loads(started, "file.yaml", catalog())
+
+
+def test_two_backends_do_not_load_models_on_one_server() -> None:
+    fleet = '{protocol: v2-grpc, endpoints: ["a:1"], placement: {load: on_demand}}'
+    text = TEXT.format(placement="{load: on_demand}", protocol="v2-grpc")
+    with pytest.raises(ConfigError, match="backend 'other' loads models on 'a:1', too"):
+        loads(text.replace("backends:\n", f"backends:\n  other: {fleet}\n"), "f", catalog())

@@ -1,0 +1,322 @@
+"""Requests go to servers that have the model, and what servers say of their models is believed only as long as it is
+true."""
+
+import asyncio
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, TransportError
+from gateway.core.operations import Operation
+from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
+from gateway.placement.signatures import SignatureComparison
+from gateway.placement.table import PlaceState
+from gateway.routing.queue import QueueSettings
+from tests.placement.servers import Fleet, Server, settle, with_traits
+
+
+async def test_requests_go_to_servers_that_have_the_model() -> None:
+    fleet = await Fleet(Server("a", ["x", "both"]), Server("b", ["y", "both"])).asked()
+    assert [await fleet.server_of("x") for _ in range(3)] == ["a"] * 3
+    assert [await fleet.server_of("y") for _ in range(3)] == ["b"] * 3
+    assert sorted([await fleet.server_of("both") for _ in range(4)]) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("operation", [Operation.METADATA, Operation.MODEL_READY])
+async def test_questions_about_a_model_go_to_its_servers(operation: Operation) -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b).asked()
+    await fleet.ask("y", operation)
+    assert (f"{operation.value} y" in b.events, len(a.events)) == (True, 1)
+
+
+async def test_a_model_that_nobody_has_is_not_found_without_a_call() -> None:
+    a = Server("a", ["x"], listed=["unloaded"])
+    fleet = await Fleet(a).asked()
+    for model in ("z", "unloaded"):
+        with pytest.raises(GatewayError, match=f"no server has model '{model}'") as caught:
+            await fleet.ask(model)
+        assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    assert a.events == ["models"]
+
+
+async def test_while_a_server_has_not_told_its_models_an_unknown_one_is_no_wrong_name() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    b.refuses = True
+    fleet = await Fleet(a, b).asked()
+    assert await fleet.server_of("x") == "a"
+    with pytest.raises(TransportError, match=r"b has not told yet which models it has: .*refused") as caught:
+        await fleet.ask("y")
+    assert not caught.value.sent
+    b.refuses = False
+    fleet.clock.now = 1.0
+    await fleet.tick(1.0)
+    assert await fleet.server_of("y") == "b"
+
+
+async def test_the_list_is_the_union_with_versions() -> None:
+    a, b = Server("a", ["x", "both"]), Server("b", ["both"], listed=["idle"])
+    b.held["both"] = ("1", "2")
+    fleet = await Fleet(a, b).asked()
+    before = [len(a.events), len(b.events)]
+    assert await fleet.ask("", Operation.MODELS) == (
+        ModelEntry("both", "1", "READY"),
+        ModelEntry("both", "2", "READY"),
+        ModelEntry("idle", "", "UNAVAILABLE", "not loaded"),
+        ModelEntry("x", "1", "READY"),
+    )
+    assert [len(a.events), len(b.events)] == before
+
+
+async def test_a_version_goes_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    b.held["x"] = ("1", "2")
+    fleet = await Fleet(a, b).asked()
+    assert [await fleet.server_of("x", version="2") for _ in range(3)] == ["b"] * 3
+    assert {await fleet.server_of("x", version="1") for _ in range(2)} == {"a", "b"}
+    with pytest.raises(GatewayError, match="no server has version '3' of model 'x'") as caught:
+        await fleet.ask("x", version="3")
+    assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    assert "has model 'x' in different versions: a has 1; b has 1, 2" in caplog.text
+
+
+async def test_different_signatures_are_told_and_asked_for_once(caplog: pytest.LogCaptureFixture) -> None:
+    a, b, c = Server("a", ["x", "alone"]), Server("b", ["x"]), Server("c", ["x"])
+    b.datatype = "INT64"
+    fleet = Fleet(a, b, c)
+    fleet.backend.stocktaking.comparison = SignatureComparison(fleet.backend.inventory.signature)
+    for _ in range(2):
+        for each in fleet.endpoints:
+            await fleet.backend.stocktaking.ask_soon(each)
+    text = "backend 'fleet' has model 'x' with different signatures: x FP32[-1] -> (unknown) at c, x INT64[-1] -> "
+    assert text in caplog.text
+    asked = [each.events.count("metadata x") for each in (a, b, c)]
+    assert (asked, "metadata alone" in a.events) == ([1, 1, 1], False)
+
+
+async def test_a_wrong_version_costs_no_server_its_model() -> None:
+    a = Server("a", ["x"])
+    fleet = await Fleet(a).asked()
+    with pytest.raises(GatewayError, match="a has no version 7 of x"):
+        await fleet.ask("x", version="7")
+    assert await fleet.server_of("x") == "a"
+
+
+async def test_a_server_that_lies_loses_the_model_and_the_next_holder_answers() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    a.lies_about.add("x")
+    fleet = await Fleet(a, b).asked()
+    assert await fleet.server_of("x") == "b"
+    await settle()
+    assert (a.events.count("infer x"), a.events.count("models")) == (1, 2)  # it is asked at once, and lies again
+    assert [await fleet.server_of("x") for _ in range(3)] == ["b"] * 3
+    assert a.calls() == 1
+    await fleet.tick(31.0)
+    assert {await fleet.server_of("x") for _ in range(2)} == {"b"}
+    assert a.calls() == 2  # believed again after a time, and caught again
+    a.lies_about.clear()
+    await fleet.tick(61.0)
+    assert {await fleet.server_of("x") for _ in range(2)} == {"a", "b"}
+    a.lies_about.add("x")  # a call has succeeded: the time begins short again
+    assert [await fleet.server_of("x") for _ in range(3)] == ["b"] * 3
+    a.lies_about.clear()
+    await fleet.tick(34.0)
+    assert {await fleet.server_of("x") for _ in range(2)} == {"a", "b"}
+
+
+async def test_if_all_holders_lie_the_second_one_is_the_last_that_is_asked() -> None:
+    servers = [Server(name, ["x"]) for name in "abc"]
+    for each in servers:
+        each.lies_about.add("x")
+    fleet = await Fleet(*servers).asked()
+    with pytest.raises(GatewayError, match="has no model x"):
+        await fleet.ask("x")
+    assert sum(each.calls() for each in servers) == 2
+
+
+async def test_an_answer_that_a_server_is_unavailable_is_looked_into() -> None:
+    """Triton says UNAVAILABLE about a model that was unloaded."""
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    fleet = await Fleet(a, b).asked()
+    del a.held["x"]
+    a_answers = a._answer
+
+    def unavailable(operation: Operation, model: str, version: str) -> object:
+        if operation is Operation.INFER:
+            raise GatewayError(Reason.NOT_READY.status, Reason.NOT_READY, "no available versions")
+        return a_answers(operation, model, version)
+
+    a._answer = unavailable  # type: ignore[method-assign,assignment]
+    assert await fleet.server_of("x") == "b"
+    assert fleet.backend.placements.models["x"].places[fleet.endpoints[0]].state is PlaceState.FAILED
+
+
+async def test_a_stream_goes_on_at_the_next_holder_before_its_first_response() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    a.lies_about.add("x")
+    fleet = await Fleet(a, b).asked()
+    found = [each.id async for each in fleet.backend.stream(Request(Operation.STREAM, "x"))]
+    assert found == ["b", "b"]
+    assert fleet.backend.placements.models["x"].in_flight == 0
+
+
+async def test_a_holder_that_is_down_is_passed_over_and_the_only_one_is_unreachable() -> None:
+    a, b = Server("a", ["x", "only"]), Server("b", ["x"])
+    fleet = await Fleet(a, b).asked()
+    a.refuses = True
+    assert {await fleet.server_of("x") for _ in range(4)} == {"b"}
+    with pytest.raises(TransportError, match="a: connection refused"):
+        await fleet.ask("only")
+
+
+async def test_slots_go_to_the_next_waiter_whose_model_the_endpoint_holds() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    a.gates["infer x"], b.gates["infer y"] = asyncio.Event(), asyncio.Event()
+    fleet = await Fleet(a, b, limit=1).asked()
+    first = [asyncio.ensure_future(fleet.server_of(model)) for model in ("x", "y")]
+    await settle()
+    waiting = [asyncio.ensure_future(fleet.server_of(model, peer="one:1")) for model in ("x", "y", "x")]
+    await settle()
+    b.gates["infer y"].set()
+    await settle()
+    assert [each.done() for each in (*first, *waiting)] == [False, True, False, True, False]
+    a.gates["infer x"].set()
+    assert await asyncio.gather(*first, *waiting) == ["a", "b", "a", "b", "a"]
+    assert [each.in_flight for each in fleet.endpoints] == [0, 0]
+
+
+async def test_a_call_that_waits_in_vain_names_its_model() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    a.gates["infer x"] = asyncio.Event()
+    fleet = await Fleet(a, b, limit=1, queue=QueueSettings(timeout=0.01)).asked()
+    first = asyncio.ensure_future(fleet.server_of("x"))
+    await settle()
+    with pytest.raises(GatewayError, match=r"no endpoint that has model 'x' was free within 0.01 s"):
+        await fleet.ask("x")
+    assert (len(fleet.backend.queue), fleet.backend.placements.models["x"].waiting) == (0, 0)
+    a.gates["infer x"].set()
+    await first
+
+
+async def test_calls_that_wait_for_a_model_fail_when_its_last_holder_loses_it() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    a.gates["infer x"] = asyncio.Event()
+    fleet = await Fleet(a, b, limit=1).asked()
+    first = asyncio.ensure_future(fleet.server_of("x"))
+    await settle()
+    second = asyncio.ensure_future(fleet.server_of("x"))
+    await settle()
+    del a.held["x"]
+    await fleet.tick(40.0)
+    with pytest.raises(GatewayError, match="no server has model 'x'"):
+        await second
+    a.gates["infer x"].set()
+    with pytest.raises(GatewayError, match="a has no model x"):
+        await first
+
+
+async def test_a_sequence_stays_where_its_state_is_while_the_model_is_there() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["x"])
+    fleet = await Fleet(a, b).asked()
+    sequence = {"sequence_id": 7}
+    servers = {await fleet.server_of("x", parameters=sequence) for _ in range(4)}
+    assert len(servers) == 1
+    [name] = servers
+    at, other = (a, b) if name == "a" else (b, a)
+    del at.held["x"]
+    await fleet.tick(40.0)
+    assert await fleet.server_of("x", parameters=sequence) == other.name
+
+
+async def test_avoided_endpoints_are_those_of_holders() -> None:
+    """A hedge or a retry goes to the next holder, and to nobody else."""
+    fleet = await Fleet(Server("a", ["x", "only"]), Server("b", ["x"]), Server("c", ["y"])).asked()
+    avoided = Tries(avoided=frozenset({"a"}))
+    assert [await fleet.server_of("x", tries=avoided) for _ in range(3)] == ["b"] * 3
+    assert await fleet.server_of("only", tries=avoided) == "a"
+    with pytest.raises(GatewayError, match="no other endpoint is free"):
+        await fleet.ask("only", tries=Tries(avoided=frozenset({"a"}), elsewhere=True))
+
+
+async def test_endpoints_join_and_leave() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a).asked()
+    there = fleet.endpoint(b)
+    fleet.backend.add(there)
+    await settle()
+    assert await fleet.server_of("y") == "b"
+    fleet.backend.remove(there)
+    with pytest.raises(GatewayError, match="no server has model 'y'"):
+        await fleet.ask("y")
+    assert list(fleet.backend.placements.models) == ["x"]
+
+
+async def test_a_server_that_comes_back_is_asked_at_once() -> None:
+    a = Server("a", ["x"])
+    fleet = await Fleet(a).asked()
+    a.refuses = True
+    with pytest.raises(TransportError):
+        await fleet.ask("x")
+    a.restart()
+    a.held = {"new": ("1",)}
+    fleet.clock.now = 5.0
+    with pytest.raises(GatewayError):
+        await fleet.ask("x")  # the trial finds it up again
+    await settle()
+    assert await fleet.server_of("new") == "a"
+
+
+async def test_a_reload_keeps_the_table() -> None:
+    a, b, c = Server("a", ["x"]), Server("b", ["y"]), Server("c", ["z"])
+    fleet = await Fleet(a, b).asked()
+    old = fleet.backend
+    fleet.backend = fleet.new_backend([fleet.endpoints[0], fleet.endpoint(c)])
+    await asyncio.gather(fleet.backend.stocktaking.ask_soon(fleet.backend.endpoints[1]))
+    fleet.backend.replace(old)
+    assert [await fleet.server_of(model) for model in ("x", "z")] == ["a", "c"]
+    with pytest.raises(GatewayError, match="no server has model 'y'"):
+        await fleet.ask("y")
+    assert a.events.count("models") == 1
+
+
+async def test_servers_without_a_list_are_asked_for_the_models_that_routes_name() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    a.lists = b.lists = False
+    fleet = await Fleet(a, b, names=["x", "y", "z"]).asked()
+    assert [await fleet.server_of(model) for model in ("x", "y")] == ["a", "b"]
+    assert "model-ready z" in a.events
+
+
+async def test_statistics_of_all_models_come_from_all_servers() -> None:
+    fleet = await Fleet(Server("a", ["x", "both"]), Server("b", ["y", "both"])).asked()
+    answer = await fleet.ask("", Operation.ALL_STATISTICS)
+    assert isinstance(answer, Statistics)
+    assert sorted(each.name for each in answer.models) == ["both", "x", "y"]
+
+
+@pytest.mark.parametrize("to_the_end", [False, True])
+async def test_the_report_counts_calls(*, to_the_end: bool) -> None:
+    a = Server("a", ["x"])
+    fleet = await Fleet(a, protocol=with_traits(runs_to_the_end=to_the_end)).asked()
+    await fleet.ask("x")
+    a.gates["infer x"] = asyncio.Event()
+    second = asyncio.ensure_future(fleet.ask("x"))
+    await settle()
+    [report] = fleet.backend.placements.report()
+    assert (report.model, report.calls, report.in_flight, report.copies) == ("x", 2, 1, 1)
+    assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], PlaceState.HELD)]
+    a.gates["infer x"].set()
+    assert isinstance(await second, Response)
+    assert fleet.backend.placements.report()[0].in_flight == 0
+
+
+async def test_a_busy_server_is_not_asked() -> None:
+    a = Server("a", ["x"])
+    a.gates["infer x"] = asyncio.Event()
+    fleet = await Fleet(a, limit=1, protocol=with_traits(runs_to_the_end=True)).asked()
+    fleet.backend.stocktaking._is_busy = fleet.backend.is_busy
+    call = asyncio.ensure_future(fleet.ask("x"))
+    await settle()
+    await fleet.tick(40.0)
+    assert a.events.count("models") == 1
+    a.gates["infer x"].set()
+    await call

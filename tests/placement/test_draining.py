@@ -1,0 +1,36 @@
+"""Draining an endpoint of a backend that knows which of its servers has which model."""
+
+import pytest
+
+from gateway.core.errors import GatewayError, Status
+from gateway.routing.draining import Drain
+from tests.placement.servers import Fleet, Server
+
+
+async def test_a_drained_endpoint_gets_no_calls_for_its_models_until_it_serves_again() -> None:
+    fleet = await Fleet(Server("a", ["x", "both"]), Server("b", ["both"])).asked()
+    endpoint = fleet.backend.endpoints[0]
+    assert {await fleet.server_of("both") for _ in range(2)} == {"a", "b"}
+    endpoint.set_drain(Drain(0))
+    assert {await fleet.server_of("both") for _ in range(4)} == {"b"}
+    with pytest.raises(GatewayError, match=r"model 'x' is only at endpoints that are drained \(a\)") as caught:
+        await fleet.ask("x")
+    assert caught.value.status is Status.UNAVAILABLE
+    with pytest.raises(GatewayError, match="no server has model 'z'"):
+        await fleet.ask("z")
+    endpoint.set_drain(None)
+    assert await fleet.server_of("x") == "a"
+    assert {await fleet.server_of("both") for _ in range(2)} == {"a", "b"}
+
+
+async def test_calls_of_a_sequence_go_on_where_its_state_is_and_begin_anew_at_another_holder() -> None:
+    fleet = await Fleet(Server("a", ["x"]), Server("b", ["x"])).asked()
+    endpoint = fleet.backend.endpoints[0]
+    first = await fleet.server_of("x", parameters={"sequence_id": 7, "sequence_start": True})
+    assert first == "a"
+    endpoint.set_drain(Drain(60))
+    assert await fleet.server_of("x", parameters={"sequence_id": 7}) == "a"
+    endpoint.set_drain(Drain(0))
+    with pytest.raises(GatewayError, match="the state of sequence 7 was at endpoint a, which is drained"):
+        await fleet.ask("x", parameters={"sequence_id": 7})
+    assert await fleet.server_of("x", parameters={"sequence_id": 7, "sequence_start": True}) == "b"

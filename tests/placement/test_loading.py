@@ -1,0 +1,531 @@
+"""Models that are loaded when they are asked for, within the room that servers have."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.operations import Operation
+from gateway.core.types import ControlRequest, ModelEntry, NotReady, Request
+from gateway.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
+from gateway.placement.plan import STARVED, LoadSettings
+from gateway.placement.table import PlaceState
+from gateway.routing.queue import QueueSettings
+from tests.placement.servers import Fleet, Server, settle
+
+MODELS = [f"m{at}" for at in range(10)]
+
+
+def loading(*servers: Server, queue: QueueSettings | None = None, limit: int = 0, **settings: Any) -> Fleet:
+    """A fleet that loads on demand, two models on a server at most."""
+    return Fleet(*servers, load=LoadSettings(**{"most": 2, **settings}), queue=queue, limit=limit)
+
+
+def repository(*names: str, models: Sequence[str] = MODELS) -> list[Server]:
+    """Servers that list all models and have loaded none."""
+    return [Server(name, listed=models) for name in names]
+
+
+def loads(server: Server) -> list[str]:
+    """What a server was asked to load and unload."""
+    return [each for each in server.events if each.startswith(("load", "unload"))]
+
+
+async def test_the_first_request_for_a_model_loads_it_and_all_wait() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b).asked()
+    answers = await asyncio.gather(*(fleet.server_of("m0") for _ in range(5)))
+    assert len(set(answers)) == 1
+    assert sorted([*loads(a), *loads(b)]) == ["load m0"]
+    assert fleet.loader.loads == 1
+
+
+async def test_models_go_where_most_room_is() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b, most=3).asked()
+    for model in MODELS[:6]:
+        await fleet.ask(model)
+    assert [len(a.held), len(b.held)] == [3, 3]
+
+
+async def test_the_least_recently_used_makes_room_and_a_server_never_has_more_than_it_may() -> None:
+    servers = repository("a", "b")
+    fleet = await loading(*servers).asked()
+    for model in MODELS[:4]:
+        fleet.clock.now += 1
+        await fleet.ask(model)
+    fleet.clock.now += 1
+    await fleet.ask("m0")
+    fleet.clock.now += 1
+    await fleet.ask("m4")
+    held = {model for each in servers for model in each.held}
+    assert held == {"m0", "m2", "m3", "m4"}
+    for model in MODELS * 3:
+        fleet.clock.now += 1
+        assert await fleet.server_of(model)
+    assert [each.most_held for each in servers] == [2, 2]
+
+
+async def test_room_is_made_before_it_is_used() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    await fleet.ask("m1")
+    assert loads(a) == ["load m0", "unload m0", "load m1"]
+    assert a.most_held == 1
+
+
+async def test_a_load_waits_until_the_server_has_really_unloaded() -> None:
+    """Triton answers first, and unloads then."""
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    a.slow_to_unload = 3
+    await fleet.ask("m1")
+    assert a.most_held == 1
+    assert a.events.count("models") >= 5
+
+
+async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    a.gates["infer m0"] = asyncio.Event()
+    running = asyncio.ensure_future(fleet.ask("m0"))
+    await settle()
+    second = asyncio.ensure_future(fleet.ask("m1"))
+    await fleet.tick(5)
+    assert (list(a.held), second.done()) == (["m0"], False)
+    a.gates["infer m0"].set()
+    await asyncio.gather(running, second)
+    assert list(a.held) == ["m1"]
+
+
+async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    first, second = asyncio.Event(), asyncio.Event()
+    a.gates["infer m0"] = first
+    calls = [asyncio.ensure_future(fleet.server_of("m0"))]
+    await fleet.tick(STARVED)
+    calls.append(asyncio.ensure_future(fleet.server_of("m1")))
+    await settle()
+    await fleet.tick(STARVED - 1)
+    a.gates["infer m0"] = second
+    calls.append(asyncio.ensure_future(fleet.server_of("m0")))
+    await settle()
+    first.set()
+    await settle()
+    assert list(a.held) == ["m0"]  # it has another call already
+    await fleet.tick(1)
+    late = asyncio.ensure_future(fleet.server_of("m0"))
+    await settle()
+    assert (list(a.held), a.calls("m0")) == (["m0"], 3)  # no further one is sent
+    second.set()
+    await settle()
+    assert [each.done() for each in (*calls, late)] == [True, True, True, True]
+    assert await late == "a"
+    assert loads(a) == ["load m0", "unload m0", "load m1", "unload m1", "load m0"]
+    assert a.most_held == 1
+
+
+async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loaded_again() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    a.gates["unload m0"] = asyncio.Event()
+    calls = [asyncio.ensure_future(fleet.server_of(model)) for model in ("m1", "m0")]
+    await settle()
+    a.gates["unload m0"].set()
+    assert list(await asyncio.gather(*calls)) == ["a", "a"]
+
+
+async def test_a_stream_in_flight_keeps_its_model() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    stream = fleet.backend.stream(Request(Operation.STREAM, "m0"))
+    assert (await anext(stream)).id == "a"
+    second = asyncio.ensure_future(fleet.ask("m1"))
+    await fleet.tick(5)
+    assert list(a.held) == ["m0"]
+    await stream.aclose()
+    await second
+    assert list(a.held) == ["m1"]
+
+
+async def test_several_models_are_loaded_at_once() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=2).asked()
+    await asyncio.gather(fleet.ask("m0"), fleet.ask("m1"))
+    a.gates["load m2"] = asyncio.Event()
+    slow, fast = (asyncio.ensure_future(fleet.server_of(model)) for model in ("m2", "m3"))
+    assert await fast == "a"
+    assert not slow.done()
+    a.gates["load m2"].set()
+    assert await slow == "a"
+    assert a.most_held == 2
+
+
+async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_knows() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1, timeout=0.01).asked()
+    a.gates["load m0"] = a.gates["models"] = asyncio.Event()
+    with pytest.raises(GatewayError, match="could not be loaded at a: no answer"):
+        await fleet.ask("m0")
+    other = asyncio.ensure_future(fleet.server_of("m1"))
+    await fleet.tick(5)
+    assert "load m1" not in a.events
+    a.gates["models"].set()
+    for _ in range(3):
+        await fleet.tick(400)
+    assert await other == "a"
+
+
+async def test_memory_bounds_the_models_of_a_server() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=None, memory=10, sizes={"m0": 11, "m1": 6, "m2": 6, "*": 2}).asked()
+    with pytest.raises(GatewayError, match=r"model 'm0' has 11 bytes .* more than a server may have \(10\)") as caught:
+        await fleet.ask("m0")
+    assert caught.value.status is Status.FAILED_PRECONDITION
+    for model in ("m1", "m3", "m4"):
+        fleet.clock.now += 1
+        await fleet.ask(model)
+    assert list(a.held) == ["m1", "m3", "m4"]
+    await fleet.ask("m2")
+    assert sorted(a.held) == ["m2", "m3", "m4"]
+
+
+async def test_a_failed_load_is_told_in_the_servers_words_and_tried_again_after_a_growing_pause() -> None:
+    [a] = repository("a")
+    a.load_errors["m0"] = "no GPU memory left"
+    fleet = await loading(a).asked()
+    waiting = [asyncio.ensure_future(fleet.ask("m0")) for _ in range(2)]
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    for error in found:
+        assert isinstance(error, GatewayError)
+        assert error.message == "backend 'fleet': model 'm0' could not be loaded at a: no GPU memory left"
+        assert (error.status, error.retry_after) == (Status.UNAVAILABLE, FIRST_PAUSE)
+    for number, pause in enumerate((1, 2, 4), start=1):
+        assert len(loads(a)) == number
+        with pytest.raises(GatewayError, match="no GPU memory left") as caught:
+            await fleet.ask("m0")
+        assert caught.value.retry_after == pause
+        assert len(loads(a)) == number
+        fleet.clock.now += pause
+        with pytest.raises(GatewayError, match="no GPU memory left"):
+            await fleet.ask("m0")
+    fleet.clock.now += 8
+    a.load_errors.clear()
+    assert await fleet.server_of("m0") == "a"
+    assert fleet.backend.placements.models["m0"].failure is None
+
+
+async def test_after_the_pause_another_server_is_tried() -> None:
+    a, b = repository("a", "b")
+    a.load_errors["m0"] = b.load_errors["m0"] = "too large"
+    fleet = await loading(a, b).asked()
+    with pytest.raises(GatewayError, match="too large"):
+        await fleet.ask("m0")
+    fleet.clock.now += FIRST_PAUSE
+    first, other = (a, b) if loads(a) else (b, a)
+    del other.load_errors["m0"]
+    # the first one may be tried again, too, and has as much room: the one that has not failed comes first
+    assert await fleet.server_of("m0") == other.name
+    assert loads(first) == ["load m0"]
+
+
+async def test_a_server_that_dies_in_a_load_leaves_it_to_the_next_one() -> None:
+    a, b = repository("a", "b")
+    gate = asyncio.Event()
+    a.gates["load m0"] = b.gates["load m0"] = gate
+    fleet = await loading(a, b).asked()
+    call = asyncio.ensure_future(fleet.server_of("m0"))
+    await settle()
+    first, other = (a, b) if loads(a) else (b, a)
+    first.refuses = True
+    gate.set()
+    assert await call == other.name
+
+
+async def test_when_no_server_is_left_the_calls_fail_with_the_reason() -> None:
+    [a] = repository("a")
+    gate = a.gates["load m0"] = asyncio.Event()
+    fleet = await loading(a).asked()
+    call = asyncio.ensure_future(fleet.ask("m0"))
+    await settle()
+    a.refuses = True
+    gate.set()
+    with pytest.raises(GatewayError, match=r"could not be loaded at a: .*reset"):
+        await call
+    assert len(fleet.backend.queue) == 0
+
+
+async def test_a_load_that_takes_for_ever_ends_and_its_room_stays_taken_until_the_server_has_told() -> None:
+    [a] = repository("a")
+    a.gates["load m0"] = asyncio.Event()
+    fleet = await loading(a, most=1, timeout=0.01).asked()
+    with pytest.raises(GatewayError, match=r"could not be loaded at a: no answer to load within 0.01 s"):
+        await fleet.ask("m0")
+    await settle()
+    # it answers the question for its models, and has not loaded it: there is room again
+    assert await fleet.server_of("m1") == "a"
+
+
+async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    a.gates["infer m0"] = asyncio.Event()
+    running = asyncio.ensure_future(fleet.ask("m0"))
+    await settle()
+    gone = asyncio.ensure_future(fleet.ask("m1"))
+    await settle()
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert (len(fleet.backend.queue), fleet.backend.placements.models["m1"].waiting) == (0, 0)
+    a.gates["infer m0"].set()
+    await running
+    await fleet.tick(1)
+    assert loads(a) == ["load m0"]
+
+
+async def test_waiting_for_a_load_ends_with_the_queues_timeout() -> None:
+    [a] = repository("a")
+    a.gates["load m0"] = asyncio.Event()
+    fleet = await loading(a, queue=QueueSettings(timeout=0.01)).asked()
+    with pytest.raises(GatewayError, match=r"model 'm0' was not loaded within 0.01 s") as caught:
+        await fleet.ask("m0")
+    assert caught.value.reason is Reason.OVERLOADED
+    a.gates["load m0"].set()
+    await settle()
+    assert await fleet.server_of("m0") == "a"
+
+
+async def test_names_that_no_repository_lists_are_not_loaded() -> None:
+    [a] = repository("a")
+    fleet = await loading(a).asked()
+    with pytest.raises(GatewayError, match="no server has model 'x'") as caught:
+        await fleet.ask("x")
+    assert caught.value.reason is Reason.MODEL_NOT_FOUND
+    assert (loads(a), "x" in fleet.backend.placements.models) == ([], False)
+
+
+async def test_questions_load_only_what_calls_need() -> None:
+    [a] = repository("a")
+    fleet = await loading(a).asked()
+    assert await fleet.ask("m0", Operation.MODEL_READY) is True
+    with pytest.raises(GatewayError, match="is not loaded on any server; a call would load it"):
+        await fleet.ask("m0", Operation.MODEL_STATISTICS)
+    assert loads(a) == []
+    await fleet.ask("m0", Operation.METADATA)
+    assert loads(a) == ["load m0"]
+    assert fleet.endpoints[0].in_flight == 0
+    a.load_errors["m1"] = "broken"
+    with pytest.raises(GatewayError):
+        await fleet.ask("m1")
+    answer = await fleet.ask("m1", Operation.MODEL_READY)
+    assert isinstance(answer, NotReady)
+    assert "broken" in answer.text
+
+
+async def test_the_list_has_models_that_a_request_would_load() -> None:
+    [a] = repository("a", models=["m0", "m1"])
+    fleet = await loading(a).asked()
+    await fleet.ask("m0")
+    await settle()
+    assert await fleet.ask("", Operation.MODELS) == (
+        ModelEntry("m0", "1", "READY"),
+        ModelEntry("m1", "", "UNAVAILABLE", "not loaded"),
+    )
+
+
+async def test_a_server_that_restarts_gets_back_what_it_had() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=3).asked()
+    for model in ("m0", "m1", "m2"):
+        await fleet.ask(model)
+    a.restart()
+    await fleet.tick(40)
+    assert sorted(a.held) == ["m0", "m1", "m2"]
+
+
+async def test_a_server_that_forgets_one_model_does_not_get_it_back() -> None:
+    """An operator may have unloaded it."""
+    [a] = repository("a")
+    fleet = await loading(a).asked()
+    await fleet.ask("m0")
+    await fleet.ask("m1")
+    del a.held["m0"]
+    await fleet.tick(40)
+    assert list(a.held) == ["m1"]
+    assert await fleet.server_of("m0") == "a"
+
+
+async def test_a_model_whose_only_holder_is_down_is_loaded_elsewhere() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b).asked()
+    first = await fleet.server_of("m0")
+    holder, other = (a, b) if first == "a" else (b, a)
+    holder.refuses = True
+    assert await fleet.server_of("m0") == other.name
+    other.refuses = True
+    with pytest.raises(TransportError):
+        await fleet.ask("m0")
+
+
+async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b, most_copies=2, calls_per_copy=2, idle=100.0).asked()
+    await fleet.ask("m0")
+    for each in (a, b):
+        each.gates["infer m0"] = asyncio.Event()
+    calls = [asyncio.ensure_future(fleet.ask("m0")) for _ in range(4)]
+    for _ in range(10):
+        await fleet.tick(1)
+    assert [list(each.held) for each in (a, b)] == [["m0"], ["m0"]]
+    calls += [asyncio.ensure_future(fleet.ask("m0")) for _ in range(2)]
+    await settle()
+    assert min(a.calls(), b.calls()) >= 2  # new calls go to the copy
+    for each in (a, b):
+        each.gates["infer m0"].set()
+    await asyncio.gather(*calls)
+    await fleet.tick(99)
+    assert [list(each.held) for each in (a, b)] == [["m0"], ["m0"]]
+    await fleet.tick(2)
+    assert [each.held for each in (a, b)] == [{}, {}]
+    assert {each.name for each in await fleet.ask("", Operation.MODELS)} == set(MODELS)  # type: ignore[union-attr]
+
+
+async def test_a_copy_takes_no_room_from_a_model_in_use() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b, most=1, most_copies=2, calls_per_copy=1).asked()
+    for model in ("m0", "m1"):
+        await fleet.ask(model)
+    for each in (a, b):
+        each.gates["infer m0"] = asyncio.Event()
+    calls = [asyncio.ensure_future(fleet.ask("m0")) for _ in range(4)]
+    for _ in range(10):
+        await fleet.tick(1)
+    assert sorted([*a.held, *b.held]) == ["m0", "m1"]
+    await fleet.tick(UNUSED_SECONDS)
+    assert sorted([*a.held, *b.held]) == ["m0", "m0"]
+    for each in (a, b):
+        each.gates["infer m0"].set()
+    await asyncio.gather(*calls)
+
+
+async def test_at_least_so_many_copies_are_loaded() -> None:
+    servers = repository("a", "b", "c")
+    fleet = await loading(*servers, least_copies=2, most_copies=2).asked()
+    await fleet.ask("m0")
+    await fleet.tick(1)
+    assert sum("m0" in each.held for each in servers) == 2
+
+
+async def test_what_others_have_loaded_too_much_is_unloaded() -> None:
+    """By another gateway, or by an operator: the copy that stays is the same for all gateways."""
+    a, b = Server("a", ["m0"], MODELS), Server("b", ["m0", "m1", "m2"], MODELS)
+    fleet = await loading(a, b, most=2).asked()
+    await fleet.tick(1)
+    assert len(a.held) + len(b.held) == 3
+    assert (len(a.held) <= 2, len(b.held) <= 2) == (True, True)
+    assert sum("m0" in each.held for each in (a, b)) == 1
+
+
+async def test_two_gateways_load_a_model_at_the_same_server() -> None:
+    servers = repository("a", "b", "c")
+    one, other = await loading(*servers).asked(), await loading(*servers).asked()
+    for model in MODELS[:6]:
+        await asyncio.gather(one.ask(model), other.ask(model))
+        await asyncio.gather(one.asked(), other.asked())
+    assert sorted(model for each in servers for model in each.held) == MODELS[:6]
+
+
+async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewhere() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    a.unload_errors["m0"] = "in use by an ensemble"
+    with pytest.raises(GatewayError, match="no room, since 'm0' could not be unloaded: in use by an ensemble"):
+        await fleet.ask("m1")
+    assert await fleet.server_of("m0") == "a"
+    assert a.most_held == 1
+    a.unload_errors.clear()
+    fleet.clock.now += 10
+    assert await fleet.server_of("m1") == "a"
+
+
+async def test_clients_with_control_load_and_unload() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b, most=1).asked()
+    control = fleet.backend
+    assert await control(ControlRequest(Operation.LOAD, "m0")) is True
+    assert await control(ControlRequest(Operation.LOAD, "m1")) is True
+    assert [len(a.held), len(b.held)] == [1, 1]
+    holder = a if "m0" in a.held else b
+    await control(ControlRequest(Operation.LOAD, "m0"))
+    assert loads(holder).count("load m0") == 2  # where it is, it is loaded again
+    await control(ControlRequest(Operation.UNLOAD, "m0"))
+    assert holder.held == {}
+    with pytest.raises(GatewayError, match="no server has model 'm0'"):
+        await control(ControlRequest(Operation.UNLOAD, "m0"))
+    with pytest.raises(GatewayError, match="no model x in the repository"):
+        await control(ControlRequest(Operation.LOAD, "x"))
+    assert "x" not in {each.name for each in await fleet.ask("", Operation.MODELS)}  # type: ignore[union-attr]
+
+
+async def test_loads_of_clients_also_where_nothing_is_loaded_on_demand() -> None:
+    a, b = Server("a", ["m0"], MODELS), Server("b", [], MODELS)
+    fleet = await Fleet(a, b).asked()
+    assert await fleet.backend(ControlRequest(Operation.LOAD, "m1")) is True
+    assert [list(each.held) for each in (a, b)] == [["m0"], ["m1"]]
+    assert await fleet.server_of("m1") == "b"
+
+
+async def test_loads_and_the_table_survive_a_reload() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    a.gates["load m0"] = asyncio.Event()
+    old = fleet.backend
+    before = asyncio.ensure_future(fleet.server_of("m0"))
+    await settle()
+    fleet.load_settings = LoadSettings(most=1)
+    fleet.backend = fleet.new_backend(fleet.endpoints)
+    fleet.backend.replace(old)
+    after = asyncio.ensure_future(fleet.server_of("m0"))
+    await settle()
+    a.gates["load m0"].set()
+    assert list(await asyncio.gather(before, after)) == ["a", "a"]
+    assert loads(a) == ["load m0"]
+    old.close()
+    assert await fleet.server_of("m1") == "a"
+    assert a.most_held == 1
+
+
+async def test_the_models_of_one_server_are_loaded_elsewhere() -> None:
+    a, b = Server("a", ["m0", "both"], [*MODELS, "both"]), Server("b", ["both"], [*MODELS, "both"])
+    fleet = await loading(a, b, most_copies=2).asked()
+    assert await fleet.loader.load_elsewhere(fleet.endpoints[0]) == ()
+    assert sorted(b.held) == ["both", "m0"]
+
+
+async def test_calls_wait_for_a_load_and_then_for_slots() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, limit=1).asked()
+    answers = await asyncio.gather(*(fleet.server_of(model) for model in ("m0", "m0", "m1", "m0", "m1")))
+    assert answers == ["a"] * 5
+    assert fleet.endpoints[0].in_flight == 0
+
+
+async def test_a_sequence_begins_with_a_load() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b).asked()
+    sequence = {"sequence_id": 7}
+    assert len({await fleet.server_of("m0", parameters=sequence) for _ in range(3)}) == 1
+
+
+def test_states_have_the_words_of_reports() -> None:
+    assert [each.value for each in PlaceState] == ["held", "loading", "unloading", "failed", "gone"]

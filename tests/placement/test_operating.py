@@ -1,0 +1,146 @@
+"""What operators ask of a fleet: a model on one server, and a server that is drained for maintenance."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from gateway.admin.placement import add_placing
+from gateway.assembly.part import WHOLE
+from gateway.core.errors import GatewayError, Reason
+from gateway.placement.plan import LoadSettings
+from gateway.routing.draining import Drain
+from gateway.runtime.app.draining import Draining
+from tests.placement.servers import Fleet, Server, settle
+
+MODELS = ["m0", "m1", "m2", "m3"]
+
+
+def loading(*servers: Server, **settings: Any) -> Fleet:
+    return Fleet(*servers, load=LoadSettings(**{"most": 2, **settings}))
+
+
+def repository(*names: str) -> list[Server]:
+    return [Server(name, listed=MODELS) for name in names]
+
+
+async def test_a_model_is_loaded_where_the_operator_says_and_the_least_recently_used_makes_room() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b).asked()
+    for model in ("m0", "m1", "m2"):
+        await fleet.loader.load_at(model, fleet.endpoints[0])
+        fleet.clock.now += 1
+    assert (sorted(a.held), sorted(b.held), a.most_held) == (["m1", "m2"], [], 2)
+    before = len(a.events)
+    await fleet.loader.load_at("m2", fleet.endpoints[0])
+    assert len(a.events) == before
+    assert await fleet.server_of("m2") == "a"
+
+
+async def test_nothing_with_calls_makes_room_for_it() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1).asked()
+    await fleet.ask("m0")
+    a.gates["infer m0"] = asyncio.Event()
+    call = asyncio.ensure_future(fleet.server_of("m0"))
+    await settle()
+    with pytest.raises(GatewayError, match="no model at a can make room for 'm1'") as caught:
+        await fleet.loader.load_at("m1", fleet.endpoints[0])
+    assert caught.value.reason is Reason.OVERLOADED
+    a.gates["infer m0"].set()
+    assert await call == "a"
+    await fleet.loader.load_at("m1", fleet.endpoints[0])
+    assert list(a.held) == ["m1"]
+
+
+async def test_it_is_unloaded_there_alone() -> None:
+    a, b = Server("a", ["m0"]), Server("b", ["m0"])
+    fleet = await loading(a, b, most_copies=2).asked()
+    await fleet.loader.unload_at("m0", fleet.endpoints[0])
+    assert (list(a.held), list(b.held)) == ([], ["m0"])
+    assert [await fleet.server_of("m0") for _ in range(2)] == ["b"] * 2
+    with pytest.raises(GatewayError, match="endpoint a does not hold model 'm0'"):
+        await fleet.loader.unload_at("m0", fleet.endpoints[0])
+
+
+async def test_the_models_of_a_drained_server_are_loaded_elsewhere_before_it_gets_no_calls() -> None:
+    a, b = Server("a", ["m0"], MODELS), Server("b", ["m1"], MODELS)
+    fleet = await loading(a, b).asked()
+    draining = Draining(lambda: {"fleet": fleet.backend}, WHOLE)
+    b.gates["load m0"] = asyncio.Event()
+    status = await draining.begin("fleet", "a", 60)
+    assert status.drain is not None
+    assert status.drain.is_moving
+    await settle()
+    assert await fleet.server_of("m0") == "a"
+    b.gates["load m0"].set()
+    await settle()
+    endpoint = fleet.endpoints[0]
+    assert (endpoint.takes_calls, sorted(b.held)) == (False, ["m0", "m1"])
+    assert [await fleet.server_of("m0") for _ in range(3)] == ["b"] * 3
+    await draining.undo("fleet", "a")
+    assert {await fleet.server_of("m0") for _ in range(2)} == {"a", "b"}
+    draining.stop()
+
+
+async def test_a_model_that_cannot_be_moved_is_named_and_one_used_longer_ago_takes_no_room() -> None:
+    a, b = Server("a", ["m0", "m1"], MODELS), Server("b", ["m2"], MODELS)
+    b.load_errors["m1"] = "out of memory"
+    fleet = await loading(a, b).asked()
+    for model in ("m0", "m2", "m1"):
+        fleet.clock.now += 1
+        await fleet.ask(model)
+    endpoint = fleet.endpoints[0]
+    endpoint.set_drain(Drain(60, is_moving=True))
+    assert await fleet.loader.load_elsewhere(endpoint) == ("m1: out of memory",)
+    assert sorted(b.held) == ["m2"]  # m0 was used before it, and is loaded when it is asked for
+
+
+async def test_nothing_is_loaded_at_a_drained_server_and_nothing_unloaded() -> None:
+    a, b = repository("a", "b")
+    fleet = await loading(a, b, idle=1).asked()
+    await fleet.loader.load_at("m0", fleet.endpoints[0])
+    fleet.endpoints[0].set_drain(Drain(0))
+    with pytest.raises(GatewayError, match="endpoint a is drained"):
+        await fleet.loader.load_at("m1", fleet.endpoints[0])
+    for model in ("m0", "m1"):
+        assert await fleet.server_of(model) == "b"
+    fleet.clock.now += 10
+    fleet.loader.tick()
+    await settle()
+    assert (list(a.held), list(b.held)) == (["m0"], [])
+
+
+async def test_the_admin_port_loads_and_unloads_and_tells_the_servers_words() -> None:
+    a, b = repository("a", "b")
+    a.load_errors["m1"] = "out of memory"
+    fleet = await loading(a, b).asked()
+    app = FastAPI()
+    add_placing(app, Placing({"fleet": fleet.backend}))
+    wrong: list[tuple[dict[str, str], int, str]] = [
+        ({"backend": "other"}, 404, "there is no backend 'other'"),
+        ({"endpoint": "c"}, 404, "backend 'fleet' has no endpoint 'c'"),
+        ({"do": "unload"}, 404, "endpoint a does not hold model 'm0'"),
+        ({"model": "m1"}, 502, "out of memory"),
+        ({"do": "reload"}, 422, "load"),
+    ]
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as admin:
+        asked = {"do": "load", "backend": "fleet", "model": "m0", "endpoint": "a"}
+        for changed, status, told in wrong:
+            reply = await admin.post("/placement", json={**asked, **changed})
+            assert (reply.status_code, told in str(reply.json()["detail"])) == (status, True)
+        reply = await admin.post("/placement", json=asked)
+        assert (reply.json(), list(a.held)) == ({"state": "held"}, ["m0"])
+        reply = await admin.post("/placement", json={**asked, "do": "unload"})
+        assert (reply.json(), list(a.held)) == ({"state": "gone"}, [])
+        assert (await admin.get("/placement")).status_code == 405
+
+
+class Placing:
+    """A gateway with these backends."""
+
+    def __init__(self, backends: dict[str, Any]) -> None:
+        self.backends = backends
