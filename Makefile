@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 MINUTES := 10
 # Two more than the two processors of a small machine: many tests wait for servers and for clusters.
 WORKERS := 4
-# How long a gateway's loop is kept from its turn: what measures this runs by itself, after everything else.
-STALLS := $(addprefix tests/attacks/test_,connections.py flood.py garbled_replies.py known_attacks.py loop.py servers.py)
-BESIDE := $(STALLS:%=--ignore=%)
+# The attacks whose figures are near their limits, or that need a gateway which nothing else slows down: they run by
+# themselves, after the other attacks.
+ALONE := $(addprefix tests/attacks/test_,flood.py loop.py)
+BESIDE := $(ALONE:%=--ignore=%)
 # A file's tests stay together, and the files in the order of tests/conftest.py.
 SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -31,19 +32,17 @@ run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
 test: setup peers  ## all tests, including those with real servers and clients
-	$(BIN)/python -m pytest -m "not attack" $(SUITE) $(BESIDE)
-	$(BIN)/python -m pytest -m "not attack" $(STALLS)
+	$(BIN)/python -m pytest -m "not attack" $(SUITE)
 
 test-fast: setup  ## the tests that need no real servers and clients
-	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) $(BESIDE)
-	$(BIN)/python -m pytest -m "not interop and not attack" $(STALLS)
+	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
 
 coverage: setup  ## test-fast, and the lines and branches that it does not reach
 	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/attacks --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
 	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist worksteal tests/attacks $(BESIDE)
-	$(BIN)/python -m pytest -m attack $(STALLS)
+	$(BIN)/python -m pytest -m attack $(ALONE)
 
 # Programs in the documentation use grpcio-tools, which is newer than the oldest protobuf.
 lowest: setup  ## test-fast with the oldest version of each dependency that pyproject.toml allows, in .venv-lowest

@@ -2,7 +2,12 @@
 
 import sys
 
-from gateway.runtime.process.starting import end_on_signals, fill_standard_streams, refuse_on_windows
+from gateway.runtime.process.starting import (
+    collect_rarely,
+    end_on_signals,
+    fill_standard_streams,
+    refuse_on_windows,
+)
 
 
 def main() -> None:
@@ -10,6 +15,7 @@ def main() -> None:
     refuse_on_windows(sys.argv[1:2])
     fill_standard_streams()
     end_on_signals(sys.argv[1] if len(sys.argv) > 1 else "")
+    collect_rarely()
     from gateway.cli import main as run  # takes a while, in which signals may come
 
     run()

@@ -20,18 +20,27 @@ settings.load_profile("untimed")
 
 HERE = Path(__file__).resolve().parent
 LONGEST = (
+    "interop/test_derivatives.py",  # with it all files of WITH_TRITON
     "servers/test_cluster_servers.py",
     "documents/test_pages.py",
-    "interop/test_derivatives.py",
-    "contract/test_matrix.py",
-    "contract/test_any_bytes.py",
-    "attacks/test_reload_under_load.py",
-    "attacks/test_memory.py",
     "deploy/test_image.py",
+    "servers/test_running_servers.py",
+    "interop/test_go_clients.py",
+    "interop/test_sampler.py",
+    "deploy/test_pods.py",
     "packaging/test_distributions.py",
+    "attacks/test_servers.py",
+    "attacks/test_bounds.py",
+    "attacks/test_memory.py",
+    "attacks/test_known_attacks.py",
+    "attacks/test_loop.py",
+    "attacks/test_reload_under_load.py",
+    "interop/test_conformance.py",
+    "documents/test_scripts.py",
+    "contract/test_any_bytes.py",
 )
-"""Files that take a minute or more: processes that share the tests begin with them, so that none of them is left for
-one process at the end."""
+"""Files that take half a minute or more, the longest first: processes that share the tests begin with them, so that
+none of them is left for one process at the end."""
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]
@@ -48,6 +57,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return _ByFile(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_collection() -> None:
+    """Thousands of tests and modules stay: looking for garbage among them takes a quarter of the collection's time."""
+    gc.disable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {HERE / name: place for place, name in enumerate(LONGEST)}
@@ -60,6 +74,7 @@ def pytest_collection_finish() -> None:
     each."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.every_case import failures
 
 ROOT = Path(__file__).parent.parent
 ROOMS: dict[str, set[str]] = {
@@ -73,7 +74,13 @@ def files() -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """The names that a module imports."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -100,16 +107,13 @@ def is_within(module: str, place: str) -> bool:
     return f"{module}.".startswith(f"gateway.{place}.")
 
 
-EACH_MODULE = pytest.mark.parametrize(
-    ("module", "path"), [pytest.param(module, path, id=module) for module, path in files()]
-)
-
-
-@EACH_MODULE
-def test_rooms_use_the_rooms_below_them(module: str, path: Path) -> None:
-    uses = {*ROOMS[room(module)], room(module)}
-    beyond = [name for name in of_gateway(path) if not any(is_within(name, use) for use in uses)]
-    assert not beyond, f"{module} imports {beyond}; beside its own room it may use {sorted(uses - {room(module)})}"
+def test_rooms_use_the_rooms_below_them() -> None:
+    with failures() as failed:
+        for module, path in files():
+            with failed.of(module):
+                uses = {*ROOMS[room(module)], room(module)}
+                beyond = [name for name in of_gateway(path) if not any(is_within(name, use) for use in uses)]
+                assert not beyond, f"beside its own room it may use {sorted(uses - {room(module)})}"
 
 
 def test_no_arrow_points_upward() -> None:
@@ -125,8 +129,14 @@ def test_rooms_are_few_and_all_of_them_have_rules() -> None:
     assert len(ROOMS) - 1 <= 17
 
 
-@EACH_MODULE
-def test_folders_of_a_room_are_strangers(module: str, path: Path) -> None:
+def test_folders_of_a_room_are_strangers() -> None:
+    with failures() as failed:
+        for module, path in files():
+            with failed.of(module):
+                check_stranger(module, path)
+
+
+def check_stranger(module: str, path: Path) -> None:
     name = module.removeprefix("gateway.")
     folder = next((each for each in STRANGERS if is_within(module, each)), None)
     if folder is not None:
@@ -147,12 +157,12 @@ def _parent(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-@EACH_MODULE
-def test_only_transports_and_those_that_compose_touch_sockets(module: str, path: Path) -> None:
-    if module == "gateway.core.transport":
-        return  # names the socket in the types of its promises
-    pure = room(module) in ("core", "protocols", "bridge", "policies")
-    touching = {"socket", "ssl", "httptools", "uvicorn", "fastapi"}.intersection(
-        name.partition(".")[0] for name in imports(path)
-    )
-    assert not (pure and touching), f"{module} imports {touching}"
+def test_only_transports_and_those_that_compose_touch_sockets() -> None:
+    touching = {
+        module: {"socket", "ssl", "httptools", "uvicorn", "fastapi"}
+        & {name.partition(".")[0] for name in imports(path)}
+        for module, path in files()
+        if room(module) in ("core", "protocols", "bridge", "policies")
+        and module != "gateway.core.transport"  # names the socket in the types of its promises
+    }
+    assert {module: names for module, names in touching.items() if names} == {}

@@ -89,6 +89,7 @@ def descriptions() -> Mapping[str, DescribeOperation]:
     return found
 
 
+@cache
 def transport(name: str) -> ModuleType:
     """The package of the transport `name`. It is imported on first use, so that unused transports cost nothing.
 

@@ -94,9 +94,11 @@ def _own_settings(location: Location, protocol: Protocol, values: Mapping[str, s
 
 
 def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    listeners = list(parts.listeners.items())
-    for (first, one), (second, other) in combinations(listeners, 2):
-        if one.name == other.name:
+    by_name: dict[str, list[int]] = {}
+    for at, listener in parts.listeners.items():
+        by_name.setdefault(listener.name, []).append(at)
+    for places in by_name.values():
+        for first, second in combinations(places, 2):
             yield Finding(("listeners", second, "name"), f"listeners[{first}] is also called {VALUE}")
 
 
@@ -140,9 +142,14 @@ def _binds(parts: Parts) -> Iterator[tuple[Location, Address, tuple[str, ...]]]:
 
 
 def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    for (first, one, _), (second, other, _) in combinations(_binds(parts), 2):
-        if one.clashes(other):
-            yield Finding(second, f"{VALUE} is taken by {dotted(first)}")
+    by_port: dict[int | str, list[tuple[Location, Address]]] = {}
+    for location, address, _ in _binds(parts):
+        by_port.setdefault(address.path or address.port, []).append((location, address))
+    by_port.pop(0, None)  # the system chooses the port
+    for alike in by_port.values():
+        for (first, one), (second, other) in combinations(alike, 2):
+            if one.clashes(other):
+                yield Finding(second, f"{VALUE} is taken by {dotted(first)}")
 
 
 def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:

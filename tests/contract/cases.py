@@ -4,7 +4,7 @@ A question that a protocol has no words for is no case, so that no test of the c
 writes to `left_out.txt` which cases are left out, and why; a test compares it, so that none vanishes unseen.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from gateway.core.datatypes import DATATYPES
 from gateway.core.frozen import frozen
 from tests.contract.flavors import DIALECTS
+from tests.every_case import Case, every_case
 
 FILE = Path(__file__).with_name("left_out.txt")
 
@@ -38,10 +39,13 @@ CASES: dict[str, Cases] = {}
 """By test, as `module.function`; filled as the modules of the tests are imported."""
 
 
-def each(leave_out: Rules | None = None, label: str = "", **axes: Mapping[str, object]) -> Callable[[Test], Test]:
-    """Parametrise a test by all combinations of the axes for which no rule holds.
+def each(
+    leave_out: Rules | None = None, label: str = "", together: Sequence[str] = (), **axes: Mapping[str, object]
+) -> Callable[[Test], Test]:
+    """Have a test for all combinations of the axes for which no rule holds.
 
-    `label` makes a test id of the names, such as `{front}-to-{back}`; without it they are joined by dashes.
+    `label` makes a test id of the names, such as `{front}-to-{back}`; without it they are joined by dashes. One test
+    goes through all values of the axes that are `together`; if some fail, it names each of them.
     """
     rules = leave_out or {}
     found = Cases(axes, [], {reason: [] for reason in rules})
@@ -49,18 +53,28 @@ def each(leave_out: Rules | None = None, label: str = "", **axes: Mapping[str, o
         values = [axis[name] for axis, name in zip(axes.values(), names, strict=True)]
         reason = next((reason for reason, holds in rules.items() if holds(*values)), None)
         (found.kept if reason is None else found.left_out[reason]).append(names)
-    label = label or "-".join(f"{{{axis}}}" for axis in axes)
-    parameters = [
-        pytest.param(
-            *(axis[name] for axis, name in zip(axes.values(), names, strict=True)),
-            id=label.format(**dict(zip(axes, names, strict=True))),
-        )
-        for names in found.kept
-    ]
+    apart = [axis for axis in axes if axis not in together]
+    label = label or "-".join(f"{{{axis}}}" for axis in apart)
 
     def decorate(test: Test) -> Test:
         CASES[f"{test.__module__.rpartition('.')[2]}.{test.__name__}"] = found
-        parametrized: Test = pytest.mark.parametrize(tuple(axes), parameters)(test)
+        tests: dict[tuple[str, ...], dict[str, Case]] = {}
+        for names in found.kept:
+            named = dict(zip(axes, names, strict=True))
+            inner = "-".join(named[axis] for axis in together)
+            tests.setdefault(tuple(named[axis] for axis in apart), {})[inner] = {
+                axis: axes[axis][named[axis]] for axis in together
+            }
+        parameters = [
+            pytest.param(
+                *(axes[axis][name] for axis, name in zip(apart, names, strict=True)),
+                *([cases] if together else []),
+                id=label.format(**dict(zip(apart, names, strict=True))),
+            )
+            for names, cases in tests.items()
+        ]
+        whole = every_case(test, together) if together else test
+        parametrized: Test = pytest.mark.parametrize((*apart, *(["cases"] if together else [])), parameters)(whole)
         return parametrized
 
     return decorate
@@ -70,15 +84,15 @@ each_dialect = each(dialect=DIALECTS)
 
 each_datatype = each(
     {"the wire does not have the datatype": lambda dialect, datatype: datatype not in dialect.traits.wire.datatypes},
+    together=("datatype",),
     dialect=DIALECTS,
     datatype=DATATYPES,
 )
 
 
 def each_pair(leave_out: Rules | None = None, **axes: Mapping[str, object]) -> Callable[[Test], Test]:
-    """Parametrise a test by a client's protocol, `front`, a server's, `back`, and further axes."""
-    label = "-".join(["{front}-to-{back}", *(f"{{{axis}}}" for axis in axes)])
-    return each(leave_out, label, front=DIALECTS, back=DIALECTS, **axes)
+    """Have a test for a client's protocol, `front`, and a server's, `back`, which goes through further axes."""
+    return each(leave_out, "{front}-to-{back}", tuple(axes), front=DIALECTS, back=DIALECTS, **axes)
 
 
 def collected() -> Mapping[str, Cases]:

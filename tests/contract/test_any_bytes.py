@@ -89,8 +89,8 @@ def corrupt(message: Message, tried: Tried) -> Iterator[Message]:
 
 
 def check_requests(dialect: Dialect, messages: Iterator[Message], one_in: int = TRACED) -> None:
-    def check(message: Message) -> None:
-        request = attempt(partial(dialect.protocol.decode_request, message, LISTENER), len(message.body))
+    def check(message: Message, size: int | None) -> None:
+        request = attempt(partial(dialect.protocol.decode_request, message, LISTENER), size)
         if isinstance(request, GatewayError):
             assert request.reason in BLAMED
         elif request is not None:
@@ -101,45 +101,42 @@ def check_requests(dialect: Dialect, messages: Iterator[Message], one_in: int = 
 
 
 def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message], one_in: int = TRACED) -> None:
-    def check(message: Message) -> None:
-        answer = attempt(partial(dialect.protocol.decode_response, message, request, dialect.target), len(message.body))
+    def check(message: Message, size: int | None) -> None:
+        answer = attempt(partial(dialect.protocol.decode_response, message, request, dialect.target), size)
         if isinstance(answer, Response):
             check_sound(answer.outputs)
 
     check_each(check, messages, one_in)
 
 
-def check_each(check: Callable[[Message], None], messages: Iterator[Message], one_in: int) -> None:
-    """Call `check` with each message, and trace the memory of one in so many."""
+def check_each(check: Callable[[Message, int | None], None], messages: Iterator[Message], one_in: int) -> None:
+    """Call `check` with each message, and with the size of one in so many, whose memory is traced."""
     for number, message in enumerate(messages):
-        with nullcontext() if number % one_in else traced():
-            check(message)
-
-
-@contextmanager
-def traced() -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-    finally:
-        tracemalloc.stop()
+        check(message, None if number % one_in else len(message.body))
 
 
 def attempt(call: Callable[[], T], size: int | None = None) -> T | GatewayError | None:
     """What `call` returns, or the GatewayError that it raises; None for a DecodeError. Bytes of another kind of failure
     are in its traceback. With a `size` it took no more memory than that many bytes are worth."""
-    before, _ = tracemalloc.get_traced_memory()
-    tracemalloc.reset_peak()
-    found: T | GatewayError | None = None
+    with nullcontext() if size is None else worth(size):
+        try:
+            return call()
+        except GatewayError as error:
+            return error
+        except DecodeError:
+            return None
+
+
+@contextmanager
+def worth(size: int) -> Iterator[None]:
+    """Within, no more memory is taken than so many bytes received are worth."""
+    tracemalloc.start()
     try:
-        found = call()
-    except GatewayError as error:
-        found = error
-    except DecodeError:
-        pass
-    peak = tracemalloc.get_traced_memory()[1] - before
-    assert size is None or peak <= FACTOR * size + ALLOWANCE, f"{peak} bytes of memory for {size} received"
-    return found
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= FACTOR * size + ALLOWANCE, f"{peak} bytes of memory for {size} received"
 
 
 def check_sound(tensors: tuple[Tensor, ...]) -> None:

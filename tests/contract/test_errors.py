@@ -9,8 +9,8 @@ from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.protocol import StreamForm
 from gateway.core.types import Request
-from tests.contract.cases import each_dialect
-from tests.contract.flavors import Dialect
+from tests.contract.cases import each, each_dialect
+from tests.contract.flavors import DIALECTS, Dialect
 from tests.contract.wire import LISTENER, arrived, returned
 
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300).filter(lambda text: text == text.strip())
@@ -32,9 +32,13 @@ def is_exact(dialect: Dialect) -> bool:
     return not isinstance(dialect.protocol.carrier, StreamForm)
 
 
-@each_dialect
-@pytest.mark.parametrize("reason", Reason)
-@pytest.mark.parametrize("decoded", [True, False])
+@each(
+    label="{dialect}",
+    together=("reason", "decoded"),
+    dialect=DIALECTS,
+    reason={each.value: each for each in Reason},
+    decoded={"understood": True, "not understood": False},
+)
 def test_an_error_keeps_its_status_reason_and_text(dialect: Dialect, reason: Reason, decoded: bool) -> None:
     """On a byte stream only what its numbers tell apart; a number read is written again as the same."""
     found = told(dialect, refusal(reason, 'input "x" is É'), decoded=decoded)

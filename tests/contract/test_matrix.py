@@ -228,23 +228,22 @@ async def test_a_version_is_that_of_the_model(matrix: Matrix, front: Dialect, ba
 # --- Derivatives ---
 
 
-@each_pair({"the client cannot name a companion model": lambda front, _: not names_models(front.traits)})
-@pytest.mark.parametrize(
-    ("operation", "given", "expected"),
-    [
-        (Operation.GRADIENT, {"sens": [1.0]}, [20.0, -10.0]),
-        (Operation.APPLY_JACOBIAN, {"vec": [1.0, 2.0]}, [0.0]),
-        (Operation.APPLY_HESSIAN, {"sens": [1.0], "vec": [1.0, 2.0]}, [19.9, 0.0]),
-    ],
+DERIVED: dict[Operation, tuple[dict[str, list[float]], list[float]]] = {
+    Operation.GRADIENT: ({"sens": [1.0]}, [20.0, -10.0]),
+    Operation.APPLY_JACOBIAN: ({"vec": [1.0, 2.0]}, [0.0]),
+    Operation.APPLY_HESSIAN: ({"sens": [1.0], "vec": [1.0, 2.0]}, [19.9, 0.0]),
+}
+"""What is given to each operation, and what comes back."""
+
+
+@each_pair(
+    {"the client cannot name a companion model": lambda front, *_: not names_models(front.traits)},
+    operation={each.value: each for each in DERIVED},
 )
 async def test_derivatives_are_operations_or_companions(
-    matrix: Matrix,
-    front: Dialect,
-    back: Dialect,
-    operation: Operation,
-    given: dict[str, list[float]],
-    expected: list[float],
+    matrix: Matrix, front: Dialect, back: Dialect, operation: Operation
 ) -> None:
+    given, expected = DERIVED[operation]
     theta = expect.as_sent(expect.CASES["posterior"].inputs, front, back)
     vectors = (tensor(name, np.array([given.get(name, [0])])) for name in DERIVATIVES[operation])
     indices = (each if each.name in given else tensor(each.name, np.array([0])) for each in vectors)
@@ -266,13 +265,13 @@ async def test_derivatives_are_operations_or_companions(
 
 @each_pair(
     {
-        "the client cannot send the input": lambda front, _: Datatype.INT32 not in front.traits.wire.datatypes,
-        "the model's tensors have no form on the way": lambda front, back: expect.is_refused(
+        "the client cannot send the input": lambda front, *_: Datatype.INT32 not in front.traits.wire.datatypes,
+        "the model's tensors have no form on the way": lambda front, back, _: expect.is_refused(
             expect.CASES["fail, at nothing"], front, back
         ),
-    }
+    },
+    number={str(number): number for number in KINDS},
 )
-@pytest.mark.parametrize("number", KINDS)
 async def test_an_error_is_told_as_what_it_is(matrix: Matrix, front: Dialect, back: Dialect, number: int) -> None:
     kind = expect.array("kind", Datatype.INT32, [number])
     error = await refused(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))

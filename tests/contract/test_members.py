@@ -1,6 +1,7 @@
 """Nothing is dropped silently: each member of each message has a row in the tables of `members`, and rows are true."""
 
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from tests.contract.members import document
 from tests.contract.members.forms import Values
 from tests.contract.members.schemas import of_schema
 from tests.contract.members.tables import TABLES, Row, Table, outcome, stated, statements
-from tests.contract.members.trying import CARRIED, LEFT_OUT, REFUSED, reply_outcome, request_outcome
+from tests.contract.members.trying import CARRIED, LEFT_OUT, REFUSED, Between
+from tests.every_case import failures
 
 QUESTIONS: Mapping[str, Values] = {
     name: table.examples["request"]
@@ -66,25 +68,32 @@ def test_every_statement_says_what_becomes_of_a_member(table: Table) -> None:
 
 
 def tried() -> Iterator[Any]:
-    """Each member that is tried, with each other side."""
+    """The members of the requests, and those of the replies, of each wire form, with each other side."""
     for table in TABLES.values():
-        for row in table.rows:
-            for own in (row.only or table.protocols) if row.variant is not None else ():
-                for other in INSTALLED:
-                    name = f"{own}-{row.message}-{row.name}-{other}".replace(" ", "_").replace("/", "|")
-                    yield pytest.param(row, own, other, id=name)
+        for own, direction, other in product(table.protocols, ("request", "reply"), INSTALLED):
+            rows = [
+                row
+                for row in table.rows
+                if row.variant is not None and row.direction == direction and own in (row.only or table.protocols)
+            ]
+            if rows:
+                yield pytest.param(rows, own, direction, other, id=f"{own}-{direction}-{other}")
 
 
-@pytest.mark.parametrize(("row", "own", "other"), [*tried()])
-async def test_what_becomes_of_a_member(row: Row, own: str, other: str) -> None:
-    assert row.base is not None
-    assert row.variant is not None
-    if row.direction == "request":
-        found = await request_outcome(own, other, row.base, row.variant, row.setting)
-    else:
-        found = await reply_outcome(own, other, QUESTIONS[other], row.base, row.variant, row.setting)
-    statement = stated(row.same, own) if own == other else stated(row.others, other)
-    assert found == outcome(statement), statement
+@pytest.mark.parametrize(("rows", "own", "direction", "other"), [*tried()])
+async def test_what_becomes_of_a_member(rows: list[Row], own: str, direction: str, other: str) -> None:
+    between = Between(own, other) if direction == "request" else Between(other, own)
+    with failures() as failed:
+        for row in rows:
+            with failed.of(f"{row.message}: {row.name}"):
+                assert row.base is not None
+                assert row.variant is not None
+                if direction == "request":
+                    found = await between.request_outcome(row.base, row.variant, row.setting)
+                else:
+                    found = await between.reply_outcome(QUESTIONS[other], row.base, row.variant, row.setting)
+                statement = stated(row.same, own) if own == other else stated(row.others, other)
+                assert found == outcome(statement), statement
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -67,7 +67,8 @@ each_pair = each(
             not (expect.sendable(front, case) and can_ask(front, case.inputs))
         ),
     },
-    "{front}-to-{back}-{case}",
+    "{front}-to-{back}",
+    ("case",),
     front=EVERY,
     back=EVERY,
     case=expect.CASES,
@@ -98,12 +99,13 @@ async def test_a_gateway_is_ready_in_the_words_of_the_form(matrix: Matrix, front
         assert await matrix.ask(front, back, Request(operation, "double")) is True
 
 
-@pytest.mark.parametrize("number", KINDS)
 @each(
-    {"the client cannot send the input": lambda front, _: not can_ask(front, (KIND,))},
+    {"the client cannot send the input": lambda front, *_: not can_ask(front, (KIND,))},
     "{front}-to-{back}",
+    ("number",),
     front=FORMS,
     back={"v2-rest": OTHERS["v2-rest"]},
+    number={str(number): number for number in KINDS},
 )
 async def test_an_error_is_told_in_the_words_of_the_form(
     matrix: Matrix, front: Dialect, back: Dialect, number: int

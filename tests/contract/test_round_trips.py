@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
-from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.types import (
     Answer,
@@ -156,18 +156,16 @@ def test_requested_outputs_arrive(dialect: Dialect, outputs: tuple[RequestedOutp
 # --- Operations ---
 
 
-@each_dialect
-@pytest.mark.parametrize("operation", DERIVATIVES)
+@each(
+    {"the wire has no derivatives": lambda dialect, _: not dialect.traits.wire.derivatives},
+    dialect=DIALECTS,
+    operation={each.value: each for each in DERIVATIVES},
+)
 @given(data=st.data())
 def test_derivatives_arrive_where_the_wire_has_them(
     dialect: Dialect, operation: Operation, data: st.DataObject
 ) -> None:
     request = data.draw(make.inferences(dialect.traits, operation=operation))
-    if not dialect.traits.wire.derivatives:
-        with pytest.raises(GatewayError) as caught:
-            dialect.asked(request)
-        assert caught.value.reason is Reason.UNSUPPORTED
-        return
     question = dialect.asked(request)
     assert question.operation is operation
     extras = len(DERIVATIVES[operation])
@@ -183,6 +181,24 @@ def test_derivatives_arrive_where_the_wire_has_them(
     assert isinstance(answer, Response)
     [output] = answer.outputs
     assert output.array.tolist() == [0.5, -1.0]
+
+
+@each(
+    {"the wire has derivatives": lambda dialect, _: dialect.traits.wire.derivatives},
+    "{dialect}",
+    ("operation",),
+    dialect=DIALECTS,
+    operation={each.value: each for each in DERIVATIVES},
+)
+def test_derivatives_are_refused_where_the_wire_has_none(dialect: Dialect, operation: Operation) -> None:
+    inputs = (of(Datatype.FP64, *plain_shape(dialect.traits)), *map(index_or_vector, DERIVATIVES[operation]))
+    with pytest.raises(GatewayError) as caught:
+        dialect.asked(Request(operation, "m", inputs=inputs))
+    assert caught.value.reason is Reason.UNSUPPORTED
+
+
+def index_or_vector(name: str) -> Tensor:
+    return tensor(name, np.array([0] if name in INDEX_TENSORS else [0.5, -1.0]))
 
 
 MODELS = (ModelEntry("a model", "1", "READY"), ModelEntry("b/é"))

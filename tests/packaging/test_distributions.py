@@ -115,8 +115,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the programs of a new environment, in which nothing but the wheel was asked for."""
     require_index()
     home = tmp_path_factory.mktemp("installed")
-    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-    subprocess.run([*PIP, "--python", str(home / "bin/python"), "install", str(wheel)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    subprocess.run([*PIP, "--python", str(home / "bin/python"), "install", "--no-compile", str(wheel)], check=True)
     return home / "bin"
 
 

@@ -65,11 +65,6 @@ def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
     return BodyType(decode, compiled.leaves, members if callable(members) else lambda value: members)
 
 
-def is_absent(given: Any) -> bool:
-    """Whether a member is not there."""
-    return given is UNSET
-
-
 @frozen
 class _Compiled:
     """The type of a node, its leaves, and how many members are in a value of it."""

@@ -50,8 +50,9 @@ class Listeners:
     def rows(self, config: Config) -> dict[str, tuple[Row, ...]]:
         """The protocols of each listener, each with its path prefix."""
         found, brief_errors = {}, BriefErrors(config, self._addresses)
+        spoken = with_forms(self._protocols, config)
         for each in config.listeners:
-            rows = self.rows_of(each, config)
+            rows = paths.rows(each, config.routes, config.backends, spoken)
             if each.errors.detail == "brief":
                 rows = tuple((brief_errors.protocol(protocol, each.name), prefix) for protocol, prefix in rows)
             found[each.name] = rows

@@ -24,8 +24,6 @@ from gateway.servers.watched import GRACE, how_it_ended, read_json, write_job
 REQUIRES = ""
 POLL_SECONDS = 0.25
 """Seconds between two questions for reports."""
-SUPPORTS = frozenset({"memory", "seconds"})
-"""The keys of `resources` that it knows."""
 
 HOST = "127.0.0.1"
 

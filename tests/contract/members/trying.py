@@ -31,25 +31,34 @@ class Setting:
     signature: bool = True
 
 
-async def request_outcome(front: str, back: str, base: Values, variant: Values, setting: Setting) -> str:
-    """What becomes of the difference between two requests of clients of `front`, at a server of `back`."""
-    changed = await _asked(front, back, variant, setting)
-    if not changed:
-        return REFUSED
-    plain = await _asked(front, back, base, setting)
-    assert plain, f"the example without the member is not sent to {back}"
-    return LEFT_OUT if plain == changed else CARRIED
+class Between:
+    """A gateway between clients of `front` and servers of `back`. What becomes of a message without the member that is
+    tried is found out once for all members of it."""
 
+    def __init__(self, front: str, back: str) -> None:
+        self._front, self._back = front, back
+        self._plain: dict[tuple[str, Setting], object] = {}
 
-async def reply_outcome(
-    back: str, front: str, question: Values, base: Values, variant: Values, setting: Setting
-) -> str:
-    """What becomes of the difference between two replies of servers of `back`, at a client of `front`."""
-    changed, failed = await _told(front, back, question, variant, setting)
-    if failed:
-        return REFUSED
-    plain, _ = await _told(front, back, question, base, setting)
-    return LEFT_OUT if plain == changed else CARRIED
+    async def request_outcome(self, base: Values, variant: Values, setting: Setting) -> str:
+        """What becomes of the difference between two requests of clients."""
+        changed = await _asked(self._front, self._back, variant, setting)
+        if not changed:
+            return REFUSED
+        key = repr(base), setting
+        if key not in self._plain:
+            self._plain[key] = await _asked(self._front, self._back, base, setting)
+        assert self._plain[key], f"the example without the member is not sent to {self._back}"
+        return LEFT_OUT if self._plain[key] == changed else CARRIED
+
+    async def reply_outcome(self, question: Values, base: Values, variant: Values, setting: Setting) -> str:
+        """What becomes of the difference between two replies of servers to `question`."""
+        changed, failed = await _told(self._front, self._back, question, variant, setting)
+        if failed:
+            return REFUSED
+        key = repr(base), setting
+        if key not in self._plain:
+            self._plain[key], _ = await _told(self._front, self._back, question, base, setting)
+        return LEFT_OUT if self._plain[key] == changed else CARRIED
 
 
 async def _asked(front: str, back: str, values: Values, setting: Setting) -> list[object]:

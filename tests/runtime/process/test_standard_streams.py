@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import ENVIRON, ROOT
-from tests.interop.processes import free_port
+from tests.interop.processes import eventually, free_port
 from tests.limits import GENEROUS
 
 CONFIG = """
@@ -26,14 +26,20 @@ LOST = "what would be printed there is lost"
 
 
 def serve_until_told_to_end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", port: int) -> None:
-    while True:
-        assert process.poll() is None, "it ended"
-        client = http.client.HTTPConnection("127.0.0.1", port, timeout=GENEROUS)
-        with contextlib.closing(client), contextlib.suppress(ConnectionRefusedError):  # it has not started yet
-            client.request("GET", "/v2/health/live")
-            assert client.getresponse().status == 200
-            break
+    assert eventually(lambda: process.poll() is not None or is_live(port), GENEROUS)
+    assert process.poll() is None, "it ended"
     process.send_signal(signal.SIGTERM)
+
+
+def is_live(port: int) -> bool:
+    """Whether the gateway has started, and answers."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=GENEROUS)
+    with contextlib.closing(client):
+        try:
+            client.request("GET", "/v2/health/live")
+        except ConnectionRefusedError:
+            return False
+        return client.getresponse().status == 200
 
 
 @pytest.mark.parametrize("command", [SERVE, REFERENCE], ids=["serve", "reference"])

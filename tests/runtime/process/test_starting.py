@@ -131,3 +131,21 @@ def test_workers_ignore_signals_before_they_import_anything() -> None:
         [sys.executable, "-c", code], cwd=ROOT, env=ENVIRON, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "goes on\n"), done
+
+
+def test_a_start_looks_for_no_garbage() -> None:
+    """All that is imported stays."""
+    code = (
+        "import gc, sys\n"
+        "from gateway.__main__ import main\n"
+        "before = gc.get_stats()[0]['collections']\n"
+        "sys.argv[1:] = ['check', 'gateway/demo.yaml']\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    print(gc.get_stats()[0]['collections'] - before)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=ENVIRON, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout.splitlines()[-1]) < 10
