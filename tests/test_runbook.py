@@ -5,7 +5,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.core.errors import Reason
+import pytest
+
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError, Reason
+from gateway.core.types import Signature, TensorSpec
+from gateway.protocols.umbridge.metadata import encode_input_sizes
 
 ROOT = Path(__file__).parents[1]
 RUNBOOK = (ROOT / "docs/runbook.md").read_text()
@@ -96,3 +101,15 @@ def test_no_line_is_explained_that_is_never_written() -> None:
 def test_every_reason_is_explained() -> None:
     explained = set(re.findall(r"^\| `([a-z-]+)` \|", RUNBOOK.split("## Lines of the log")[0], re.MULTILINE))
     assert explained == {reason.value for reason in Reason}
+
+
+def test_the_first_line_is_the_error_that_a_client_hides() -> None:
+    """UM-Bridge's Python client shows no text for a model of unknown sizes: people look here for the KeyError."""
+    first = next(line for line in RUNBOOK.splitlines() if line.startswith("| UM-Bridge"))
+    assert "KeyError: 'inputSizes'" in first
+    assert "`signature`" in first
+    with pytest.raises(GatewayError) as caught:
+        encode_input_sizes(Signature((TensorSpec("x", Datatype.FP64, (-1,)),)), "null")
+    told = re.search(r"`(has a free dimension)`", first)
+    assert told is not None
+    assert told[1] in caught.value.message

@@ -18,23 +18,29 @@ from gateway.client.errors import (
     Timeout,
     Unsupported,
 )
+from gateway.client.model_function import AsyncModelFunction
 from gateway.client.outputs import Outputs
+from gateway.client.results import Evaluation, Results
 from gateway.client.settings import CallLimits, ServerKind, Tls
-from gateway.client.synchronous import Client
+from gateway.client.synchronous import Client, ModelFunction
 from gateway.core.types import ModelEntry, ServerInfo, Signature, TensorSpec
 
 __all__ = [
     "AsyncClient",
+    "AsyncModelFunction",
     "BadReply",
     "CallLimits",
     "Client",
     "ClientError",
     "ConnectError",
+    "Evaluation",
     "InvalidInput",
     "ModelEntry",
+    "ModelFunction",
     "NotFound",
     "Outputs",
     "Refused",
+    "Results",
     "ServerError",
     "ServerInfo",
     "ServerKind",

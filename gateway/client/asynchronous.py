@@ -2,43 +2,38 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
-from enum import Enum
+from contextlib import aclosing, contextmanager, nullcontext
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Self
 
 from gateway.bridge.settings import Cast
 from gateway.client import requests
 from gateway.client.errors import ConnectError, NotFound, ServerError, Timeout, as_client_error, timed_out
-from gateway.client.model_server import ModelServer
+from gateway.client.map import MapArguments, Window, evaluations
+from gateway.client.model_function import AsyncModelFunction, FunctionArguments
+from gateway.client.model_server import ModelServer, opened
 from gateway.client.outputs import Array, Outputs, as_array, as_outputs
 from gateway.client.requests import Wanted
+from gateway.client.results import Evaluation, Results
 from gateway.client.settings import (
     DEFAULT_KIND,
     DEFAULT_LIMITS,
+    TIMEOUT,
+    UNSET,
     CallLimits,
+    Seconds,
     ServerArguments,
     ServerKind,
     Tls,
+    Unset,
 )
+from gateway.client.taking import taking
+from gateway.client.tracebacks import brief_async_generator, brief_coroutine
 from gateway.core.errors import DecodeError, GatewayError, invalid_output
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
+from gateway.core.html_tables import html_table
+from gateway.core.operations import CALLS, Operation
 from gateway.core.types import Answer, ModelEntry, Request, Response, ServerInfo, Signature
-
-TIMEOUT = 60.0
-"""Seconds that a call may take by default."""
-
-
-class Unset(Enum):
-    """The value of an argument that is not given, where None means something."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
-Seconds: TypeAlias = float | Unset | None
-"""The time limit of one call: in seconds, None for no limit; UNSET takes the client's."""
 
 
 class AsyncClient:
@@ -52,12 +47,13 @@ class AsyncClient:
     a wire form: umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc, graphpipe or mip; or a
     form of JSON, `json:FORM`: a ready one such as `json:mlflow`, or any that `kind` describes.
 
-    - `timeout`: seconds that a call may take, waiting for a connection included; of a stream, the wait for each
-      response. None: any time.
+    - `timeout`: seconds that a call may take from its turn on, waiting for a connection included; of a stream, the wait
+      for each response. None: any time.
     - `headers`: sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
       over brpc in the place for credentials. MIP has a place for neither.
     - `tls`: the CA, certificates and names of TLS; it means TLS, as `+tls` in the address does with all defaults.
-    - `limits`: the longest reply, and the most calls at once.
+    - `limits`: the longest reply, the most calls at once, and how many may wait for their turn: any number by default,
+      for any time.
     - `kind`: what is known of the server beyond its protocol.
 
     Nothing is connected before the first call. All calls raise ClientError.
@@ -87,9 +83,11 @@ class AsyncClient:
         """Whether every request over the wire form names a model."""
         self.timeout = timeout
         self._server: ModelServer | None = None
+        self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
+    @brief_coroutine
     async def infer(
         self,
         model: str,
@@ -129,6 +127,7 @@ class AsyncClient:
         assert isinstance(response, Response)
         return as_outputs(response)
 
+    @brief_async_generator
     async def stream(
         self,
         model: str,
@@ -158,6 +157,66 @@ class AsyncClient:
             async for response in responses:
                 yield as_outputs(response)
 
+    @brief_coroutine
+    @taking(MapArguments)
+    async def map(self, arguments: MapArguments) -> Results:
+        """The results of a model at many points, in their order.
+
+        - `points`: an array, whose rows are the points, or any iterable, also a generator, from which points are taken
+          as they are begun. A point is the first input of a call, as in `infer`, or a mapping of inputs by name. Or a
+          mapping of inputs by name, each with a row for each point.
+        - `most`: the calls at once; no more than the client's own `max_in_flight`.
+        - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
+          server names; and up to five times if there was no connection. Never if the model may have run.
+        - `errors`: "raise" the first that is final: no other point is begun, those in flight end, and the error has the
+          `results` that there are. Or "return" all: the results have them as `errors`.
+        - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
+          terminals and notebooks; else what makes a bar as tqdm does.
+
+        The others are as in `infer`.
+
+        Raises:
+            ClientError: as `infer`.
+            ValueError: an argument is wrong.
+            ModuleNotFoundError: a bar is wanted and tqdm is not installed.
+        """
+        results = Results()
+        with Window(arguments) as window:
+            async with aclosing(evaluations(self.infer, window)) as ended:
+                async for each in ended:
+                    results.add(each)
+        window.check(results)
+        return results
+
+    @brief_async_generator
+    @taking(MapArguments)
+    async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
+        """As `map`, but each evaluation as soon as it ends: `index`, `point`, `outputs`, `error` and `tries`. No point
+        is begun while nobody asks for the next one, and none is kept. Closing the generator cancels those in flight.
+
+        Raises:
+            ClientError: as `map`, after those in flight have ended.
+            ValueError: as `map`.
+            ModuleNotFoundError: as `map`.
+        """
+        with Window(arguments) as window:
+            async with aclosing(evaluations(self.infer, window)) as ended:
+                async for each in ended:
+                    if window.shows(each):
+                        yield each
+        window.check()
+
+    @taking(FunctionArguments)
+    def model(self, arguments: FunctionArguments) -> AsyncModelFunction:
+        """A model as a function: called with arrays it gives an array, and it has `gradient`, `jacobian` and `hessian`.
+        Nothing is asked before it is called.
+
+        `output` is the name of the output, if there are several. `parameters`, `version`, `cast` and `timeout` are
+        those of each call, as in `infer`.
+        """
+        return AsyncModelFunction(self, arguments)
+
+    @brief_coroutine
     async def gradient(
         self,
         model: str,
@@ -189,6 +248,7 @@ class AsyncClient:
             )
         return await self._derivative(request, cast, timeout)
 
+    @brief_coroutine
     async def apply_jacobian(
         self,
         model: str,
@@ -217,6 +277,7 @@ class AsyncClient:
             )
         return await self._derivative(request, cast, timeout)
 
+    @brief_coroutine
     async def apply_hessian(
         self,
         model: str,
@@ -248,6 +309,7 @@ class AsyncClient:
             )
         return await self._derivative(request, cast, timeout)
 
+    @brief_coroutine
     async def signature(self, model: str, /, *, version: str = "", timeout: Seconds = UNSET) -> Signature:
         """The model's `inputs` and `outputs`, each with name, datatype and shape (-1: any size), its `versions`, and
         the `operations` that it has. Fields that the server does not tell are empty.
@@ -262,6 +324,7 @@ class AsyncClient:
         assert isinstance(signature, Signature)
         return signature
 
+    @brief_coroutine
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
         """The server's models, each with its name and, where the protocol has them, version, state and the reason for
         the state.
@@ -273,6 +336,7 @@ class AsyncClient:
         assert isinstance(models, tuple)
         return list(models)
 
+    @brief_coroutine
     async def server(self, *, timeout: Seconds = UNSET) -> ServerInfo:
         """The server's name, version and extensions.
 
@@ -283,6 +347,7 @@ class AsyncClient:
         assert isinstance(info, ServerInfo)
         return info
 
+    @brief_coroutine
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
         """Whether the server is ready, or a model of it if `model` is given. False also if it cannot be reached or does
         not answer in time: wait for a server by asking again.
@@ -290,29 +355,34 @@ class AsyncClient:
         Raises:
             ClientError: Refused, a key is missing or wrong; Unsupported, the protocol cannot tell of a model.
         """
-        server = self._connected()
+        seconds = self._seconds(timeout)
         try:
+            server = await self._connected(seconds)
             if not model:
-                async with asyncio.timeout(self._seconds(timeout)):
+                async with asyncio.timeout(seconds):
                     return await server.is_ready()
             return bool(await self.ask(Request(Operation.MODEL_READY, model, version), timeout=timeout))
         except (TimeoutError, ConnectError, NotFound, ServerError, Timeout):
             return False
 
+    @brief_coroutine
     async def ask(self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET) -> Answer:
         """The answer to a canonical request (`gateway.core.types`), for programs that have one already.
 
         Raises:
             ClientError: as `infer`.
         """
-        server, seconds = self._connected(), self._seconds(timeout)
+        seconds = self._seconds(timeout)
+        server = await self._connected(seconds)
         with self._errors(seconds):
-            if seconds is None:
-                return await server.ask(request, cast)
-            deadline = asyncio.get_running_loop().time() + seconds
-            async with asyncio.timeout_at(deadline):
-                return await server.ask(replace(request, deadline=deadline), cast)
+            async with server.turns if request.operation in CALLS else nullcontext():
+                if seconds is None:
+                    return await server.ask(request, cast)
+                deadline = asyncio.get_running_loop().time() + seconds
+                async with asyncio.timeout_at(deadline):
+                    return await server.ask(replace(request, deadline=deadline), cast)
 
+    @brief_async_generator
     async def ask_stream(
         self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET
     ) -> AsyncGenerator[Response, None]:
@@ -321,8 +391,9 @@ class AsyncClient:
         Raises:
             ClientError: as `stream`.
         """
-        server, seconds = self._connected(), self._seconds(timeout)
-        async with aclosing(server.stream(request, cast)) as responses:
+        seconds = self._seconds(timeout)
+        server = await self._connected(seconds)
+        async with server.turns, aclosing(server.stream(request, cast)) as responses:
             while True:
                 with self._errors(seconds):
                     async with asyncio.timeout(seconds):
@@ -349,6 +420,14 @@ class AsyncClient:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.address}>"
 
+    def _repr_html_(self) -> str:
+        """As notebooks show it. The server is not asked."""
+        seconds = "any time" if self.timeout is None else f"{self.timeout:g} s"
+        rows = [["wire form", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
+        if self._server is not None:
+            rows.append(["calls at once", str(self._server.turns.most or "any number")])
+        return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")
+
     async def _derivative(self, request: Request, cast: Cast, timeout: Seconds) -> Array:
         response = await self.ask(request, cast=cast, timeout=timeout)
         assert isinstance(response, Response)
@@ -357,14 +436,19 @@ class AsyncClient:
                 raise invalid_output(f"the derivative has {len(response.outputs)} outputs, expected one")
         return as_array(response.outputs[0])
 
-    def _connected(self) -> ModelServer:
-        if self._is_closed:
-            raise RuntimeError("the client is closed")
+    async def _connected(self, seconds: float | None) -> ModelServer:
         loop = asyncio.get_running_loop()
-        if self._server is None:
-            self._server, self._loop = ModelServer(self._settings), loop
-        elif loop is not self._loop:
+        if self._loop not in (None, loop):
             raise RuntimeError("the client belongs to another event loop: make one for each `asyncio.run`")
+        self._loop = loop
+        if self._server is None:
+            with self._errors(seconds):
+                async with asyncio.timeout(seconds), self._opening:
+                    if self._server is None and not self._is_closed:
+                        self._server = await opened(self._settings)
+        if self._is_closed or self._server is None:
+            await self.close()
+            raise RuntimeError("the client is closed")
         return self._server
 
     def _seconds(self, timeout: Seconds) -> float | None:

@@ -12,7 +12,13 @@
 | BadReply | a ServerError: the reply is not of the protocol, or contradicts the model's metadata |
 """
 
+from types import TracebackType
+from typing import TYPE_CHECKING
+
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
+
+if TYPE_CHECKING:
+    from gateway.client.results import Results
 
 SERVER = "server"
 """The name of the server in the errors of the parts that the client is made of."""
@@ -25,6 +31,7 @@ class ClientError(Exception):
     - `reason`: the cause, finer than `status`. Servers of most protocols do not tell it; it is then assumed.
     - `address`: that of the server.
     - `retry_after`: the seconds after which the server asks to try again; None if it does not say.
+    - `results`: of an error of `map`, the results that there are.
     """
 
     def __init__(
@@ -36,6 +43,24 @@ class ClientError(Exception):
         self.reason = reason
         self.address = address
         self.retry_after = retry_after
+        self.results: Results | None = None
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython shows: of its usual traceback those up to the caller's line."""
+        from IPython import get_ipython
+
+        trace = self.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            if _is_of_the_client(trace.tb_next):
+                trace.tb_next = None
+            trace = trace.tb_next
+        lines: list[str] = get_ipython().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
+        return lines
+
+
+def _is_of_the_client(trace: TracebackType) -> bool:
+    name: str = trace.tb_frame.f_globals.get("__name__", "")
+    return name.startswith(f"{__package__}.")
 
 
 class ConnectError(ClientError):

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -37,19 +37,36 @@ class LoopThread:
         Raises:
             RuntimeError: it is stopped, or this is another process than the one that made it.
         """
+        future = self.start(coroutine)
+        try:
+            return self.result(future)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin to run `coroutine`. Cancelling the future cancels it.
+
+        Raises:
+            RuntimeError: as `run`.
+        """
         with self._lock:
             why_not = self._why_not()
             if why_not:
                 coroutine.close()
                 raise RuntimeError(why_not)
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def result(self, future: Future[T]) -> T:
+        """Wait for a coroutine that `start` began, and return what it returns, or raise what it raises.
+
+        Raises:
+            RuntimeError: it was stopped meanwhile.
+        """
         try:
             return future.result()
         except CancelledError:
             raise RuntimeError("the client was closed during the call") from None
-        except BaseException:
-            future.cancel()
-            raise
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run `coroutine`, which gives something up. Nothing happens if the loop is stopped. The garbage collector may

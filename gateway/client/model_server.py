@@ -6,8 +6,10 @@ that can be relied on. It is asked for once a minute.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import NoReturn
 
 from gateway.assembly.connecting import connect
@@ -17,7 +19,9 @@ from gateway.bridge.settings import Cast, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
 from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import SERVER
-from gateway.client.settings import ClientSettings
+from gateway.client.settings import MOST_AT_ONCE, ClientSettings
+from gateway.client.turns import Turns
+from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
@@ -31,9 +35,10 @@ from gateway.core.protocol import (
     traits_at_endpoints,
 )
 from gateway.core.transport import Connector, Handler
-from gateway.core.types import Answer, Message, Request, Response
+from gateway.core.types import Answer, Headers, Message, Request, Response
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import is_ready
 
 
@@ -66,6 +71,41 @@ def connected(settings: ClientSettings) -> Connector:
     return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector
 
 
+async def opened(settings: ClientSettings) -> "ModelServer":
+    """The server, asked whether it takes more calls at once than others of its protocol do.
+
+    Raises:
+        GatewayError: it cannot be reached, or says to try again later.
+    """
+    protocol = settings.protocol
+    servers = protocol.traits.servers
+    if servers.takes_many is None or not await _takes_many(settings, servers.takes_many):
+        return ModelServer(settings)
+    # A gateway: it keeps connections, and gives a call up whose client has left.
+    servers = replace(servers, max_in_flight=0, connection_per_call=False, runs_to_the_end=False)
+    return ModelServer(replace(settings, protocol=replace(protocol, traits=replace(protocol.traits, servers=servers))))
+
+
+async def _takes_many(settings: ClientSettings, says_so: Callable[[Headers], bool]) -> bool:
+    protocol, target = settings.protocol, Target(SERVER, settings.place.address, limits=settings.limits)
+
+    def decode_response(reply: Message, request: Request, target: Target) -> Answer:
+        if reply.status in _LATER:
+            return protocol.decode_response(reply, request, target)
+        return reply.status == HTTPStatus.OK and says_so(reply.headers)
+
+    connector = connected(settings)
+    try:
+        asking = replace(protocol, decode_response=decode_response)
+        return bool(await ask(Request(Operation.MODELS), asking, connector, target))
+    finally:
+        await connector.close()
+
+
+_LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+"""With these a gateway that is busy, or that starts, does not say what it is."""
+
+
 class ModelServer:
     """One server. Must be made, used and closed in one event loop.
 
@@ -84,8 +124,13 @@ class ModelServer:
         connector = connected(settings)
         self._endpoint = Endpoint(address, connector)
         self._target = Target(SERVER, address=address, flavor=settings.kind.flavor, batch=batch, limits=limits)
-        most = traits.servers.max_in_flight if settings.max_in_flight is None else settings.max_in_flight
-        self._backend = Backend(self._target, protocol, [self._endpoint], most)
+        most, wanted = traits.servers.max_in_flight, settings.calls.max_in_flight
+        if wanted is not None:
+            most = wanted
+        # Rows of batches wait for a slot here, as many as the client's own limits let through.
+        self._backend = Backend(self._target, protocol, [self._endpoint], most, queue=QueueSettings(length=sys.maxsize))
+        self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
+        """Where callers wait before a time limit begins; nothing here enters it."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(

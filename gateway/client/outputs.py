@@ -17,6 +17,7 @@ import numpy as np
 from gateway.core.datatypes import NUMBERS
 from gateway.core.errors import invalid_input
 from gateway.core.frozen import replace
+from gateway.core.html_tables import html_table
 from gateway.core.json import write
 from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Response, Tensor
 from gateway.core.types import tensor as make_tensor
@@ -37,6 +38,17 @@ class Outputs(dict[str, Array]):
         self.version = response.version
         self.id = response.id
         self.parameters: dict[str, ParameterValue] = dict(response.parameters)
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: a row for each output, with the first and the last values."""
+        rows = [[name, str(each.dtype), ", ".join(map(str, each.shape)), brief(each)] for name, each in self.items()]
+        told = " ".join(filter(None, (self.model, self.version and f"version {self.version}")))
+        return html_table(["output", "dtype", "shape", "values"], rows, told)
+
+
+def brief(array: Array) -> str:
+    """The values of an array in one short line."""
+    return np.array2string(array, threshold=6, edgeitems=3, precision=6, separator=" ").replace("\n", "")
 
 
 def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, TypeAlias
 
 from gateway.assembly import registry
 from gateway.assembly.forms import PREFIX, FormError, form, known, transports
@@ -29,6 +30,25 @@ class Tls:
     """Whether the server's certificate is checked; False accepts any."""
 
 
+MOST_AT_ONCE = 256
+"""The most calls at once to a server that takes any number, if `max_in_flight` does not say another one: over HTTP each
+has a connection, and a process may open 1,024 files on most systems."""
+
+TIMEOUT = 60.0
+"""Seconds that a call may take by default."""
+
+
+class Unset(Enum):
+    """The value of an argument that is not given, where None means something."""
+
+    UNSET = "unset"
+
+
+UNSET = Unset.UNSET
+Seconds: TypeAlias = float | Unset | None
+"""The time limit of one call: in seconds, None for no limit; UNSET takes the client's."""
+
+
 @dataclass(frozen=True)
 class CallLimits:
     """The limits of a client's calls."""
@@ -36,8 +56,10 @@ class CallLimits:
     max_message: int = 2**30
     """The longest reply in bytes."""
     max_in_flight: int | None = None
-    """The most calls at once; further ones wait. 0: any number. None: as many as servers of the protocol take, which is
-    1 for UM-Bridge and MIP and any number for others."""
+    """The most calls at once; further ones wait for their turn. 0: any number. None: as many as the server takes, at
+    most MOST_AT_ONCE: 1 for servers of MIP, and for those of UM-Bridge that are not a gateway."""
+    max_waiting: int | None = None
+    """The most calls that wait for their turn; one more is refused. None: any number."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +107,14 @@ class ServerArguments:
         flavors = protocol.traits.servers.flavors
         _check_name("flavor", self.kind.flavor, flavors.names if flavors else (), protocol)
         _check_name("batch", self.kind.batch, tuple(protocol.batches), protocol)
-        longest, most = self.limits.max_message, self.limits.max_in_flight
+        longest = self.limits.max_message
         if not 0 < longest < 2**31:
             raise ValueError(f"max_message is {longest}, expected bytes between 1 and {2**31 - 1}")
+        for name, number in (("max_in_flight", self.limits.max_in_flight), ("max_waiting", self.limits.max_waiting)):
+            if number is not None and number < 0:
+                raise ValueError(f"{name} is {number}, expected 0 or more calls, or None")
         tls = _client_tls(transport.ALPN, self.tls or Tls()) if place.tls else None
-        return ClientSettings(protocol, place, tls, headers, Limits(message=longest), most, self.kind)
+        return ClientSettings(protocol, place, tls, headers, Limits(message=longest), self.limits, self.kind)
 
     def _protocols(self) -> Mapping[str, Protocol]:
         """All protocols that the address may name, with the form that is described here."""
@@ -115,7 +140,8 @@ class ClientSettings:
     headers: RawHeaders
     """Sent with every request, also with those for metadata."""
     limits: Limits
-    max_in_flight: int | None
+    """Those of messages."""
+    calls: CallLimits
     kind: ServerKind
 
 

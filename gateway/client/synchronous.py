@@ -3,38 +3,58 @@ AsyncClient, run in a thread."""
 
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import Future
+from contextlib import closing
 from functools import wraps
 from inspect import signature
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gateway.client.asynchronous import AsyncClient
 from gateway.client.loop_thread import LoopThread
+from gateway.client.map import MapArguments, Window, evaluate
+from gateway.client.model_function import AsyncModelFunction, FunctionArguments
+from gateway.client.results import Evaluation, Results
+from gateway.client.taking import taking
+from gateway.client.tracebacks import brief, brief_generator
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A", covariant=True)
+
+
+class Waiting(Generic[A]):
+    """The base of classes that are called without an event loop: their methods wait, in the caller's thread, for calls
+    of an asynchronous object in the loop of another thread."""
+
+    def __init__(self, asynchronous: A, thread: LoopThread) -> None:
+        self._asynchronous = asynchronous
+        self._thread = thread
 
 
 def _waiting(
-    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
-) -> "Callable[Concatenate[Client, P], T]":
-    """A method of Client that waits for the result of `method`."""
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Waiting[A], P], T]:
+    """A method that waits for the result of `method`."""
 
+    @brief
     @wraps(method)
-    def run(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return client._thread.run(method(client._client, *args, **kwargs))
+    def run(self: Waiting[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(method(self._asynchronous, *args, **kwargs))
 
     return run
 
 
 def _iterating(
-    method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]],
-) -> "Callable[Concatenate[Client, P], Generator[T, None, None]]":
-    """A method of Client that waits for each value of `method` when it is asked for."""
+    method: Callable[Concatenate[A, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[Waiting[A], P], Generator[T, None, None]]:
+    """A method that waits for each value of `method` when it is asked for."""
 
+    @brief_generator
     @wraps(method)
-    def run(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
-        values, thread = method(client._client, *args, **kwargs), client._thread
+    def run(self: Waiting[A], /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        values, thread = method(self._asynchronous, *args, **kwargs), self._thread
         try:
             while (each := thread.run(_next(values))) is not None:
                 yield each
@@ -49,20 +69,7 @@ async def _next(values: AsyncGenerator[T, None]) -> T | None:
     return await anext(values, None)
 
 
-def _owning(made: Callable[P, T]) -> "Callable[[Callable[[Client, T], None]], Callable[Concatenate[Client, P], None]]":
-    """A constructor with the arguments of `made`, of one that takes what is made of them."""
-
-    def decorated(constructor: "Callable[[Client, T], None]") -> "Callable[Concatenate[Client, P], None]":
-        @wraps(made.__init__)
-        def run(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> None:
-            constructor(client, made(*args, **kwargs))
-
-        return run
-
-    return decorated
-
-
-class Client:
+class Client(Waiting[AsyncClient]):
     """A client of one model server, for any number of threads, inside and outside of running event loops.
 
         with Client("v2-grpc://127.0.0.1:8001") as client:
@@ -78,14 +85,13 @@ class Client:
         ValueError: an argument is wrong.
     """
 
-    @_owning(AsyncClient)
+    @taking(AsyncClient)
     def __init__(self, client: AsyncClient) -> None:
-        self._client = client
         self.address = client.address
         """As the transport reads it, without the protocol."""
         self.protocol = client.protocol
         """The name of the wire form."""
-        self._thread = LoopThread(f"client of {self.address}", client.close)
+        super().__init__(client, LoopThread(f"client of {self.address}", client.close))
         weakref.finalize(self, self._thread.stop, wait=False)
 
     infer = _waiting(AsyncClient.infer)
@@ -99,6 +105,31 @@ class Client:
     ready = _waiting(AsyncClient.ready)
     ask = _waiting(AsyncClient.ask)
     ask_stream = _iterating(AsyncClient.ask_stream)
+
+    @brief
+    @taking(MapArguments)
+    def map(self, arguments: MapArguments) -> Results:
+        results = Results()
+        with Window(arguments) as window, closing(self._evaluations(window)) as ended:
+            for each in ended:
+                results.add(each)
+        window.check(results)
+        return results
+
+    @brief_generator
+    @taking(MapArguments)
+    def as_completed(self, arguments: MapArguments) -> Generator[Evaluation, None, None]:
+        with Window(arguments) as window, closing(self._evaluations(window)) as ended:
+            yield from filter(window.shows, ended)
+        window.check()
+
+    @taking(FunctionArguments)
+    def model(self, arguments: FunctionArguments) -> "ModelFunction":
+        return ModelFunction(self, arguments)
+
+    map.__doc__ = AsyncClient.map.__doc__
+    as_completed.__doc__ = AsyncClient.as_completed.__doc__
+    model.__doc__ = AsyncClient.model.__doc__
 
     def close(self) -> None:
         """Close every connection. Calls in flight fail; later ones raise RuntimeError."""
@@ -114,3 +145,51 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.address}>"
+
+    def _repr_html_(self) -> str:
+        return self._asynchronous._repr_html_()
+
+    def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
+        """As `map.evaluations`. The points are taken, and the bar is moved, in the caller's thread: points may be made
+        with calls of this client, and notebooks show what their own thread shows."""
+        calls: set[Future[Evaluation]] = set()
+        ended: SimpleQueue[Future[Evaluation]] = SimpleQueue()
+        infer = self._asynchronous.infer
+        try:
+            while True:
+                for index, point in window.due():
+                    call = self._thread.start(evaluate(infer, window.arguments, index, point))
+                    calls.add(call)
+                    call.add_done_callback(ended.put)
+                if not calls:
+                    return
+                call = ended.get()
+                calls.remove(call)
+                yield window.ended(self._thread.result(call))
+        finally:
+            for call in calls:
+                call.cancel()
+
+
+class ModelFunction(Waiting[AsyncModelFunction]):
+    """A model of a client as a function from arrays to an array, for any number of threads.
+
+        posterior = client.model("posterior")
+        density, slope = posterior(theta), posterior.gradient(theta)
+
+    Its methods are those of AsyncModelFunction, without `await`.
+    """
+
+    def __init__(self, client: Client, arguments: FunctionArguments) -> None:
+        super().__init__(AsyncModelFunction(client._asynchronous, arguments), client._thread)
+        self._client = client
+        """Keeps it alive: its end is that of the thread."""
+        self.name = arguments.name
+
+    __call__ = _waiting(AsyncModelFunction.__call__)
+    gradient = _waiting(AsyncModelFunction.gradient)
+    jacobian = _waiting(AsyncModelFunction.jacobian)
+    hessian = _waiting(AsyncModelFunction.hessian)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._client!r}>"

@@ -217,6 +217,9 @@ class Servers:
     """Statuses of replies after which servers close the connection without announcing it."""
     one_connection: bool = False
     """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
+    takes_many: Callable[[Headers], bool] | None = None
+    """Whether the headers of the reply to MODELS say that this server takes any number of calls at once, as a gateway
+    does, where `max_in_flight` is what other servers of the protocol take. None: replies have no place for it."""
     runs_to_the_end: bool = False
     """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
     probe: Operation = Operation.READY

@@ -12,6 +12,7 @@ from msgspec import Struct
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import equal_without, field, frozen
+from gateway.core.html_tables import html_table
 from gateway.core.operations import INFER, Operation
 from gateway.core.original import Original
 from gateway.core.principal import Principal
@@ -241,6 +242,9 @@ class TensorSpec:
         """Such as `x FP64[-1,3]`."""
         return f"{self.name} {self.datatype.value}[{','.join(map(str, self.shape))}]".strip()
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
 
 @frozen
 class Signature:
@@ -264,6 +268,20 @@ class Signature:
         inputs, outputs = (", ".join(map(str, each)) or "(unknown)" for each in (self.inputs, self.outputs))
         further = ", ".join(sorted(each.value for each in self.operations - {Operation.INFER}))
         return f"{inputs} -> {outputs}  ({further})" if further else f"{inputs} -> {outputs}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: a row for each input and output."""
+        rows = [
+            [kind, each.name, each.datatype.value, ", ".join(map(str, each.shape)), each.description]
+            for kind, specs in (("input", self.inputs), ("output", self.outputs))
+            for each in specs
+        ]
+        told = [self.name, *(f"version {each}" for each in self.versions), self.platform]
+        told.append(", ".join(sorted(each.value for each in self.operations)))
+        return html_table(["", "name", "datatype", "shape", "description"], rows, "; ".join(filter(None, told)))
 
 
 @frozen

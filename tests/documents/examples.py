@@ -27,11 +27,14 @@ from tests.peers.build import python_of, require
 
 DEMO = (ROOT / "config/gateway.yaml").read_text("utf-8")
 PEERS = {
-    **{name: name for name in ("pymc", "umbridge", "tritonclient", "graphpipe", "kubemo", "tensorflow")},
+    **{name: name for name in ("umbridge", "tritonclient", "graphpipe", "kubemo", "tensorflow")},
     **dict.fromkeys(("openai", "boto3", "huggingface_hub"), "json-clients"),
     "mlflow": "json-servers",
+    "pymc": "recipes",
 }
 """The packages that programs import from the environment of a real client, and which that is."""
+RECIPES = {**dict.fromkeys(("pymc", "emcee", "dynesty", "jax", "scipy"), "recipes"), "torch": "torch"}
+"""The same of programs that import the client for Python as well."""
 SERVING = (*SERVERS, "python server.py")
 """What the commands that start real servers begin with. Their environment is the peer `json-servers`, and for
 tritonserver `triton`."""
@@ -228,7 +231,7 @@ class Gateways:
         done = subprocess.run(
             [_interpreter(program), "-c", self.here(program)],
             cwd=self.folder,
-            env=ENVIRON if _peer(program) is None else None,
+            env=ENVIRON if _peer(program) in (None, *RECIPES.values()) else None,
             stdout=subprocess.PIPE,
             text=True,
             timeout=GENEROUS,
@@ -251,7 +254,8 @@ def _peer(program: str) -> str | None:
     """The peer whose package a program imports; None if it needs only the packages of `make setup`."""
     imported = set(re.findall(r"^(?:import|from) (\w+)|, (\w+)\.\w+ as", program, re.MULTILINE))
     names = {name for pair in imported for name in pair}
-    return next((peer for package, peer in PEERS.items() if package in names), None)
+    peers = RECIPES if "gateway" in names else PEERS
+    return next((peer for package, peer in peers.items() if package in names), None)
 
 
 def _interpreter(program: str) -> Path:

@@ -200,7 +200,7 @@ def test_pymc_finds_the_posterior_through_estimated_gradients(
     (tmp_path / "sample.py").write_text(SAMPLE.format(model="on-triton", step=step, draws=draws, tune=draws))
     before = urls.calls("triton")
     done = subprocess.run(
-        [python_of("pymc"), "sample.py", urls.http], cwd=tmp_path, capture_output=True, text=True, timeout=GENEROUS
+        [python_of("recipes"), "sample.py", urls.http], cwd=tmp_path, capture_output=True, text=True, timeout=GENEROUS
     )
     assert done.returncode == 0, done.stderr
     mean_a, mean_b, sd_a, sd_b, length = map(float, done.stdout.split()[-5:])

@@ -124,7 +124,7 @@ def test_the_real_umbridge_client_gets_values_and_derivatives(site: Site) -> Non
 def test_derivatives_are_those_of_jax(site: Site) -> None:
     """At 1e-6 of the largest element, though the likelihood has its own by finite differences."""
     points, sens, vec = [THETA, [1.0, 0.5, -0.5], [-0.75, 1.5, 0.25]], 0.5, [1.0, 2.0, -1.0]
-    by_jax: Any = run_client("jax", "jax_derivatives", points, sens, vec, OBSERVED.tolist())
+    by_jax: Any = run_client("recipes", "jax_derivatives", points, sens, vec, OBSERVED.tolist())
     for point, (value, *expected) in zip(points, by_jax, strict=True):
         at = {"model": "density", "input": [point], "out_wrt": 0}
         evaluated, *found = umbridge(
@@ -140,7 +140,7 @@ def test_derivatives_are_those_of_jax(site: Site) -> None:
             np.testing.assert_allclose(ours, np.atleast_1d(theirs), rtol=0, atol=1e-6 * most)
 
 
-@pytest.mark.parametrize(("peer", "kind", "draws"), [("pymc", "nuts", 8), ("sampler", "tinyda", 40)])
+@pytest.mark.parametrize(("peer", "kind", "draws"), [("recipes", "nuts", 8), ("sampler", "tinyda", 40)])
 def test_a_chain_is_that_of_the_composition_in_python(
     site: Site, peer: str, kind: str, draws: int, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ def url(triton: Triton, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 def draws_of(program: str, url: str, folder: Path) -> str:
     """What a program prints that asks the gateway at `url`."""
     (folder / "sample.py").write_text(program.replace("http://127.0.0.1:4243", url))
-    done = subprocess.run([python_of("pymc"), "sample.py"], cwd=folder, capture_output=True, text=True)
+    done = subprocess.run([python_of("recipes"), "sample.py"], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -47,6 +47,8 @@ class Peer:
     """To be raised when `finish` changes, so that built environments are built again."""
     before: tuple[int, int] | None = None
     """The first version of Python that it does not run on."""
+    by_name: bool = False
+    """It is built only where its name is given, and its tests are skipped where it is not built: it is large."""
 
     def unavailable(self, python: tuple[int, int] = sys.version_info[:2]) -> str:
         """Why it cannot be built with this Python; empty where it can."""
@@ -116,9 +118,22 @@ TABLE = (
     Peer("grpc", ("grpcio-reflection==1.85.1", "grpcio-health-checking==1.85.1")),
     # The last tinyDA that does not need ray; arviz 0.18 needs this matplotlib.
     Peer("sampler", ("tinyda==0.9.18", "arviz==0.18.0", "matplotlib==3.9.4", "numpy==1.26.4", "umbridge==1.2.10")),
-    Peer("pymc", ("pymc==5.28.5", "umbridge==1.2.10")),
-    # Derivatives of the same functions by another program.
-    Peer("jax", ("jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6")),
+    # What people use around the client for Python; the tests put the gateway beside it.
+    Peer(
+        "recipes",
+        (
+            "pymc==5.28.5",
+            "umbridge==1.2.10",
+            "emcee==3.1.6",
+            "dynesty==3.1.0",
+            "jax==0.10.2",
+            "ipython==9.18.1",
+            "tqdm==4.70.1",
+            *DEPENDENCIES,
+        ),
+    ),
+    # Its wheel for Linux brings CUDA, 4 GB.
+    Peer("torch", ("torch==2.14.1", *DEPENDENCIES), by_name=True),
     Peer("kubemo", ("kubemo==0.0.dev2", "numpy==2.4.6", "pillow==13.0.0")),
     # Only the server of pytriton's wheel is wanted, not the dependencies of its Python package.
     Peer(
@@ -217,11 +232,13 @@ def require(name: str) -> Path:
 
     Raises:
         BuildError: it is absent or outdated.
-        SkipTest: it does not run on this Python, which pytest takes for a skip with that reason.
+        SkipTest: it does not run on this Python, or is built only by name; pytest takes it for a skip with that reason.
     """
     peer = next(peer for peer in TABLE if peer.name == name)
     if reason := peer.unavailable():
         raise SkipTest(reason)
+    if peer.by_name and not is_built(peer):
+        raise SkipTest(f"{name} is large: `python -m tests.peers.build {name}` builds it")
     if not is_built(peer):
         raise BuildError(f"the peer {name!r} is absent or outdated in {PEERS}: run `make peers`")
     return PEERS / name
@@ -254,14 +271,14 @@ def run(peer: Peer, *command: str) -> None:
 
 
 def main(names: Sequence[str]) -> int:
-    """Build the peers named, or all; every failure is told, not only the first."""
+    """Build the peers named, or all but those built by name; every failure is told, not only the first."""
     unknown = set(names) - {peer.name for peer in TABLE}
     if unknown:
         print(f"no such peer: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     PEERS.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        results = [pool.submit(build, peer) for peer in TABLE if not names or peer.name in names]
+        results = [pool.submit(build, peer) for peer in TABLE if (peer.name in names if names else not peer.by_name)]
     failed = 0
     for result in results:
         try:

@@ -16,7 +16,7 @@ from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
-from gateway.client.asynchronous import TIMEOUT
+from gateway.client.settings import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation

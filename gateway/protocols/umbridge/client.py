@@ -10,16 +10,18 @@ from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.original import Original
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, Tensor, post
+from gateway.core.types import Answer, Headers, Message, Request, Response, Tensor, post
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
 from gateway.protocols.umbridge.messages import REPLY_TYPES, DerivativeReply, EvaluateReply, Reply, read_as
 from gateway.protocols.umbridge.originals import for_server
 from gateway.protocols.umbridge.schema import (
+    CALLS_HEADER,
     INPUT_SIZES,
     JSON_HEADERS,
     KEYS,
+    MANY,
     MODEL_INFO,
     NAN,
     OUTPUT_SIZES,
@@ -32,6 +34,11 @@ from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, enc
 INFO_OPERATIONS = frozenset(
     {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
 )
+
+
+def takes_many(headers: Headers) -> bool:
+    """Whether the reply to `/Info` with these headers is a gateway's, which takes any number of calls at once."""
+    return headers.get(CALLS_HEADER) == MANY
 
 
 def encode_request(request: Request, target: Target) -> Message:

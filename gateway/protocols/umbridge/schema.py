@@ -42,3 +42,10 @@ NAN: Nan = "literal"
 """NaN, Infinity and -Infinity, which the Python and the Julia package read. They take `null` for a silent None."""
 
 JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
+
+CALLS_HEADER = "gateway-calls"
+MANY = "many"
+"""With this value of the header, the reply to `/Info` tells clients of the gateway that the server takes any number of
+calls at once. The interface has no member for it; other clients ignore the header."""
+
+INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))

@@ -17,6 +17,7 @@ from gateway.protocols.umbridge.messages import CALL_TYPES, read_as
 from gateway.protocols.umbridge.originals import for_client
 from gateway.protocols.umbridge.schema import (
     CALLS,
+    INFO_HEADERS,
     INPUT_SIZES,
     JSON_HEADERS,
     KEYS,
@@ -177,7 +178,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if isinstance(answer, Response) and (parts := for_client(answer, request)) is not None:
         return reply(JSON_HEADERS, parts, 200)
     encode_body = _BODY_ENCODERS[request.operation, request.part]
-    return reply(JSON_HEADERS, encode_body(answer, translate.nan or NAN), 200)
+    headers = INFO_HEADERS if request.operation is Operation.MODELS else JSON_HEADERS
+    return reply(headers, encode_body(answer, translate.nan or NAN), 200)
 
 
 def _encode_outputs(answer: Answer, nan: str) -> tuple[bytes, ...]:

@@ -1,0 +1,191 @@
+"""A model as a function of arrays, with its derivatives: what optimizers, samplers and autodiff frameworks call."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gateway.bridge.settings import Cast
+from gateway.client.errors import InvalidInput, NotFound, Unsupported
+from gateway.client.outputs import Array, Outputs
+from gateway.client.settings import UNSET, Seconds
+from gateway.client.tracebacks import brief_coroutine
+from gateway.core.errors import Reason
+from gateway.core.tasks import spawn
+
+if TYPE_CHECKING:
+    from gateway.client.asynchronous import AsyncClient
+
+
+@dataclass(frozen=True)
+class FunctionArguments:
+    """The arguments of `model`, which describes them."""
+
+    name: str
+    _: KW_ONLY
+    output: str = ""
+    parameters: Mapping[str, object] | None = None
+    version: str = ""
+    cast: Cast = "refuse"
+    timeout: Seconds = UNSET
+
+    def given(self) -> dict[str, Any]:
+        """The arguments that every call of the client takes."""
+        return {
+            "parameters": self.parameters, "version": self.version, "cast": self.cast, "timeout": self.timeout,
+        }  # fmt: skip
+
+
+class AsyncModelFunction:
+    """A model of a client as a function from arrays to an array.
+
+        posterior = client.model("posterior")
+        density, slope = await posterior(theta), await posterior.gradient(theta)
+
+    Inputs and errors are as those of the client's `infer`. A derivative takes its inputs by position, in the order of
+    the signature; where it is one of several inputs or outputs, `in_wrt` is the position of the input.
+    """
+
+    def __init__(self, client: "AsyncClient", arguments: FunctionArguments) -> None:
+        self._client = client
+        self._arguments = arguments
+        self.name = arguments.name
+        self._sizes: dict[str, int] = {}
+        """The length of each output, as the last call had it, in their order."""
+
+    @brief_coroutine
+    async def __call__(self, /, *arrays: object, **named: object) -> Array:
+        """The output. Of a model with several, that which was named for this function.
+
+        Raises:
+            ClientError: as the client's `infer`; InvalidInput, the model has several outputs, or none of that name.
+        """
+        found = await self._evaluated(arrays, named)
+        return found[self._chosen(found)]
+
+    @brief_coroutine
+    async def gradient(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
+        """The gradient with respect to one input: an array as long as that. `sens` weights the values of the output;
+        it may be left out where the output is one number.
+
+        Raises:
+            ClientError: as the client's `gradient`; InvalidInput, `sens` is missing.
+        """
+        at, size = await self._output(arrays)
+        if sens is None:
+            sens = self._ones(arrays, size)
+        return await self._client.gradient(
+            self.name, *arrays, sens=sens, out_wrt=at, in_wrt=in_wrt, **self._arguments.given()
+        )
+
+    @brief_coroutine
+    async def jacobian(self, *arrays: object, in_wrt: int = 0) -> Array:
+        """The matrix of derivatives at one point, a row for each value of the output and a column for each of the
+        input. It is made of gradients, or of products with the Jacobian where these are fewer or the only ones that
+        the model has; all are asked for at once.
+
+        Raises:
+            ClientError: as the client's `gradient`; InvalidInput, an input is no vector.
+        """
+        (at, rows), columns = await self._output(arrays), self._length(arrays, in_wrt)
+        given = {"out_wrt": at, "in_wrt": in_wrt, **self._arguments.given()}
+
+        async def by_gradients() -> Array:
+            client, name = self._client, self.name
+            return np.stack(await _all(client.gradient(name, *arrays, sens=each, **given) for each in _units(rows)))
+
+        async def by_products() -> Array:
+            client, name = self._client, self.name
+            products = (client.apply_jacobian(name, *arrays, vec=each, **given) for each in _units(columns))
+            return np.stack(await _all(products), axis=-1)
+
+        first, second = (by_gradients, by_products) if rows <= columns else (by_products, by_gradients)
+        try:
+            return await first()
+        except (Unsupported, NotFound) as error:
+            try:
+                return await second()
+            except (Unsupported, NotFound):
+                raise error from None
+
+    @brief_coroutine
+    async def hessian(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
+        """The matrix of second derivatives at one point with respect to one input; `sens` as in `gradient`. Its columns
+        are asked for at once.
+
+        Raises:
+            ClientError: as the client's `apply_hessian`; InvalidInput, `sens` is missing or an input is no vector.
+        """
+        (at, size), columns = await self._output(arrays), self._length(arrays, in_wrt)
+        given = {"out_wrt": at, "in_wrt1": in_wrt, "in_wrt2": in_wrt, **self._arguments.given()}
+        weights = self._ones(arrays, size) if sens is None else sens
+        products = (
+            self._client.apply_hessian(self.name, *arrays, sens=weights, vec=each, **given) for each in _units(columns)
+        )
+        return np.stack(await _all(products), axis=-1)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._client!r}>"
+
+    async def _evaluated(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> Outputs:
+        found = await self._client.infer(self.name, *arrays, inputs=named, **self._arguments.given())
+        self._sizes = {name: array.shape[-1] if array.ndim else 1 for name, array in found.items()}
+        return found
+
+    def _chosen(self, outputs: Iterable[str]) -> str:
+        """The name of this function's output among those of the model."""
+        name, names = self._arguments.output, list(outputs)
+        if not name and len(names) == 1:
+            return names[0]
+        if name not in names:
+            which = f"no output {name!r}" if name else "several outputs"
+            raise self._wrong(f"model {self.name!r} has {which}: {', '.join(names)}; `output` names one of them")
+        return name
+
+    async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
+        """The position and the length of the output. If nothing was called yet, the model is."""
+        if not self._sizes:
+            await self._evaluated(arrays, {})
+        name = self._chosen(self._sizes)
+        return list(self._sizes).index(name), self._sizes[name]
+
+    def _ones(self, arrays: tuple[object, ...], size: int) -> object:
+        """The `sens` of an output of one number, for each row of a batch."""
+        if size != 1:
+            raise self._wrong(f"the output of model {self.name!r} has {size} values: give `sens`, the weight of each")
+        batch = _shape(arrays[0])[:-1] if arrays else ()
+        return np.ones((*batch, 1)).tolist()
+
+    def _length(self, arrays: tuple[object, ...], at: int) -> int:
+        """The length of the input at a position."""
+        shapes = list(map(_shape, arrays))
+        if any(len(shape) != 1 for shape in shapes):
+            raise self._wrong(f"the inputs have the shapes {shapes}, expected one point: a vector for each")
+        if not 0 <= at < len(shapes):
+            raise self._wrong(f"in_wrt is {at}, expected the position of one of {len(shapes)} inputs")
+        return shapes[at][0]
+
+    def _wrong(self, text: str) -> InvalidInput:
+        return InvalidInput(text, Reason.INVALID_INPUT.status, Reason.INVALID_INPUT, self._client.address)
+
+
+def _shape(value: object) -> tuple[int, ...]:
+    return np.asarray(value).shape
+
+
+def _units(size: int) -> list[list[float]]:
+    """The unit vectors, as numbers without a datatype."""
+    rows: list[list[float]] = np.eye(size).tolist()
+    return rows
+
+
+async def _all(calls: Iterable[Coroutine[Any, Any, Array]]) -> list[Array]:
+    """The results of all calls, made at once. If one fails, the others are cancelled."""
+    tasks: list[asyncio.Task[Array]] = [spawn(call) for call in calls]
+    try:
+        return [await task for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,66 @@
+"""The progress bar of a `map`: tqdm's, or any that is made and moved as tqdm's are."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeAlias
+
+
+class Bar(Protocol):
+    """A progress bar as tqdm has them."""
+
+    def update(self, n: float = 1) -> object:
+        """Move the bar by `n`."""
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> object:
+        """Show this text behind the bar."""
+
+    def close(self) -> object:
+        """End the bar."""
+
+
+Progress: TypeAlias = bool | Callable[..., Bar]
+"""Whether to show a bar; or what makes one of `total` (None: unknown), `desc` and `unit`, such as `tqdm.rich.tqdm`."""
+
+Ended: TypeAlias = Callable[[int, bool], None]
+"""Called at the end of each evaluation: how often it was sent, and whether it failed."""
+
+UNIT = "eval"
+
+
+@contextmanager
+def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Ended]:
+    """A bar while the block runs; without `progress` nothing is shown.
+
+    Raises:
+        ModuleNotFoundError: tqdm is not installed.
+    """
+    if progress is False:
+        yield lambda tries, has_failed: None
+        return
+    make: Callable[..., Bar] = _tqdm() if progress is True else progress
+    bar = make(total=total, desc=name, unit=UNIT)
+    failed = retried = 0
+
+    def ended(tries: int, has_failed: bool) -> None:
+        nonlocal failed, retried
+        if has_failed or tries > 1:
+            failed += has_failed
+            retried += tries - 1
+            bar.set_postfix_str(f"{failed} failed, {retried} tried again", refresh=False)
+        bar.update()
+
+    try:
+        yield ended
+    finally:
+        bar.close()
+
+
+def _tqdm() -> Callable[..., Bar]:
+    try:
+        from tqdm.auto import tqdm
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'progress=True needs tqdm, which is not installed: pip install "modelglot[progress]"', name="tqdm"
+        ) from error
+    made: Callable[..., Bar] = tqdm
+    return made

@@ -1,0 +1,155 @@
+"""The results of a `map`: one evaluation, and all of them in the order of the points."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, overload
+
+import numpy as np
+
+from gateway.client.errors import ClientError
+from gateway.client.outputs import Array, Outputs, brief
+from gateway.core.html_tables import html_table
+
+Point: TypeAlias = object
+"""The inputs of one call: a mapping of them by name, else the first input, an array, a number or a list."""
+
+SHOWN_ROWS = 10
+"""Points in the table that a notebook shows."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The end of one point's call. `tries` is how often it was sent; `error` is that of the last try, None if it
+    succeeded."""
+
+    index: int
+    """The position among the points, from 0."""
+    point: Point
+    tries: int
+    found: Outputs | None = None
+    error: ClientError | None = None
+
+    @property
+    def outputs(self) -> Outputs:
+        """The outputs.
+
+        Raises:
+            ClientError: the point's error, if it has none.
+        """
+        if self.found is None:
+            assert self.error is not None
+            raise self.error
+        return self.found
+
+
+class Results(Sequence[Outputs]):
+    """A sequence of the outputs of each point. A point that failed raises its error where it is looked up: nothing
+    stands in its place. `errors` has the errors by the indices of the points.
+
+    Of a `map` that ended early, `len()` is the number of points up to the last that ended, and those that were not
+    evaluated are `missing`.
+    """
+
+    def __init__(self) -> None:
+        self.done: dict[int, Outputs] = {}
+        """The outputs of the points that succeeded, by index, in the order in which they ended."""
+        self.errors: dict[int, ClientError] = {}
+        """The errors of the points that failed, by index."""
+        self._length = 0
+
+    def add(self, evaluation: Evaluation) -> None:
+        """Keep the result of one point."""
+        if evaluation.error is None:
+            self.done[evaluation.index] = evaluation.outputs
+        else:
+            self.errors[evaluation.index] = evaluation.error
+        self._length = max(self._length, evaluation.index + 1)
+
+    @property
+    def missing(self) -> list[int]:
+        """The indices of points that were begun and never ended, or not begun."""
+        return [index for index in range(self._length) if index not in self.done and index not in self.errors]
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Outputs: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Outputs]: ...
+    def __getitem__(self, index: int | slice) -> Outputs | list[Outputs]:
+        """The outputs of a point, or of several.
+
+        Raises:
+            ClientError: the error of a point that failed.
+            IndexError: there is no such point, or it was not evaluated.
+        """
+        if isinstance(index, slice):
+            return [self._at(each) for each in range(*index.indices(self._length))]
+        return self._at(range(self._length)[index])
+
+    def __iter__(self) -> Iterator[Outputs]:
+        return map(self._at, range(self._length))
+
+    def array(self, output: str = "", *, fill: float | None = None) -> Array:
+        """One output of all points, stacked: a row for each. `output` is its name, which may be left out where there is
+        one. With `fill` the rows of points without a result hold that number, such as nan.
+
+        Raises:
+            ClientError: a point failed, and `fill` is not given.
+            ValueError: the name is missing or unknown, the shapes differ, or `fill` is no number of the datatype.
+        """
+        if fill is None or len(self.done) == self._length:
+            return self._stacked([_one(each, output) for each in self])
+        if not self.done:
+            raise ValueError("no point has a result, so that the shape of a row is unknown")
+        found = {index: _one(each, output) for index, each in self.done.items()}
+        rows = self._stacked(list(found.values()))
+        whole = np.empty((self._length, *rows.shape[1:]), rows.dtype)
+        if rows.dtype.kind == "O" or (
+            rows.dtype.kind in "iub" and not np.can_cast(np.min_scalar_type(fill), rows.dtype, "same_kind")
+        ):
+            raise ValueError(f"{fill} is no value of the output's datatype {rows.dtype}")
+        whole[:] = fill
+        whole[list(found)] = rows
+        return whole
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._told()}>"
+
+    def _repr_html_(self) -> str:
+        """As notebooks show it: the first points."""
+        names = list(dict.fromkeys(name for each in self.done.values() for name in each))
+        rows = [self._row(index, names) for index in range(min(self._length, SHOWN_ROWS))]
+        if self._length > SHOWN_ROWS:
+            rows.append(["..."] * (len(names) + 1))
+        return html_table(["point", *names], rows, self._told())
+
+    def _row(self, index: int, names: list[str]) -> list[str]:
+        if index in self.done:
+            found = self.done[index]
+            return [str(index), *(brief(found[name]) if name in found else "" for name in names)]
+        error = self.errors.get(index)
+        told = "not evaluated" if error is None else f"{type(error).__name__}: {error}"
+        return [str(index), told, *[""] * (len(names) - 1)]
+
+    def _told(self) -> str:
+        told = f"{len(self.done)} of {self._length} points"
+        told += f", {len(self.errors)} failed" if self.errors else ""
+        return f"{told}, {len(missing)} not evaluated" if (missing := self.missing) else told
+
+    def _at(self, index: int) -> Outputs:
+        if index in self.done:
+            return self.done[index]
+        if index in self.errors:
+            raise self.errors[index]
+        raise IndexError(f"point {index} was not evaluated")
+
+    def _stacked(self, rows: list[Array]) -> Array:
+        return np.stack(rows) if rows else np.empty(0)
+
+
+def _one(outputs: Outputs, name: str) -> Array:
+    if (name and name not in outputs) or (not name and len(outputs) != 1):
+        raise ValueError(f"the outputs are {', '.join(map(repr, outputs))}; name one of them")
+    return outputs[name] if name else next(iter(outputs.values()))

@@ -1,0 +1,29 @@
+"""Methods that take the arguments of a class: they are written once, where the class declares them, and each method
+has them in its signature."""
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+S = TypeVar("S")
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
+    """Make a method with the arguments of `made` of one that takes what `made` makes of them."""
+
+    def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
+        @wraps(method)
+        def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            __tracebackhide__ = True
+            return method(self, made(*args, **kwargs))
+
+        own = Parameter("self", Parameter.POSITIONAL_ONLY)
+        returned = signature(method).return_annotation
+        call.__signature__ = Signature((own, *signature(made).parameters.values()), return_annotation=returned)  # type: ignore[attr-defined]
+        return call
+
+    return decorated

@@ -1,0 +1,49 @@
+"""Turns: how many calls of a client are in flight at once, while the others wait."""
+
+import asyncio
+from types import TracebackType
+
+from gateway.client.errors import Refused
+from gateway.core.errors import Reason
+
+
+class Turns:
+    """A context for each call, entered when its turn comes: first come, first served.
+
+    `most` calls are in it at once (0: any number), and at most `most_waiting` wait for it (None: any number). `address`
+    is the server's, for the error.
+    """
+
+    def __init__(self, most: int, most_waiting: int | None, address: str) -> None:
+        self.most = most
+        self._address = address
+        self._free = asyncio.Semaphore(most) if most else None
+        self._most_waiting = most_waiting
+        self._waiting = 0
+
+    async def __aenter__(self) -> None:
+        """Wait for the turn.
+
+        Raises:
+            Refused: as many calls wait as may.
+        """
+        if self._free is None:
+            return
+        if not self._free.locked():
+            await self._free.acquire()  # at once
+            return
+        if self._most_waiting is not None and self._waiting >= self._most_waiting:
+            text = f"{self._waiting} calls of this client wait for their turn, the most that `max_waiting` allows"
+            text = f"{self._address}: {text}, while {self.most} are in flight (`max_in_flight`)"
+            raise Refused(text, Reason.OVERLOADED.status, Reason.OVERLOADED, self._address)
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._free is not None:
+            self._free.release()

@@ -1,0 +1,12 @@
+"""Tables in HTML, as notebooks show values."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
+    """A table of texts, which are escaped. `caption` stands above it."""
+    above = f"<caption>{escape(caption)}</caption>" if caption else ""
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>" for row in rows)
+    return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

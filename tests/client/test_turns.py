@@ -1,0 +1,161 @@
+"""How many calls are in flight, and how the others wait."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.client import AsyncClient, CallLimits, ConnectError, ModelEntry, Refused, Timeout, translate
+from tests.client.servers import served
+from tests.interop.processes import free_port
+from tests.limits import GENEROUS
+from tests.paused_server import held
+
+QUESTION = np.array([1], np.int32)
+REPLIES = {
+    "/Info": {"protocolVersion": 1.0, "models": ["m"]},
+    "/ModelInfo": {"support": {"Evaluate": True}},
+    "/InputSizes": {"inputSizes": [1]},
+    "/OutputSizes": {"outputSizes": [1]},
+    "/Evaluate": {"output": [[7.0]]},
+}
+
+
+class UmbridgeServer:
+    """Answers evaluations when `expected` of them are there. `most` is the most that were there at once."""
+
+    def __init__(self, expected: int, headers: str = "") -> None:
+        self._expected = expected
+        self._headers = headers
+        self._there = self.most = 0
+        self._are_there = asyncio.Event()
+        self.refusals = 0
+        """Further requests that are refused."""
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                size = re.search(r"content-length: (\d+)", head)
+                await reader.readexactly(int(size[1]) if size else 0)
+                await self._answer(head.split()[1], writer)
+        writer.close()
+
+    async def _answer(self, path: str, writer: asyncio.StreamWriter) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            head = "HTTP/1.1 429 Later\r\nRetry-After: 3\r\nGateway-Reason: overloaded\r\nContent-Length: 17"
+            writer.write(f'{head}\r\n\r\n{{"error":"later"}}'.encode())
+            return
+        [body] = [json.dumps(each).encode() for name, each in REPLIES.items() if name.lower() == path]
+        if path == "/evaluate":
+            self._there += 1
+            self.most = max(self.most, self._there)
+            if self._there == self._expected:
+                self._are_there.set()
+            await self._are_there.wait()
+            self._there -= 1
+        headers = self._headers if path == "/info" else ""
+        writer.write(f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+
+@asynccontextmanager
+async def umbridge_client(server: UmbridgeServer, **arguments: Any) -> AsyncIterator[AsyncClient]:
+    async with await asyncio.start_server(server.handle, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        async with AsyncClient(f"umbridge://{host}:{port}", timeout=GENEROUS, **arguments) as client:
+            yield client
+
+
+@pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
+async def test_any_number_of_calls_waits(protocol: str) -> None:
+    """More than a process may have connections."""
+    with served(protocol, "double") as address:
+        async with AsyncClient(address, timeout=GENEROUS) as client:
+            found = await asyncio.gather(*(client.infer("double", [1.0, 2.0, float(at)]) for at in range(2000)))
+    assert [next(iter(each.values())).ravel()[2] for each in found] == [2.0 * at for at in range(2000)]
+
+
+async def test_a_gateway_is_asked_with_many_at_once_over_um_bridge() -> None:
+    """It says so; a server that does not gets one call at a time, since real ones compute one."""
+    gateway, server = UmbridgeServer(20, "Gateway-Calls: many\r\n"), UmbridgeServer(1)
+    async with umbridge_client(gateway) as client, umbridge_client(server) as single:
+        found = await asyncio.gather(*(client.infer("m", [1.0]) for _ in range(20)))
+        assert [each["output0"].tolist() for each in found] == [[7.0]] * 20
+        await asyncio.gather(*(single.infer("m", [1.0]) for _ in range(5)))
+        assert (gateway.most, server.most) == (20, 1)
+    limited = UmbridgeServer(3, "Gateway-Calls: many\r\n")
+    async with umbridge_client(limited, limits=CallLimits(max_in_flight=3)) as client:
+        await asyncio.gather(*(client.infer("m", [1.0]) for _ in range(9)))
+        assert limited.most == 3
+
+
+async def test_a_server_that_is_not_there_is_named() -> None:
+    port = free_port()
+    async with AsyncClient(f"umbridge://127.0.0.1:{port}") as client:
+        with pytest.raises(ConnectError, match=f"127.0.0.1:{port}: .*refused") as caught:
+            await client.infer("m", [1.0])
+        assert not caught.value.sent
+        assert not await client.ready()
+
+
+async def test_a_gateway_that_is_busy_says_so_later() -> None:
+    """Its refusal is not taken for the silence of a server that takes one call."""
+    server = UmbridgeServer(2, "Gateway-Calls: many\r\n")
+    server.refusals = 1
+    async with umbridge_client(server) as client:
+        with pytest.raises(Refused, match="later") as caught:
+            await client.infer("m", [1.0])
+        assert caught.value.retry_after == 3
+        await asyncio.gather(client.infer("m", [1.0]), client.infer("m", [1.0]))
+        assert server.most == 2
+
+
+def test_the_gateway_says_that_it_takes_many_calls() -> None:
+    request = translate.decode_request("umbridge", path="/Info", method="GET")
+    message = translate.encode_response("umbridge", (ModelEntry("m"),), request)
+    assert message.headers.get("gateway-calls") == "many"
+    assert bytes(message.body) == b'{"protocolVersion":1.0,"models":["m"]}'
+
+
+async def test_the_bounds_are_arguments() -> None:
+    async with held() as server:
+        limits = CallLimits(max_in_flight=2, max_waiting=3)
+        async with AsyncClient(f"v2-rest://127.0.0.1:{server.port}", limits=limits) as client:
+            await _ready(client)
+            calls = [asyncio.ensure_future(client.infer("m", x=QUESTION)) for _ in range(5)]
+            await asyncio.sleep(0)
+            with pytest.raises(Refused, match=r"3 calls of this client wait .*`max_waiting`.*2 are in flight"):
+                await client.infer("m", x=QUESTION)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def _ready(client: AsyncClient) -> None:
+    """The client's connector is there: its first call waits for it."""
+    with pytest.raises(Timeout):
+        await client.infer("m", x=QUESTION, timeout=0.01)
+
+
+async def test_the_time_limit_begins_with_the_turn() -> None:
+    """Else the last of many calls to a server that takes one at a time would fail for waiting for the others."""
+    async with held() as server:
+        limits, clock = CallLimits(max_in_flight=1), asyncio.get_running_loop().time
+        async with AsyncClient(f"v2-rest://127.0.0.1:{server.port}", limits=limits, timeout=0.05) as client:
+            began = clock()
+            calls = (client.infer("m", x=QUESTION) for _ in range(3))
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+            assert clock() - began >= 0.15
+            assert [type(each) for each in ended] == [Timeout] * 3
+
+
+@pytest.mark.parametrize("limits", [CallLimits(max_in_flight=-1), CallLimits(max_waiting=-1)])
+def test_wrong_bounds(limits: CallLimits) -> None:
+    with pytest.raises(ValueError, match="is -1, expected 0 or more"):
+        AsyncClient("v2-rest://127.0.0.1:1", limits=limits)
