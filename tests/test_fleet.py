@@ -226,17 +226,13 @@ async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
         await here.ask("m0")
         models.stuck.add("m0")
         first = spawn(here.ask("m0"))
-        await until(lambda: models.calls["m0"] == 1 and _in_flight(here) == 1)
+        await until(lambda: models.arrived["m0"] == 2)
         second = spawn(here.ask("m1"))
         await until(lambda: here.gateway.status().backends["fleet"].waiting == 1)
         assert (dict(models.unloads), dict(models.loads)) == ({}, {"m0": 1})
         models.release()
         await asyncio.gather(first, second)
         assert models.highest == 1
-
-
-def _in_flight(here: Fleet) -> int:
-    return sum(each.in_flight for each in here.gateway.status().backends["fleet"].endpoints)
 
 
 async def test_a_place_that_is_slow_to_become_free_is_waited_for() -> None:
@@ -304,6 +300,23 @@ async def test_a_model_that_a_server_forgets_is_loaded_again() -> None:
         await here.ask("m0")
         here.models[0].forget("m0")
         await here.ask("m0")
+        assert here.loads("m0") == 2
+
+
+async def test_a_model_that_is_forgotten_under_a_call_is_loaded_again_for_it() -> None:
+    """The gateway has heard of it before the call is answered."""
+    async with fleet(ON_DEMAND, FleetModels(MODELS)) as here:
+        (models,) = here.models
+        await here.ask("m0")
+        await here.ask("m1")  # a server without any model has restarted, and gets back what it had
+        models.stuck.add("m0")
+        call = spawn(here.ask("m0"))
+        await until(lambda: models.arrived["m0"] == 2)
+        models.forget("m0")
+        told = models.indexed
+        await until(lambda: models.indexed > told + 2)
+        models.release()
+        await call
         assert here.loads("m0") == 2
 
 

@@ -14,7 +14,6 @@ ROOMS: dict[str, set[str]] = {
     "transports": {"core"},
     "bridge": {"core"},
     "routing": {"core"},
-    "placement": {"core", "routing"},
     "policies": {"core"},
     "auth": {"core"},
     "servers": {"core"},
@@ -22,7 +21,7 @@ ROOMS: dict[str, set[str]] = {
     "reference": {"core"},
     "config": {"core", "bridge.settings", "bridge.graphs", "protocols.json.form"},
     "assembly": {
-        *("core", "protocols", "transports", "bridge", "routing", "placement", "policies", "auth", "servers"),
+        *("core", "protocols", "transports", "bridge", "routing", "policies", "auth", "servers"),
         *("observing", "reference", "config"),
     },
     "client": {
@@ -30,11 +29,10 @@ ROOMS: dict[str, set[str]] = {
     },
     "admin": {
         *("core", "transports", "bridge", "routing", "policies", "auth", "servers", "observing", "config", "assembly"),
-        *("client", "placement"),
+        "client",
     },
     "runtime": {
         *("core", "transports", "bridge", "routing", "policies", "servers", "observing", "config", "assembly", "admin"),
-        "placement",
     },
     "cli": {
         *("core", "transports", "bridge", "routing", "policies", "auth", "reference", "config", "assembly", "client"),
@@ -126,7 +124,7 @@ def test_no_arrow_points_upward() -> None:
 def test_rooms_are_few_and_all_of_them_have_rules() -> None:
     top = {path.stem for path in (ROOT / "gateway").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert top - {"__init__", "__pycache__"} == set(ROOMS)
-    assert len(ROOMS) - 1 <= 17
+    assert len(ROOMS) - 1 <= 16
 
 
 def test_folders_of_a_room_are_strangers() -> None:

@@ -37,6 +37,8 @@ from gateway.routing.backend import Backend
 from gateway.routing.draining import DrainState
 from gateway.routing.health import State
 from gateway.routing.on_demand import OnDemandBackend
+from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.table import PlaceState
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Shedding
@@ -108,6 +110,19 @@ EJECTIONS = Family(
     ("backend", "endpoint"),
     "How often the endpoint got no calls for a time because calls to it failed.",
 )
+PLACED = Family(
+    "gateway_placed_models",
+    "gauge",
+    ("backend", "endpoint", "state"),
+    "Models at each endpoint of a backend with `placement`, by state: held, loading, unloading or failed.",
+)
+LOADS = Family(
+    "gateway_model_loads_total",
+    "counter",
+    ("backend", "outcome"),
+    "Loads of models by `placement`, by outcome: loaded or failed.",
+)
+UNLOADS = Family("gateway_model_unloads_total", "counter", ("backend",), "Models that were unloaded by `placement`.")
 SERVERS = Family(
     "gateway_servers",
     "gauge",
@@ -196,13 +211,14 @@ WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
 )
 
+_PLACE_STATES = (PlaceState.HELD, PlaceState.LOADING, PlaceState.UNLOADING, PlaceState.FAILED)
 _DRAINS = {DrainState.DRAINING: 1, DrainState.DRAINED: 2}
 SERVER_STATES = ("starting", "serving", "draining", "ending")
 
 FAMILIES = (
     *request_metrics.FAMILIES,
     IN_FLIGHT, CONNECTIONS, CONNECTIONS_LIMIT, CONNECTIONS_REFUSED, CONNECTIONS_UNRECOGNISED,
-    CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, DRAIN, EJECTIONS,
+    CALLS, SLOTS, QUEUE_LENGTH, QUEUE_LIMIT, ENDPOINTS, ENDPOINT_UP, DRAIN, EJECTIONS, PLACED, LOADS, UNLOADS,
     SERVERS, SERVER_STARTS, SERVER_FAILURES,
     *OF_POLICIES,
     *OF_STEPS.values(),
@@ -327,11 +343,28 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     endpoints = [((name, one.address), one.health) for name, each in backends for one in each.endpoints]
     yield _values(ENDPOINT_UP, [(labels, int(health.is_up)) for labels, health in endpoints])
     yield _values(EJECTIONS, [(labels, health.ejected) for labels, health in endpoints])
+    yield from _placements([(name, each) for name, each in backends if isinstance(each, PlacedBackend)])
     started = [(name, each.starter) for name, each in backends if isinstance(each, OnDemandBackend) and each.starter]
     phases = [(name, Counter(one.phase for one in each.reports())) for name, each in started]
     yield _values(SERVERS, [((name, phase), count[phase]) for name, count in phases for phase in SERVER_STATES])
     yield _values(SERVER_STARTS, [((name,), each.starts) for name, each in started])
     yield _values(SERVER_FAILURES, [((name,), each.failures) for name, each in started])
+
+
+def _placements(placed: list[tuple[str, PlacedBackend]]) -> Iterator[Metric]:
+    counts: dict[tuple[str, ...], int] = {}
+    for name, backend in placed:
+        endpoints = backend.endpoints
+        counts |= {(name, one.address, state.value): 0 for one in endpoints for state in _PLACE_STATES}
+        for model in list(backend.placements.models.values()):
+            for place in list(model.places.values()):
+                if (key := (name, place.endpoint.address, place.state.value)) in counts:
+                    counts[key] += 1
+    yield _values(PLACED, counts.items())
+    loaders = [(name, each.loader) for name, each in placed if each.loader is not None]
+    loaded = [((name, "loaded"), each.loads) for name, each in loaders]
+    yield _values(LOADS, [*loaded, *(((name, "failed"), each.failed_loads) for name, each in loaders)])
+    yield _values(UNLOADS, [((name,), each.unloads) for name, each in loaders])
 
 
 def _value(family: Family, value: float) -> Metric:

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.core import http_status
 from gateway.core.errors import GatewayError
-from gateway.placement.backend import PlacedBackend
 from gateway.routing.backend import Backend
+from gateway.routing.placement.backend import PlacedBackend
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -13,7 +13,6 @@ from gateway.config.keys import BackendConfig, Config
 from gateway.config.models_apart import backend_of_model
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, resolve_batch
-from gateway.placement.backend import PlacedBackend
 from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
@@ -21,6 +20,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.load.told import ToldLoads
 from gateway.routing.on_demand import OnDemandBackend
 from gateway.routing.per_model import PerModelBackend
+from gateway.routing.placement.backend import PlacedBackend
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
 from gateway.servers.discovery.source import Found

@@ -5,19 +5,22 @@ from collections.abc import Callable, Iterable, Mapping
 
 from gateway.assembly.routes import rewritten
 from gateway.config.keys import BackendConfig, Config
-from gateway.config.placement import PlacementConfig
+from gateway.config.placement import AgreementConfig, PlacementConfig
 from gateway.core.frozen import replace
 from gateway.core.globs import wildcards
 from gateway.core.operations import Operation
-from gateway.placement.backend import PlacedBackend
-from gateway.placement.inventory import Inventory
-from gateway.placement.operating import OperatedLoader
-from gateway.placement.plan import LoadSettings
-from gateway.placement.signatures import SignatureComparison
-from gateway.placement.stocktaking import Stocktaking
-from gateway.placement.table import Placements
+from gateway.core.redis import connection_pool
 from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
+from gateway.routing.placement.agreement import Agreement, EachForItself
+from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.operating import OperatedLoader
+from gateway.routing.placement.plan import LoadSettings
+from gateway.routing.placement.redis_agreement import RedisAgreement
+from gateway.routing.placement.signatures import SignatureComparison
+from gateway.routing.placement.stocktaking import Stocktaking
+from gateway.routing.placement.table import Placements
 
 FIRST_SECONDS = 5.0
 """How long a start or a reload waits for the servers of placed backends to tell what they have."""
@@ -54,11 +57,11 @@ class Placed:
             for each in self.all.values():
                 each.stop()
 
-    def cancel(self) -> None:
+    async def close(self) -> None:
         """Give up the loads that run: the gateway ends."""
         for each in self.all.values():
             if each.loader is not None:
-                each.loader.cancel()
+                await each.loader.close()
 
 
 def place(
@@ -79,8 +82,19 @@ def place(
         stocktaking.comparison = SignatureComparison(inventory.signature)
     loader = None
     if Operation.LOAD in protocol.traits.servers.extensions:
-        loader = OperatedLoader(placements, load_settings(keys, backend.max_in_flight), protocol, inventory, clock)
+        settings = load_settings(keys, backend.max_in_flight)
+        loader = OperatedLoader(placements, settings, protocol, inventory, clock, agreement(keys.redis))
     backend.begin(placements, inventory, stocktaking, loader, is_on_demand=keys.loads)
+
+
+def agreement(keys: AgreementConfig | None) -> Agreement:
+    """How gateways agree who loads a model."""
+    if keys is None:
+        return EachForItself()
+    from redis.asyncio import Redis
+
+    client = Redis.from_pool(connection_pool(keys.url.get_secret_value()))
+    return RedisAgreement(client, keys.name)
 
 
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:

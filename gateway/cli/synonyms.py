@@ -52,7 +52,7 @@ KEYS = {
 
 
 def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
-    """What is to be used in place of `option`, which a command with `options` does not have; empty if nothing is
+    """Say what to use in place of `option`, which a command with `options` does not have; empty if nothing is
     near. With `takes_config` it may be a key of the configuration."""
     name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
     close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)

@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, Strict
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from gateway.config.fields import VALUE, Keys, Name, Period, Seconds, Size, Written, refusal
+from gateway.config.fields import VALUE, Keys, Name, Period, Seconds, Secret, Size, Written, refusal
 from gateway.core.frozen import frozen
+from gateway.core.redis import redis_url
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, **{f"{letter}iB": 2 ** (10 * power) for power, letter in enumerate("KMGT", 1)}}
@@ -77,6 +78,17 @@ Bytes = Annotated[Size, BeforeValidator(_bytes), _AMOUNT]
 CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 
+class AgreementConfig(Keys):
+    """Where gateways in front of the same servers agree who loads a model. Without it each chooses by itself, by
+    rendezvous hashing on names: two may load the same model for as long as an `interval`."""
+
+    url: Annotated[Secret, AfterValidator(redis_url)]
+    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
+    `pip install "modelglot[redis]"`."""
+    name: Name
+    """The same name in all gateways in front of these servers, and in no other."""
+
+
 class PlacementConfig(Keys):
     """Which of the backend's servers have which models. Each server is asked what it has, and requests go to those only
     that have the model."""
@@ -102,6 +114,8 @@ class PlacementConfig(Keys):
     """Seconds without a call after which a model is unloaded; also such as `10m`. 0: only to make room."""
     timeout: Time = 600
     """Seconds that a server may take to load or to unload a model; also such as `10m`."""
+    redis: AgreementConfig | None = None
+    """Where several gateways in front of the same servers agree who loads a model."""
 
     @property
     def loads(self) -> bool:
@@ -109,5 +123,5 @@ class PlacementConfig(Keys):
         return self.load == "on_demand"
 
 
-OF_LOADING = ("most", "memory", "sizes", "copies", "idle", "timeout")
+OF_LOADING = ("most", "memory", "sizes", "copies", "idle", "timeout", "redis")
 """The keys that say something only where models are loaded."""

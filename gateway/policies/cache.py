@@ -27,13 +27,13 @@ from gateway.core.offload import in_thread
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.queue_wait import queue_wait
 from gateway.core.record import CACHE_OUTCOMES, HIT, MISS, SHARED, Record
+from gateway.core.redis import redis_url
 from gateway.core.tasks import keep
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key, tensor_bytes
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState, ShownStates, StateMetric
-from gateway.policies.shared_allowances import redis_url
 from gateway.policies.shared_answers import SharedAnswers
 
 METRICS = (

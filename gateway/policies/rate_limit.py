@@ -15,11 +15,12 @@ from pydantic_core import PydanticCustomError
 from gateway.core.documented import Documented
 from gateway.core.errors import Reason, refusal
 from gateway.core.operations import CALLS
+from gateway.core.redis import redis_url
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.allowances import Allowances
 from gateway.policies.places import Shared, SharedState, ShownStates
-from gateway.policies.shared_allowances import SharedAllowances, redis_url
+from gateway.policies.shared_allowances import SharedAllowances
 
 _LONGEST_KEY = 64
 _HEADER_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")  # RFC 9110, section 5.6.2

@@ -7,14 +7,11 @@ gateways do not matter. The package `redis` is imported only where a policy name
 import asyncio
 import logging
 from collections.abc import Callable
-from importlib.util import find_spec
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pydantic import SecretStr
-from pydantic_core import PydanticCustomError
-
 from gateway.core.log_limit import LogLimit
+from gateway.core.redis import connection_pool
 
 if TYPE_CHECKING:
     from redis.asyncio import BlockingConnectionPool
@@ -25,11 +22,6 @@ SECONDS = 0.1
 """The longest that a request waits for the server."""
 PAUSE = 1.0
 """The seconds without any question to a server that did not answer."""
-CONNECTIONS = 32
-"""The most connections to the server at once; further requests wait for one."""
-
-_SCHEMES = ("redis://", "rediss://", "unix://")
-
 # The same bucket as `Allowances`: the value is the time at which it will be full.
 _SCRIPT = """
 local time = redis.call('TIME')
@@ -110,42 +102,3 @@ class SharedAllowances:
         if self._pool is not None:
             await self._pool.disconnect()
             self._pool = None
-
-
-def connection_pool(url: str) -> "BlockingConnectionPool":
-    """The connections to the server at `url`; none is opened yet.
-
-    Raises:
-        ValueError: `url` is not the URL of a Redis server.
-    """
-    from redis.asyncio import BlockingConnectionPool
-    from redis.asyncio.retry import Retry
-    from redis.backoff import NoBackoff
-
-    # `take` bounds the time of everything; a new try would only use it up.
-    retry = Retry(NoBackoff(), 0)
-    try:
-        pool = BlockingConnectionPool.from_url(url, max_connections=CONNECTIONS, timeout=None, protocol=2, retry=retry)
-        pool.make_connection()  # type: ignore[no-untyped-call]
-    except Exception as error:  # of several types, with texts that may contain parts of the URL
-        raise ValueError("not the URL of a Redis server, such as redis://host:6379/0") from error
-    return pool
-
-
-def redis_url(url: SecretStr) -> SecretStr:
-    """`url`, if it is the URL of a Redis server; a check for settings.
-
-    Raises:
-        PydanticCustomError: it is not, or the package is not installed.
-    """
-    # The texts do not show the URL, which may hold a password.
-    if not url.get_secret_value().startswith(_SCHEMES):
-        raise PydanticCustomError("refused", "expected a URL that begins with redis://, rediss:// or unix://")
-    if find_spec("redis") is None:
-        text = 'needs the package redis, which is not installed: pip install "modelglot[redis]"'
-        raise PydanticCustomError("refused", text)
-    try:
-        connection_pool(url.get_secret_value())
-    except ValueError as error:
-        raise PydanticCustomError("refused", str(error)) from None
-    return url

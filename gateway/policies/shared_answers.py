@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.core.datatypes import DATATYPES
 from gateway.core.log_limit import LogLimit
+from gateway.core.redis import connection_pool
 from gateway.core.tasks import spawn
 from gateway.core.types import Response, Tensor
-from gateway.policies.shared_allowances import PAUSE, connection_pool
+from gateway.policies.shared_allowances import PAUSE
 
 if TYPE_CHECKING:
     from redis.asyncio import BlockingConnectionPool

@@ -24,10 +24,10 @@ from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
-from gateway.placement.backend import PlacedBackend
-from gateway.placement.table import Stock
 from gateway.routing.balancing import LeastInFlight, LeastLoad, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
+from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.table import Stock
 from gateway.routing.probing import Probes
 from gateway.routing.queue import QueueSettings
 from gateway.transports.http.address import parse_address

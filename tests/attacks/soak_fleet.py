@@ -232,9 +232,10 @@ def main() -> None:
     parser.add_argument("--copies", default="1", help="copies of a model, such as 1..2")
     parser.add_argument("--exponent", type=float, default=1.0, help="of the zipf distribution")
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--kill-every", type=float, default=30, help="seconds")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    plan = Plan(given.minutes, 3, 200, 8, given.copies, given.exponent, given.clients, 30, given.seed)
+    plan = Plan(given.minutes, 3, 200, 8, given.copies, given.exponent, given.clients, given.kill_every, given.seed)
     with tempfile.TemporaryDirectory() as folder:
         clients, servers, requests, gateway = soak(plan, Path(folder))
         loads = servers.loads.total()

@@ -152,12 +152,13 @@ class Gateways:
             self.close()
             self._page, self._config, self._ports, self._changed = example.block.page, "", {}, {}
             self._save_files(example.block.page)
+        if example.config != self._config:
+            self._stack.close()  # its ports may be those of the servers
         for command in example.servers:
             if command not in self._servers:
                 self._servers[command] = self._started(command)
         if example.config == self._config:
             return
-        self._stack.close()
         self._config = example.config
         for port in re.findall(r"127\.0\.0\.1:(\d+)", example.config):
             self._port(port)

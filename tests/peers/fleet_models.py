@@ -77,6 +77,8 @@ class FleetModels:
         self.loads: Counter[str] = Counter()
         """Loads that began, by model."""
         self.unloads: Counter[str] = Counter()
+        self.arrived: Counter[str] = Counter()
+        """Inferences that came, answered or not."""
         self.calls: Counter[str] = Counter()
         """Inferences that a model answered."""
         self.missed: Counter[str] = Counter()
@@ -187,8 +189,9 @@ class FleetModels:
 
     def infer(self, model: str, version: str, numbers: list[float]) -> Answered:
         with self._changed:
-            self._check(model, version)
+            self.arrived[model] += 1
             self._wait(model, self.stuck)
+            self._check(model, version)
             self.calls[model] += 1
             seconds = self.seconds
         time.sleep(seconds)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pydantic import BaseModel
 
 from gateway.core.frozen import frozen
-from gateway.placement.backend import PlacedBackend
-from gateway.placement.table import Holding, PlacedModel
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.table import Holding, PlacedModel
 
 
 class PlacedServer(BaseModel):

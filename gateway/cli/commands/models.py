@@ -125,7 +125,7 @@ async def _of_config(
     if as_json:
         print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
     else:
-        print("\n\n".join(_tables(config, placed, {at: models for at, (models, _) in found.items()})))
+        print("\n\n".join(tables(config, placed, {at: models for at, (models, _) in found.items()})))
     if code := max((code for _, code in found.values()), default=0):
         raise SystemExit(code)
 
@@ -167,7 +167,7 @@ def _endpoint_json(config: Config, name: str, address: str, models: ServerModels
     return {"backend": name, "protocol": config.backends[name].protocol, "address": address, **models_json(models)}
 
 
-def _tables(
+def tables(
     config: Config,
     placed: Mapping[str, PlacedCalls],
     found: Mapping[tuple[str, str], ServerModels],

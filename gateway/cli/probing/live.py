@@ -14,7 +14,7 @@ from gateway.cli.probing.fit import Misfit, misfits, missing_model, of_gather, w
 from gateway.cli.probing.graphs import graph_misfits
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.probe import MOST_SECONDS, client, probe
-from gateway.client import AsyncClient, ClientError, ServerKind
+from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.problems import Finding
@@ -30,6 +30,7 @@ AS_NOBODY = ServerAccess()
 """A client without headers and keys."""
 
 OK, WARNING, ERROR = "ok", "warning", "error"
+_OWN = "a server of `reference`, which begins with the gateway"
 
 
 @frozen
@@ -62,6 +63,8 @@ class Answered:
     error: str = ""
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
     """The max_batch_size of the models of which it was asked."""
+    is_own: bool = False
+    """It is a server of `reference`, which the gateway itself will start."""
 
 
 async def check_live(
@@ -88,6 +91,9 @@ async def check_live(
                 rows.append(Row(f"routes[{number}]", name, "-", "-", WARNING, "its endpoints are found by discovery"))
             for at, endpoint in enumerate(backend.endpoints):
                 answer = answers[name, at]
+                if answer.is_own:
+                    rows.append(Row(f"routes[{number}]", name, endpoint.address, _name(route) or "(any)", OK, _OWN))
+                    continue
                 found = list(_compare(route, backend, answer, clients, protocols))
                 if _is_elsewhere(
                     _name(route), backend, answer, [answers[place] for place in places if place[0] == name]
@@ -247,11 +253,19 @@ async def _ask(
     except TimeoutError:
         return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
     except (ClientError, ValueError) as error:
+        if isinstance(error, ConnectError) and _is_own(config, backend.endpoints[at].address):
+            return Answered(ServerModels(), is_own=True)
         answer = Answered(ServerModels(), str(error))
     if not answer.error and any(not each.error for each in answer.models.models):
         return answer
     other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
     return Answered(ServerModels(), other) if other else answer
+
+
+def _is_own(config: Config, address: str) -> bool:
+    """Whether a server of `reference` will be at an endpoint's address."""
+    place = address.rpartition("://")[2].rstrip("/").replace("localhost", "127.0.0.1")
+    return any(place == str(each.bind).rpartition("://")[2] for each in config.reference)
 
 
 async def _other_protocol(

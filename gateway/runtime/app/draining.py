@@ -9,11 +9,11 @@ from gateway.admin.status import EndpointStatus, endpoint_status
 from gateway.assembly.part import GatewayPart
 from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
-from gateway.placement.backend import PlacedBackend
-from gateway.placement.operating import OperatedLoader
 from gateway.routing.backend import Backend
 from gateway.routing.draining import Drain, DrainState
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.operating import OperatedLoader
 
 log = logging.getLogger("gateway.app")
 

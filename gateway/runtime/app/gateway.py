@@ -284,7 +284,7 @@ class Gateway:
         given_up = await all_surviving("draining a listener", (each.drain(seconds) for each in listeners))
         await self._replacements.give_up()
         await self._assembly.end(max(0.0, ends_at - self._clock()))
-        self._assembly.placed.cancel()
+        await self._assembly.placed.close()
         await self._fleets.close()
         await self._endpoints.close()
         # The reference servers come last, since requests of the listeners above may have been in flight to them.

@@ -170,6 +170,37 @@ def test_an_endpoint_is_drained_and_serves_again_by_its_button(page: Page, gatew
     expect(row.get_by_role("button", name="Drain")).to_be_visible()
 
 
+PLACED = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+admin: {bind: "127.0.0.1:0"}
+reference:
+  - {protocol: v2-rest, bind: "127.0.0.1:TENSORS", models: [double, add_sub]}
+  - {protocol: v2-rest, bind: "127.0.0.1:SCIENCE", models: [double]}
+backends:
+  fleet: {protocol: v2-rest, endpoints: ["127.0.0.1:TENSORS", "127.0.0.1:SCIENCE"], placement: {interval: 0.2}}
+routes: [{match: {model: "*"}, backend: fleet}]
+"""
+
+
+def test_the_placement_is_a_table_of_models_by_servers(context: BrowserContext, tmp_path: Path) -> None:
+    with looked(tmp_path, PLACED) as gateway:
+        page = context.new_page()
+        page.goto(gateway.admin)
+        go(page, "Placement")
+        rows = page.locator("main tbody tr")
+        expect(rows).to_have_count(2)
+        expect(page.get_by_role("main")).to_contain_text("2 of 2 models are held by 2 servers.")
+        double, add_sub = rows.filter(has_text="double"), rows.filter(has_text="add_sub")
+        expect(double.locator(".badge")).to_have_text(["held", "held"])
+        expect(add_sub.locator(".badge")).to_have_text(["held"])
+        gateway.infer("double", times=7)
+        expect(double.locator("td").nth(5)).to_have_text("7")
+        add_sub.get_by_role("button", name="Load", exact=True).click()
+        expect(
+            page.get_by_role("status").filter(has_text="add_sub at 127.0.0.1:")
+        ).to_be_visible()  # it has no repository
+
+
 def test_models_have_the_signatures_that_their_servers_tell(page: Page, context: BrowserContext) -> None:
     go(page, "Models")
     page.get_by_role("button", name="add_sub").click()

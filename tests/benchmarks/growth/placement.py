@@ -19,10 +19,10 @@ from time import process_time
 
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request
-from gateway.placement.inventory import stock_of
-from gateway.placement.plan import LoadSettings
+from gateway.routing.placement.inventory import stock_of
+from gateway.routing.placement.plan import LoadSettings
 from tests.benchmarks.calls import Counts
-from tests.placement.servers import Fleet, Server
+from tests.routing.placement.servers import Fleet, Server
 
 MODELS, SERVERS, COPIES = 5000, 100, 3
 LOOP_AIM = 50.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -164,3 +165,21 @@ async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
 async def test_every_wire_form_can_be_checked(backend: str) -> None:
     found = await live(backend, "posterior", route="{match: {model: posterior}, backend: b}")
     assert not found.errors
+
+
+async def test_a_reference_server_of_the_file_counts_as_present_though_nothing_runs() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free = probe.getsockname()[1]
+    text = f"""
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+reference: [{{protocol: umbridge, bind: "127.0.0.1:{free}", models: [posterior]}}]
+backends:
+  own: {{protocol: umbridge, endpoints: ["http://127.0.0.1:{free}"]}}
+  other: {{protocol: umbridge, endpoints: ["http://127.0.0.1:1"]}}
+routes:
+  - {{match: {{model: posterior}}, backend: own}}
+  - {{match: {{model: "*"}}, backend: other}}
+"""
+    found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+    assert [(each.backend, each.result) for each in found.rows] == [("own", OK), ("other", ERROR)]
+    assert "connection refused" in found.errors[0].message

@@ -1,4 +1,4 @@
-"""Orders of operators to a fleet: one model on one server, and the models of a server that is drained."""
+"""Orders to a fleet: models that clients name, one model on one server, and the models of a server that is drained."""
 
 import asyncio
 
@@ -6,13 +6,45 @@ from gateway.core.errors import Reason, refusal
 from gateway.core.operations import Operation
 from gateway.core.tasks import outlived_by
 from gateway.core.types import ControlRequest
-from gateway.placement.loading import Loader
-from gateway.placement.table import Placement, PlaceState
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.loading import TICK, Loader
+from gateway.routing.placement.table import Placement, PlaceState
 
 
 class OperatedLoader(Loader):
-    """A Loader that also loads and unloads what an operator names."""
+    """A Loader that also loads and unloads what somebody names."""
+
+    async def load(self, request: ControlRequest) -> None:
+        """Load a model because a client has asked for it, with the client's settings: where it is loaded already, or on
+        the server with the most room.
+
+        Raises:
+            GatewayError: the server's own error; RESOURCE_EXHAUSTED, no server can make room for it now.
+        """
+        placement = self._table.placement(request.model)
+        if held := list(placement.held()):
+            await asyncio.gather(*(self._control.ask(request, each.endpoint) for each in held))
+            for each in held:
+                self.ask_soon(each.endpoint)
+            return
+        step = self._rooms().step(placement) or self._rooms().step(placement, is_listed=False)
+        if step is None:
+            text = f"backend {self._table.backend!r}: no server can load model {request.model!r} now"
+            raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=TICK)
+        await outlived_by(self._begin(step, request))
+
+    async def unload(self, request: ControlRequest) -> None:
+        """Unload a model because a client has asked for it, from all servers that hold it.
+
+        Raises:
+            GatewayError: the server's own error, or it did not answer in time. The model may still be there.
+        """
+        placement = self._table.placement(request.model)
+        places = list(placement.held())
+        for place in places:
+            self._reserve_unload(placement, place)
+        tasks = [self._spawn(self._unload(placement, each, request)) for each in places]
+        await asyncio.gather(*map(outlived_by, tasks))
 
     async def load_at(self, model: str, endpoint: Endpoint) -> None:
         """Load a model at one endpoint; nothing happens if it holds it. The least recently used models without calls

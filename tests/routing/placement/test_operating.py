@@ -10,10 +10,10 @@ from fastapi import FastAPI
 from gateway.admin.placement import add_placing
 from gateway.assembly.part import WHOLE
 from gateway.core.errors import GatewayError, Reason
-from gateway.placement.plan import LoadSettings
 from gateway.routing.draining import Drain
+from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import Draining
-from tests.placement.servers import Fleet, Server, settle
+from tests.routing.placement.servers import Fleet, Server, settle
 
 MODELS = ["m0", "m1", "m2", "m3"]
 

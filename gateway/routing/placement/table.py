@@ -181,7 +181,8 @@ class Placement:
     """One model: its places, and the choices among those that hold it."""
 
     __slots__ = (
-        "by_version", "calls", "choice", "demand", "failure", "failures", "model", "places", "waiting", "wanted_since",
+        "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",
+        "wanted_since",
     )  # fmt: skip
 
     def __init__(self, model: str) -> None:
@@ -200,6 +201,8 @@ class Placement:
         """Why it could not be loaded last; None after it was."""
         self.failures = 0
         """How often in a row it could not be loaded."""
+        self.not_before = 0.0
+        """When this gateway may try to load it: another one loads it now."""
         self.wanted_since = 0.0
         """Since when calls wait for it that nobody holds it for."""
 

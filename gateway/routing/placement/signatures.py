@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.types import Signature
-from gateway.placement.table import ModelPlace, Placement, Placements, PlaceState
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
 
 _lines = LogLimit(logging.getLogger(__name__))
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Status
 from gateway.routing.draining import Drain
-from tests.placement.servers import Fleet, Server
+from tests.routing.placement.servers import Fleet, Server
 
 
 async def test_a_drained_endpoint_gets_no_calls_for_its_models_until_it_serves_again() -> None:

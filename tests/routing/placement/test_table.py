@@ -1,9 +1,9 @@
 """What servers say, and what is made of it."""
 
-from gateway.placement.table import Placements, PlaceState, Stock
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from tests.placement.servers import Clock, Server
+from gateway.routing.placement.table import Placements, PlaceState, Stock
+from tests.routing.placement.servers import Clock, Server
 
 READY = Stock({"x": ("1",)}, {}, frozenset({"x"}))
 UNLOADED = Stock({}, {}, frozenset({"x"}))

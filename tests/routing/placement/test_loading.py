@@ -9,11 +9,12 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.operations import Operation
 from gateway.core.types import ControlRequest, ModelEntry, NotReady, Request
-from gateway.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
-from gateway.placement.plan import STARVED, LoadSettings
-from gateway.placement.table import PlaceState
+from gateway.routing.placement.agreement import rendezvous
+from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
+from gateway.routing.placement.plan import STARVED, LoadSettings
+from gateway.routing.placement.table import PlaceState
 from gateway.routing.queue import QueueSettings
-from tests.placement.servers import Fleet, Server, settle
+from tests.routing.placement.servers import Fleet, Server, settle
 
 MODELS = [f"m{at}" for at in range(10)]
 
@@ -159,10 +160,13 @@ async def test_a_stream_in_flight_keeps_its_model() -> None:
 async def test_several_models_are_loaded_at_once() -> None:
     [a] = repository("a")
     fleet = await loading(a, most=2).asked()
-    await asyncio.gather(fleet.ask("m0"), fleet.ask("m1"))
-    a.gates["load m2"] = asyncio.Event()
-    slow, fast = (asyncio.ensure_future(fleet.server_of(model)) for model in ("m2", "m3"))
-    assert await fast == "a"
+    await fleet.ask("m0")
+    fleet.clock.now += 1
+    await fleet.ask("m1")
+    a.gates["unload m0"] = a.gates["load m2"] = asyncio.Event()
+    slow = asyncio.ensure_future(fleet.server_of("m2"))
+    await settle()
+    assert await fleet.server_of("m3") == "a"
     assert not slow.done()
     a.gates["load m2"].set()
     assert await slow == "a"
@@ -435,13 +439,69 @@ async def test_what_others_have_loaded_too_much_is_unloaded() -> None:
     assert sum("m0" in each.held for each in (a, b)) == 1
 
 
+async def test_all_gateways_keep_the_same_copy() -> None:
+    for models in (["m0"], ["m1"], ["m2"]):
+        kept = set()
+        for names in ("abc", "cba"):
+            servers = [Server(name, models) for name in names]
+            fleet = await loading(*servers).asked()
+            await fleet.tick(1)
+            kept.add("".join(each.name for each in servers if each.held))
+        assert len(kept) == 1
+        assert len(kept.pop()) == 1
+
+
+async def test_equal_servers_are_chosen_by_a_hash_of_the_names() -> None:
+    for model in MODELS:
+        servers = repository(*"abcde")
+        await (await loading(*servers).asked()).ask(model)
+        assert [each.name for each in servers if each.held] == [max("abcde", key=lambda name: rendezvous(model, name))]
+
+
 async def test_two_gateways_load_a_model_at_the_same_server() -> None:
     servers = repository("a", "b", "c")
-    one, other = await loading(*servers).asked(), await loading(*servers).asked()
+    one, other = await loading(*servers).asked(), await loading(*reversed(servers)).asked()
     for model in MODELS[:6]:
         await asyncio.gather(one.ask(model), other.ask(model))
         await asyncio.gather(one.asked(), other.asked())
     assert sorted(model for each in servers for model in each.held) == MODELS[:6]
+
+
+class OneAtATime:
+    """An Agreement that lets another gateway load first."""
+
+    def __init__(self) -> None:
+        self.is_free = False
+        self.asked: list[str] = []
+
+    async def claim(self, model: str, address: str) -> bool:
+        self.asked.append(model)
+        return self.is_free
+
+    async def release(self, model: str, address: str) -> None:
+        self.asked.remove(model)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_model_that_another_gateway_loads_is_waited_for() -> None:
+    a, b = repository("a", "b")
+    agreement = OneAtATime()
+    fleet = await Fleet(a, b, load=LoadSettings(most=2), agreement=agreement).asked()
+    calls = [asyncio.ensure_future(fleet.server_of(model)) for model in ("m0", "m1")]
+    for _ in range(3):
+        await fleet.tick(1)
+    assert 4 <= len(agreement.asked) <= 8  # once in each look, and no more
+    a.held["m0"] = ("1",)
+    for _ in range(2):
+        await fleet.tick(1)
+    assert await calls[0] == "a"
+    agreement.is_free = True
+    for _ in range(2):
+        await fleet.tick(1)
+    assert await calls[1] in ("a", "b")
+    assert sorted([*loads(a), *loads(b)]) == ["load m1"]
 
 
 async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewhere() -> None:
@@ -452,10 +512,13 @@ async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewher
     with pytest.raises(GatewayError, match="no room, since 'm0' could not be unloaded: in use by an ensemble"):
         await fleet.ask("m1")
     assert await fleet.server_of("m0") == "a"
-    assert a.most_held == 1
+    waiting = asyncio.ensure_future(fleet.server_of("m2"))
+    await settle()
+    assert loads(a) == ["load m0", "unload m0"]  # it is not tried again at once
     a.unload_errors.clear()
-    fleet.clock.now += 10
-    assert await fleet.server_of("m1") == "a"
+    await fleet.tick(10)
+    assert await waiting == "a"
+    assert a.most_held == 1
 
 
 async def test_clients_with_control_load_and_unload() -> None:

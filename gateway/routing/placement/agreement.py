@@ -25,6 +25,9 @@ class Agreement(Protocol):
     async def release(self, model: str, address: str) -> None:
         """The load has ended."""
 
+    async def close(self) -> None:
+        """Nothing is claimed any more."""
+
 
 class EachForItself:
     """An Agreement without a store: a gateway loads what its clients ask for. Two gateways that load a model at the
@@ -35,4 +38,7 @@ class EachForItself:
         return True
 
     async def release(self, model: str, address: str) -> None:
+        """As Agreement's."""
+
+    async def close(self) -> None:
         """As Agreement's."""

@@ -10,12 +10,12 @@ from gateway.core.errors import Status
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.types import Answer, ControlRequest, NotReady, Request, Statistics
-from gateway.placement import refusals
 from gateway.routing.backend import Backend
 from gateway.routing.one_try import ask_all
+from gateway.routing.placement import refusals
 
 if TYPE_CHECKING:
-    from gateway.placement.backend import PlacedBackend
+    from gateway.routing.placement.backend import PlacedBackend
 
 
 async def models(backend: "PlacedBackend", request: Request) -> Answer:

@@ -9,9 +9,9 @@ from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.surviving import surviving
 from gateway.core.tasks import spawn
-from gateway.placement.signatures import SignatureComparison
-from gateway.placement.table import Placements, Stock
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.signatures import SignatureComparison
+from gateway.routing.placement.table import Placements, Stock
 
 _lines = LogLimit(logging.getLogger(__name__))
 

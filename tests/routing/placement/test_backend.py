@@ -8,10 +8,10 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
-from gateway.placement.signatures import SignatureComparison
-from gateway.placement.table import PlaceState
+from gateway.routing.placement.signatures import SignatureComparison
+from gateway.routing.placement.table import PlaceState
 from gateway.routing.queue import QueueSettings
-from tests.placement.servers import Fleet, Server, settle, with_traits
+from tests.routing.placement.servers import Fleet, Server, settle, with_traits
 
 
 async def test_requests_go_to_servers_that_have_the_model() -> None:
@@ -276,6 +276,23 @@ async def test_a_reload_keeps_the_table() -> None:
     with pytest.raises(GatewayError, match="no server has model 'y'"):
         await fleet.ask("y")
     assert a.events.count("models") == 1
+
+
+async def test_a_question_on_its_way_at_a_reload_is_asked_again() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b).asked()
+    old = fleet.backend
+    a.gates["models"] = asyncio.Event()
+    fleet.backend = fleet.new_backend(fleet.endpoints)
+    asking = fleet.backend.stocktaking.ask_soon(fleet.endpoints[0])
+    await settle()
+    fleet.backend.replace(old)
+    a.held = {"z": ("1",)}
+    a.gates["models"].set()
+    await asking
+    await settle()
+    assert await fleet.server_of("z") == "a"
+    assert a.events.count("models") == 3
 
 
 async def test_servers_without_a_list_are_asked_for_the_models_that_routes_name() -> None:

@@ -15,25 +15,25 @@ What has begun goes on when the last client that waited has left: the model may 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from math import inf
 from typing import Any
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
-from gateway.core.exchange import ask
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.surviving import surviving
-from gateway.core.tasks import outlived_by, spawn
+from gateway.core.tasks import spawn
 from gateway.core.types import ControlRequest
-from gateway.placement import plan
-from gateway.placement.agreement import Agreement, EachForItself
-from gateway.placement.inventory import Inventory
-from gateway.placement.plan import LoadSettings, LoadStep, Rooms
-from gateway.placement.table import LoadFailure, ModelPlace, Placement, Placements, PlaceState
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement import plan
+from gateway.routing.placement.agreement import Agreement, EachForItself
+from gateway.routing.placement.control import ModelControl
+from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.plan import LoadSettings, LoadStep, Rooms
+from gateway.routing.placement.table import LoadFailure, ModelPlace, Placement, Placements, PlaceState
 
 _lines = LogLimit(logging.getLogger(__name__), lines=60)
 
@@ -46,9 +46,6 @@ NEWEST_SHARE = 0.3
 """The share of the newest look in the mean number of calls that a model has."""
 UNUSED_SECONDS = 60.0
 """A further copy takes the place of a model only if that was not used for so long."""
-FIRST_LOOK = 0.05
-"""Seconds after which a server is asked again whether a model is unloaded. They double, up to LONGEST_LOOK."""
-LONGEST_LOOK = 1.0
 
 
 def _answers(endpoint: Endpoint) -> bool:
@@ -69,8 +66,7 @@ class Loader:
     ) -> None:
         self._table = table
         self._settings = settings
-        self._protocol = protocol
-        self._inventory = inventory
+        self._control = ModelControl(protocol, inventory, settings.timeout, clock)
         self._clock = clock
         self._agreement = agreement or EachForItself()
         self._wanted: dict[str, Placement] = {}
@@ -82,7 +78,7 @@ class Loader:
         self._loop: asyncio.Task[None] | None = None
         self.takes_models: Callable[[Endpoint], bool] = _answers
         """Whether an endpoint may be given models."""
-        self.ask_soon: Callable[[Endpoint], object] = lambda endpoint: None
+        self.ask_soon: Callable[[Endpoint], Awaitable[None] | None] = lambda endpoint: None
         """Asks an endpoint what it has."""
         self.sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
         self.loads = 0
@@ -103,16 +99,18 @@ class Loader:
             self._loop.cancel()
             self._loop = None
 
-    def cancel(self) -> None:
+    async def close(self) -> None:
         """Give up what runs: the gateway ends."""
         self.stop()
         for task in list(self._running):
             task.cancel()
+        await self._agreement.close()
 
     def take_over(self, newer: "Loader") -> None:
         """Go on with the settings of `newer`, which was made for a new configuration."""
-        self._settings, self._inventory = newer._settings, newer._inventory
-        self._agreement = newer._agreement
+        self._settings, self._control = newer._settings, newer._control
+        before, self._agreement = self._agreement, newer._agreement
+        spawn(before.close())
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement) -> None:
@@ -155,38 +153,6 @@ class Loader:
             f"backend {self._table.backend!r}: model {model!r} is in the repository of {listing}, which cannot load it"
         )
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now", sent=False, retry_after=TICK)
-
-    async def load(self, request: ControlRequest) -> None:
-        """Load a model because a client has asked for it, with the client's settings: where it is loaded already, or on
-        the server with the most room.
-
-        Raises:
-            GatewayError: the server's own error; RESOURCE_EXHAUSTED, no server can make room for it now.
-        """
-        placement = self._table.placement(request.model)
-        if held := list(placement.held()):
-            await asyncio.gather(*(self._ask(request, each) for each in held))
-            for each in held:
-                self.ask_soon(each.endpoint)
-            return
-        step = self._rooms().step(placement) or self._rooms().step(placement, is_listed=False)
-        if step is None:
-            text = f"backend {self._table.backend!r}: no server can load model {request.model!r} now"
-            raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=TICK)
-        await outlived_by(self._begin(step, request))
-
-    async def unload(self, request: ControlRequest) -> None:
-        """Unload a model because a client has asked for it, from all servers that hold it.
-
-        Raises:
-            GatewayError: the server's own error, or it did not answer in time. The model may still be there.
-        """
-        placement = self._table.placement(request.model)
-        places = list(placement.held())
-        for place in places:
-            self._reserve_unload(placement, place)
-        tasks = [self._spawn(self._unload(placement, each, request)) for each in places]
-        await asyncio.gather(*map(outlived_by, tasks))
 
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
         """An endpoint does not hold these models any more. If it was away, or has none left, its server has restarted:
@@ -253,7 +219,7 @@ class Loader:
             is_served = any(self.takes_models(each.endpoint) for each in placement.held())
             if is_served or not placement.waiting:
                 del self._wanted[placement.model]
-            elif self._is_being_loaded(placement):
+            elif self._is_being_loaded(placement) or self._clock() < placement.not_before:
                 continue
             elif self.why_not(placement) is not None:
                 del self._wanted[placement.model]
@@ -330,11 +296,11 @@ class Loader:
         placement, address = step.placement, place.endpoint.address
         try:
             if not await self._agreement.claim(placement.model, address):
-                self._given_up(placement, place)
+                await self._given_up(placement, place)
                 return
             try:
                 await self._make_room(step)
-                await self._ask(request, place)
+                await self._control.ask(request, place.endpoint)
             finally:
                 await self._agreement.release(placement.model, address)
         except GatewayError as error:
@@ -362,12 +328,16 @@ class Loader:
             text = f"no room, since {models} could not be unloaded: {error.message}"
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
-    def _given_up(self, placement: Placement, place: ModelPlace) -> None:
-        """Another gateway loads the model."""
+    async def _given_up(self, placement: Placement, place: ModelPlace) -> None:
+        """Another gateway has loaded the model, or tried to: the servers are asked who has it. If nobody has, it is
+        claimed again after a while."""
+        placement.not_before = self._clock() + TICK
+        asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
+        await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
         place.is_ours = False
         self._table.became(placement, place, PlaceState.GONE)
-        for endpoint in self._listing(placement.model):
-            self.ask_soon(endpoint)
+        if (last := self.ask_soon(place.endpoint)) is not None:
+            await last
 
     def _failed(self, placement: Placement, place: ModelPlace, error: GatewayError) -> None:
         """Note that a load has failed, and tell those who wait if the server has said why."""
@@ -397,8 +367,9 @@ class Loader:
 
     async def _unload(self, placement: Placement, place: ModelPlace, request: ControlRequest | None = None) -> None:
         try:
-            await self._ask(request or ControlRequest(Operation.UNLOAD, placement.model), place)
-            await self._until_gone(placement, place)
+            request = request or ControlRequest(Operation.UNLOAD, placement.model)
+            await self._control.ask(request, place.endpoint)
+            await self._control.until_gone(placement.model, place.endpoint, self.sleep)
         except GatewayError as error:
             place.is_ours = False
             self._table.became(placement, place, PlaceState.HELD)
@@ -416,33 +387,6 @@ class Loader:
         """Unload a model at a place after the calls that are in flight there."""
         await place.until_idle()
         await self._unload(placement, place)
-
-    async def _until_gone(self, placement: Placement, place: ModelPlace) -> None:
-        """Wait until the server lists a model as unloaded: it may answer first, and unload then."""
-        wait, until = FIRST_LOOK, self._clock() + self._settings.timeout
-        while True:
-            stock = await self._inventory.of(place.endpoint)
-            if placement.model not in stock.held and placement.model not in stock.changing:
-                return
-            if self._clock() >= until:
-                text = f"the server still has it after {self._settings.timeout:g} s (placement.timeout)"
-                raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text)
-            await self.sleep(wait)
-            wait = min(2 * wait, LONGEST_LOOK)
-
-    async def _ask(self, request: ControlRequest, place: ModelPlace) -> None:
-        """Ask a server to load or unload a model. Raises GatewayError: its own, or it does not answer in time."""
-        endpoint, seconds = place.endpoint, self._settings.timeout
-        endpoint.enter()
-        try:
-            async with asyncio.timeout(seconds):
-                target = await self._inventory.target(endpoint)
-                await ask(request, self._protocol, endpoint, target)
-        except TimeoutError as error:
-            text = f"no answer to {request.operation.value} within {seconds:g} s (placement.timeout)"
-            raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
-        finally:
-            endpoint.leave()
 
     async def _run(self) -> None:
         while True:

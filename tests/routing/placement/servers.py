@@ -21,15 +21,16 @@ from gateway.core.types import (
     Statistics,
     TensorSpec,
 )
-from gateway.placement.backend import PlacedBackend
-from gateway.placement.inventory import Inventory
-from gateway.placement.operating import OperatedLoader
-from gateway.placement.plan import LoadSettings
-from gateway.placement.stocktaking import Stocktaking
-from gateway.placement.table import Placements
 from gateway.routing.balancing import LeastInFlight
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.agreement import Agreement
+from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.operating import OperatedLoader
+from gateway.routing.placement.plan import LoadSettings
+from gateway.routing.placement.stocktaking import Stocktaking
+from gateway.routing.placement.table import Placements
 from gateway.routing.queue import QueueSettings
 
 
@@ -201,7 +202,9 @@ class Fleet:
         queue: QueueSettings | None = None,
         protocol: Protocol = SCRIPTED,
         load: LoadSettings | None = None,
+        agreement: Agreement | None = None,
     ) -> None:
+        self.agreement = agreement
         self.clock = Clock()
         self.servers = servers
         self.load_settings = load
@@ -225,7 +228,9 @@ class Fleet:
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
         inventory = Inventory(protocol, backend.target_of, names)
         stocktaking = Stocktaking(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
-        loader = OperatedLoader(placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock)
+        loader = OperatedLoader(
+            placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock, self.agreement
+        )
         loader.sleep = self._turn
         backend.begin(placements, inventory, stocktaking, loader, is_on_demand=self.load_settings is not None)
         return backend

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, not_found
-from gateway.placement.table import Placements
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.table import Placements
 
 
 def nobody_has(

@@ -17,18 +17,22 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.frozen import replace
 from gateway.core.operations import WAKING, Operation
 from gateway.core.types import Answer, Request, Response, Tries
-from gateway.placement import refusals
-from gateway.placement.inventory import Inventory
-from gateway.placement.operating import OperatedLoader
-from gateway.placement.questions import OWN_ANSWERS
-from gateway.placement.stocktaking import Stocktaking
-from gateway.placement.table import ModelPlace, Placement, Placements, PlaceState
 from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement import refusals
+from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.operating import OperatedLoader
+from gateway.routing.placement.questions import OWN_ANSWERS
+from gateway.routing.placement.stocktaking import Stocktaking
+from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
 from gateway.routing.queue import Waiter
 from gateway.routing.sending import Send
 from gateway.routing.sequences import SequenceKey, sequence_of
+
+MOST_TRIES = 3
+"""A request is sent to another holder once if its server does not have the model, and also if that could not be
+reached before and the model was loaded elsewhere."""
 
 
 class PlacedBackend(Backend):
@@ -186,17 +190,17 @@ class PlacedBackend(Backend):
         own = OWN_ANSWERS.get(request.operation)
         if own is not None:
             return await own(self, request)
-        try:
-            return await super().__call__(request)
-        except GatewayError as error:
-            again = await self._elsewhere(request, error)
-            if again is None:
-                raise
-        try:
-            return await super().__call__(again)
-        except GatewayError as error:
-            await self._elsewhere(request, error)
-            raise
+        is_last = False
+        for _ in range(MOST_TRIES - 1):
+            try:
+                return await super().__call__(request)
+            except GatewayError as error:
+                again = await self._elsewhere(request, error)
+                if again is None or is_last:
+                    raise
+                is_last = not isinstance(error, TransportError)
+            request = again
+        return await super().__call__(request)
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
         """As the Backend's, by an endpoint that has the model. Raises as a call."""

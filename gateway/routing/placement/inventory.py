@@ -14,8 +14,8 @@ from gateway.core.exchange import ask
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, merge
 from gateway.core.types import ModelEntry, Request, Signature
-from gateway.placement.table import PlaceState, Stock
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.table import PlaceState, Stock
 
 SECONDS_WAITED = 10.0
 """How long a server may take to answer one question."""

@@ -14,9 +14,9 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 
 from gateway.core.frozen import frozen
-from gateway.placement.agreement import rendezvous
-from gateway.placement.table import ModelPlace, Placement, Placements, PlaceState
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.placement.agreement import rendezvous
+from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
 
 STARVED = 5.0
 """Seconds that calls wait for a model before it takes the place of one whose calls never cease. One that is loaded
