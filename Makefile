@@ -79,10 +79,8 @@ bench: setup peers  ## the gateway beside other programs, into docs/benchmarks; 
 bench-quick: setup peers  ## the targets alone, in two minutes
 	$(BIN)/python -m tests.benchmarks.contest --quick
 
-charts: setup peers  ## the chart of docs/performance.md, from a run of the benchmark
-	mkdir -p build
-	$(BIN)/python -m tests.benchmarks --json --rows doubles > build/benchmark.json
-	$(BIN)/python -m tests.benchmarks.charts build/benchmark.json docs/images/performance.svg
+charts: setup  ## the charts of docs/performance.md and docs/benchmarks, from the figures in them
+	$(BIN)/python -m tests.benchmarks.charts
 
 matrix: setup  ## docs/matrix.md, docs/carried.md: what each pair of protocols carries; and which cases the contract leaves out
 	$(BIN)/python -m tests.contract.document

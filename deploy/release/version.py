@@ -12,6 +12,7 @@ IN_TEXT = (
     "deploy/Dockerfile",
     "deploy/compose.yaml",
     "deploy/examples/servers.yaml",
+    "deploy/examples/sidecar.yaml",
     "deploy/helm/modelglot/ci/keda-values.yaml",
     "deploy/kserve/front/kustomization.yaml",
     "deploy/kserve/sidecar/kustomization.yaml",

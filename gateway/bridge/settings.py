@@ -2,7 +2,7 @@
 
 A key of `translate` is declared once: here, or in `gateway.core.types.Translate` if codecs read it. `gateway.config`
 makes the YAML key from the field: its name, type, default and docstring become the key's name, check, default and
-description in docs/configuration.md. So a new key is a new field.
+description in docs/configuration. So a new key is a new field.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The configuration's keys: listeners, backends and everything at the top. Routes are in `routes`.
 
-An attribute is a key, and its docstring is the key's description in `docs/configuration.md`.
+An attribute is a key, and its docstring is the key's description in `docs/configuration`.
 """
 
 from collections.abc import Mapping

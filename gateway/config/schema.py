@@ -1,4 +1,4 @@
-"""The configuration's JSON Schema, for editors, for `docs/configuration.md`, and for the keys that messages suggest."""
+"""The configuration's JSON Schema, for editors, for `docs/configuration`, and for the keys that messages suggest."""
 
 from functools import lru_cache
 from typing import Any

@@ -40,7 +40,7 @@ def started(
     """A command that goes on, in a process of its own, and what it printed until it was ready."""
     command = [sys.executable, "-m", "gateway", *arguments]
     with subprocess.Popen(
-        command, cwd=folder, env=ENVIRON, stdout=subprocess.PIPE, stderr=stderr, text=True
+        command, cwd=folder, env={**ENVIRON, "PWD": str(folder)}, stdout=subprocess.PIPE, stderr=stderr, text=True
     ) as process:
         try:
             yield process, _until_ready(process.stdout)

@@ -1,8 +1,7 @@
-"""The JSON Schema, and `docs/configuration.md`, which is held to it."""
+"""The JSON Schema, and the pages of keys in `docs/configuration` and `docs/policies`, which are held to it."""
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,12 @@ from gateway.assembly import registry
 from gateway.cli.options import catalog
 from gateway.config import Catalog, json_schema, loads
 from gateway.config.document import compose
-from gateway.config.schema import below, dereferenced, keys_at
+from gateway.config.schema import below, keys_at
+from tests.config.document import DOCS, FOLDER, OVERVIEW, POLICIES, keys, keys_of_policy, pages
 from tests.config.toys import CATALOG
 
 SCHEMA = json_schema(CATALOG)
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "configuration.md"
-BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
 
 
 @pytest.mark.parametrize(
@@ -135,84 +133,48 @@ def test_a_route_has_a_backend_or_a_split(keys: dict[str, Any], valid: bool) -> 
     assert Draft202012Validator(REAL).is_valid({"listeners": listeners, "routes": [{"match": {}, **keys}]}) == valid
 
 
-def test_the_documentation_has_every_key() -> None:
-    """`make pages` writes the table after a change of the keys."""
-    real = json_schema(Catalog({}, registry.policies()))  # names of protocols are not its matter
-    text = DOCUMENT.read_text()
-    assert text[text.index(BEGIN) + len(BEGIN) : text.index(END)] == table(real)
+KEYS = tuple(keys(json_schema(Catalog({}, registry.policies()))))
+PAGES = pages()
 
 
-def test_the_page_about_health_has_its_keys_and_their_defaults() -> None:
-    real = json_schema(Catalog({}, registry.policies()))
-    above = "backends.*.health."
-    inner = [(key.removeprefix(above), part) for key, _, part in keys(real) if key.startswith(above)]
-    rows = re.findall(r"^\| `([a-z.]+)` \| ([^|]+) \|", (ROOT / "docs/health.md").read_text(), re.MULTILINE)
-    told = dict(rows) | {"probe": ""}  # its default depends on the protocol
-    assert [(key, told.get(key)) for key, part in inner if key != "ejection"] == [
-        (key, default(False, part)) for key, part in inner if key != "ejection"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_page_of_keys_is_current(page: Path) -> None:
+    assert page.read_text() == PAGES[page], "`make pages` writes it anew"
+
+
+def test_every_key_has_one_anchor_on_the_page_where_a_reader_looks() -> None:
+    """On the page of the key at the top, or on that of the policy."""
+    told = [
+        (page.relative_to(DOCS).as_posix(), anchor)
+        for page in [*FOLDER.glob("*.md"), *(DOCS / "policies").glob("*.md")]
+        for anchor in re.findall(r'<a id="([^"]+)">', page.read_text())
     ]
-
-
-def table(schema: dict[str, Any]) -> str:
-    rows = [
-        f"| `{key}` | {default(required, part)} | {values(schema, part)} | {' '.join(part['description'].split())} |\n"
-        for key, required, part in keys(schema)
+    expected = [
+        (f"configuration/{re.split(r'[.[]', key.name)[0]}.md", re.sub(r"\[\]|\.\*", "", key.name))
+        for key in KEYS
+        if "." in key.name and POLICIES + "." not in key.name
     ]
-    return "| key | default | value | meaning |\n|---|---|---|---|\n" + "".join(rows)
+    expected += [
+        (f"policies/{name.split('.')[0]}.md", re.sub(r"\[\]|\.\*", "", name))
+        for key in KEYS
+        if key.name.startswith("routes[].policies[].") and "." in (name := key.name.split("policies[].", 1)[1])
+    ]
+    assert sorted(told) == sorted(expected)
 
 
-def keys(
-    schema: dict[str, Any], part: dict[str, Any] | None = None, above: str = ""
-) -> Iterator[tuple[str, bool, Any]]:
-    """Every key with its dotted name, whether it must be there, and its part of the schema."""
-    part = schema if part is None else part
-    for name, inner in part.get("properties", {}).items():
-        dotted = f"{above}.{name}".removeprefix(".")
-        yield dotted, name in part.get("required", ()), inner
-        yield from keys(schema, *contents(schema, inner, dotted))
+def test_the_overview_links_to_a_page_for_each_key_at_the_top() -> None:
+    linked = re.findall(r"^\| \[`(\w+)`\]\((\w+)\.md\)", OVERVIEW.read_text(), re.MULTILINE)
+    assert linked == [(key.name, key.name) for key in KEYS if "." not in key.name]
+    assert {page.stem for page in FOLDER.glob("*.md")} == {"README", *dict(linked)}, "a page of a key that is none"
 
 
-def contents(schema: dict[str, Any], part: dict[str, Any], dotted: str) -> tuple[dict[str, Any], str]:
-    part = dereferenced(schema, part)
-    if part.get("type") == "array":
-        return contents(schema, part["items"], f"{dotted}[]")
-    if isinstance(part.get("additionalProperties"), dict):
-        return contents(schema, part["additionalProperties"], f"{dotted}.*")
-    return part, dotted
-
-
-def default(required: bool, part: dict[str, Any]) -> str:
-    if required:
-        return "*required*"
-    if part.get("default") in (None, ""):
-        return ""
-    return f"`{json.dumps(part['default'])}`".replace('"', "")
-
-
-WORDS = {
-    "boolean": "`true`, `false`",
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "object": "map",
-    "array": "list",
-}
-
-
-def values(schema: dict[str, Any], part: dict[str, Any]) -> str:
-    scalars = [each for each in part.get("anyOf", ()) if each.get("type") != "null" and "pattern" not in each]
-    if len(scalars) > 1 and not any("$ref" in each or each.get("type") in ("array", "object") for each in scalars):
-        return " or ".join(dict.fromkeys(values(schema, each) for each in scalars))
-    part = dereferenced(schema, part)
-    if part.get("enum"):
-        return ", ".join(f"`{option}`" for option in part["enum"])
-    word = WORDS.get(part.get("type", ""), "any")
-    if word == "list":
-        return f"list of {values(schema, part['items'])}"
-    return word
+@pytest.mark.parametrize("policy", sorted(registry.policies()))
+def test_a_policy_has_the_same_keys_at_a_backend_and_at_a_route(policy: str) -> None:
+    """So one page has them."""
+    assert keys_of_policy(list(KEYS), policy, "backends.*") == keys_of_policy(list(KEYS), policy, "routes[]") != []
 
 
 def test_the_documented_example_is_sound() -> None:
     """Only its keys and names are of interest: the toys stand in for the protocols."""
-    example = DOCUMENT.read_text().split("```yaml\n")[1].split("```")[0]
+    example = OVERVIEW.read_text().split("```yaml\n")[1].split("```")[0]
     assert loads(example, "example", CATALOG).backends["science"].addresses == ("http://127.0.0.1:4242",)

@@ -57,13 +57,15 @@ class Cluster:
             self.services[f"{name}:{port['port']}"] = self.ports[target["metadata"]["name"], ports[port["targetPort"]]]
 
     def here(self, text: str, binds: dict[int, int]) -> str:
-        """A text with the addresses of this machine: Services, and the pod's own binds."""
+        """A text with the addresses of this machine: Services, and the pod's own binds, also on its loopback."""
         for name, port in self.services.items():
             host, _, number = name.partition(":")
             pattern = rf"(?<![\w.-]){re.escape(host)}(\.{NAMESPACE}(\.svc(\.cluster\.local)?)?)?:{number}(?!\d)"
             text = re.sub(pattern, f"127.0.0.1:{port}", text)
         return re.sub(
-            r"(?:0\.0\.0\.0|\[::\]):(\d+)", lambda bind: f"127.0.0.1:{binds.get(int(bind[1]), int(bind[1]))}", text
+            r"(?:0\.0\.0\.0|\[::\]|127\.0\.0\.1):(\d+)",
+            lambda bind: f"127.0.0.1:{binds.get(int(bind[1]), int(bind[1]))}",
+            text,
         )
 
     def config_map(self, name: str) -> dict[str, str]:
@@ -162,19 +164,26 @@ class Pod:
         return self.process.wait(self.template["spec"]["terminationGracePeriodSeconds"])
 
 
+def beside(pod: Pod) -> Iterator[Pod]:
+    """The other containers of a pod, started: they share its ports."""
+    for each in pod.template["spec"]["containers"][1:]:
+        yield Pod(pod.cluster, pod.template, each, pod.folder / each["name"], pod.binds)
+
+
 def start(cluster: Cluster, deployment: Object, binds: dict[int, int] | None = None, name: str = "0") -> Pod:
     """A pod of a Deployment, started; at ports of its own (`binds`) where it is one more replica."""
     template = deployment["spec"]["template"]
     container = template["spec"]["containers"][0]
     own = deployment["metadata"]["name"]
     if binds is None:
-        binds = {port["containerPort"]: cluster.ports[own, port["containerPort"]] for port in container["ports"]}
+        binds = {port: cluster.ports[own, port] for port in _ports(template["spec"]).values()}
     return Pod(cluster, template, container, cluster.folder / f"{own}-{name}", binds)
 
 
 @contextmanager
 def running(release: Release, others: Iterable[Object], folder: Path) -> Iterator[tuple[Cluster, Pod]]:
-    """A release, one ready pod of each of its Deployments, beside other Deployments and Services: the gateway's pod."""
+    """A release, one ready pod of each of its Deployments with all its containers, beside other objects:
+    the gateway's container."""
     cluster = Cluster([*release.objects, *others], folder)
     with ExitStack() as stack:
         pods = {}
@@ -182,6 +191,8 @@ def running(release: Release, others: Iterable[Object], folder: Path) -> Iterato
             if each["kind"] == "Deployment":
                 pods[each["metadata"]["name"]] = started = start(cluster, each)
                 stack.callback(started.process.stop, 0)
+                for other in beside(started):
+                    stack.callback(other.process.stop, 0)
         for waited_for in pods.values():
             waited_for.wait_until_ready()
         yield cluster, pods[release.name]

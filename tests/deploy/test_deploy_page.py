@@ -42,7 +42,7 @@ SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 USES = {section.splitlines()[0]: Use(section) for section in SECTIONS if "helm test" in section}
 
 
-def test_the_page_has_the_three_uses_each_with_a_file() -> None:
+def test_the_page_has_the_uses_each_with_a_file() -> None:
     files = {file for use in USES.values() for _, _, _, file in INSTALL.findall(use.text)}
     assert files == {str(path.relative_to(ROOT)) for path in EXAMPLES.glob("*.yaml") if path != SERVERS}
 
@@ -74,6 +74,8 @@ def test_the_image_is_the_chart_s() -> None:
     for each in servers():
         for container in each["spec"].get("template", {}).get("spec", {}).get("containers", []):
             assert container["image"] == image
+    for path in EXAMPLES.glob("*.yaml"):
+        assert set(re.findall(r"image: (modelglot:\S+)", path.read_text())) <= {image}
 
 
 @with_curl

@@ -474,7 +474,7 @@ def test_the_network_policy_lets_through_what_the_gateway_needs_and_nothing_else
     dns, *rest = policy["egress"]
     assert {(each["protocol"], each["port"]) for each in dns["ports"]} == {("UDP", 53), ("TCP", 53)}
     wanted = list(places(config(release)))
-    assert wanted
+    assert wanted or len(release.pod["containers"]) > 1, "servers are outside of the pod or in it"
     for place in wanted:
         assert any(allows(rule, place) for rule in rest), place
     ports = {each["port"] for rule in rest for each in rule["ports"]}

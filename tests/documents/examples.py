@@ -1,7 +1,8 @@
 """The commands and programs of the pages, and the gateway that each page runs them against.
 
-A page's commands run against the last configuration above them that has a `reference` section; if there is none,
-against `gateway demo`. Every address of the configuration gets a free port of this machine.
+A page's commands run against the last configuration above them that has a `reference` section or follows a server that
+is started, with the changes that the page tells to make; if there is none, against `gateway demo`. Every address of the
+configuration gets a free port of this machine.
 """
 
 import os
@@ -35,10 +36,10 @@ PEERS = {
 """The packages that programs import from the environment of a real client, and which that is."""
 RECIPES = {**dict.fromkeys(("pymc", "emcee", "dynesty", "jax", "scipy"), "recipes"), "torch": "torch"}
 """The same of programs that import the client for Python as well."""
-SERVING = (*SERVERS, "python server.py")
-"""What the commands that start real servers begin with. Their environment is the peer `json-servers`, and for
-tritonserver `triton`."""
-PORT = re.compile(r"(?<=port[ =])\d+")
+SERVING = (*SERVERS, "python server.py", "gateway reference")
+"""What the commands that start real servers begin with. Their environment is the peer `json-servers`, for tritonserver
+`triton`, and for the gateway's own this one."""
+PORT = re.compile(r"(?<=port[ =])\d+|(?<=--bind 127\.0\.0\.1:)\d+")
 """In such a command; a server may have several."""
 ON_LOOPBACK = [f"--{each}-address=127.0.0.1" for each in ("http", "grpc", "metrics")]
 """A Triton listens on all addresses unless it is told otherwise."""
@@ -107,6 +108,8 @@ def _examples_of(page: Path) -> Iterator[Example]:
     for block, after in zip_longest(found, found[1:]):
         if is_configuration(block) and (servers or re.search("^reference:", block.text, re.MULTILINE)):
             config = block.text
+        elif block.changes == "gateway.yaml":
+            config = with_sections(config, block.text)
         elif block.language == "" and block.text.startswith(SERVING):
             servers += tuple(block.text.splitlines())
         elif block.language in ("", "console") and block.text.startswith("$ "):
@@ -115,10 +118,32 @@ def _examples_of(page: Path) -> Iterator[Example]:
             yield Example(block, config, after.text, servers)
 
 
+def with_sections(config: str, changed: str) -> str:
+    """A configuration whose sections of the names that `changed` has are those of `changed`."""
+    return "".join((_sections(config) | _sections(changed)).values())
+
+
+def _sections(text: str) -> dict[str, str]:
+    """The text of each section at the top of a configuration, by its name."""
+    return {part.partition(":")[0]: part for part in re.split(r"^(?=\w+:)", text, flags=re.MULTILINE) if part}
+
+
 def _is_output(block: Block, after: Block) -> bool:
     """Whether `after` follows `block` without a line between them."""
     end = block.line + block.text.count("\n") + 1
     return after.language == "" and after.line == end + 1 and not after.text.startswith("$ ")
+
+
+def changed_configurations() -> Iterator[tuple[str, str]]:
+    """Where a page tells to change a configuration, and the whole of it then."""
+    for page in pages():
+        config = ""
+        for block in blocks_of(page):
+            if is_configuration(block):
+                config = block.text
+            elif block.changes == "gateway.yaml":
+                config = with_sections(config, block.text)
+                yield block.place, config
 
 
 class Gateways:
@@ -181,6 +206,9 @@ class Gateways:
             home = require("triton")
             first = [str(triton_binary(home)), f"--backend-directory={home / 'backends'}", *ON_LOOPBACK]
             environment = triton_environment(home)
+        elif program == "gateway":
+            first = [sys.executable, "-m", "gateway"]
+            environment = ENVIRON
         else:
             home = require("json-servers")
             first = [str(home / "bin" / program)]

@@ -19,7 +19,7 @@ from gateway.cli import application
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
 from gateway.protocols.mip.schema import ErrorCode
-from tests.documents.pages import ROOT, pages
+from tests.documents.pages import ROOT, pages, slugify
 
 COMMANDS = ROOT / "docs/commands.md"
 ERRORS = ROOT / "docs/errors.md"
@@ -62,7 +62,19 @@ version.
 def commands() -> str:
     """docs/commands.md."""
     root: Any = typer.main.get_command(application)
-    return "\n".join([COMMANDS_HEAD, *_commands_of(root, "gateway")]).rstrip() + "\n"
+    return "\n".join([COMMANDS_HEAD, *_overview(root), *_commands_of(root, "gateway")]).rstrip() + "\n"
+
+
+def _overview(root: Any) -> Iterator[str]:
+    """A row for each command, with a link to its section; of a group to its first."""
+    yield from ("| command | |", "| --- | --- |")
+    for name in root.list_commands(None):
+        command = root.get_command(None, name)
+        section = (
+            f"gateway {name} {next(iter(command.commands))}" if hasattr(command, "commands") else f"gateway {name}"
+        )
+        yield f"| [`gateway {name}`](#{slugify(section)}) | {_cell(command.get_short_help_str(limit=200))} |"
+    yield ""
 
 
 def _commands_of(group: Any, path: str) -> Iterator[str]:
@@ -168,8 +180,8 @@ EXAMPLES_HEAD = """\
 # Examples
 
 A configuration for each common use. The texts are the comments at the start of the files; `make pages` writes this
-page. `gateway check --config FILE` checks a file, and [docs/configuration.md](../../docs/configuration.md) describes
-every key.
+page. `gateway check --config FILE` checks a file, and [the configuration's pages](../../docs/configuration/README.md)
+have every key.
 
 | file | what it does |
 | --- | --- |

@@ -12,6 +12,8 @@ FOLDERS = ("docs", "config", "deploy", "tests")
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"[Ss]ave\s(?:[^\n]|\n(?!\n))*`([\w.-]+)`:\n\n\Z")
+ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
+CHANGED = re.compile(r"(?:Add|Replace)\sth(?:[^\n]|\n(?!\n))*`([\w.-]+)`(?:, in place of [^:]*)?:\n\n\Z")
 INLINE_CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\((?P<inline>[^)\s]+)\)|^\[[^]]+\]: *(?P<defined>\S+)|<(?P<bare>https?://[^>]+)>", re.MULTILINE)
 
@@ -29,6 +31,9 @@ class Block:
     """Without the indentation of the fence."""
     file: str = ""
     """The file that the reader saves it as: the sentence before the block ends with "`FILE`:"."""
+    changes: str = ""
+    """The file whose sections of the same names it replaces, and to which it adds the others: the sentence before the
+    block begins with "Add th" or "Replace th", and ends with "`FILE`:"."""
 
     @property
     def place(self) -> str:
@@ -65,7 +70,9 @@ def blocks_of(page: Path) -> Iterator[Block]:
         indent = found["indent"]
         code = "".join(line.removeprefix(indent) for line in found["text"].splitlines(keepends=True))
         file = SAVED.search(text, 0, found.start())
-        yield Block(page, _line(text, found.start()), found["language"], code, file[1] if file else "")
+        changed = CHANGED.search(text, 0, found.start())
+        names = (file[1] if file else "", changed[1] if changed else "")
+        yield Block(page, _line(text, found.start()), found["language"], code, *names)
 
 
 def prose(page: Path) -> str:
@@ -83,7 +90,8 @@ def links_of(page: Path) -> Iterator[Link]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """What a link to a heading of the page can say after `#`, by the rule of GitHub and of the site."""
+    """What a link to a part of the page can say after `#`: of headings, by the rule of GitHub and of the site, and the
+    anchors that tables of keys have."""
     blank = FENCE.sub("", page.read_text("utf-8"))
     found: set[str] = set()
     for title in re.findall(r"^#+ (.*)$", blank, re.MULTILINE):
@@ -94,7 +102,7 @@ def anchors(page: Path) -> frozenset[str]:
             unique = f"{slug}-{number}"
             number += 1
         found.add(unique)
-    return frozenset(found)
+    return frozenset(found | set(ANCHOR.findall(blank)))
 
 
 def slugify(title: str) -> str:

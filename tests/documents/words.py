@@ -1,0 +1,37 @@
+"""`python -m tests.documents.words` counts the words that people wrote in README, CHANGELOG and docs, page by page.
+
+Code blocks do not count, nor what is generated: whole pages, and tables between marks.
+"""
+
+import re
+from pathlib import Path
+
+from tests.documents.generate import COMMANDS, ERRORS, MATRIX
+from tests.documents.pages import FENCE, ROOT, pages
+
+WHOLE = {COMMANDS, ERRORS, MATRIX, ROOT / "docs/carried.md", ROOT / "docs/benchmarks/README.md"}
+"""The generated pages of docs."""
+TABLES = re.compile(
+    r"<!-- (?:keys: begin -->.*?<!-- keys: end|metrics: begin -->.*?<!-- metrics: end"
+    r"|findings -->.*?<!-- end of findings|pair: [^>]*-->.*?<!-- end) -->",
+    re.DOTALL,
+)
+
+
+def words(text: str) -> int:
+    """The number of words of a page that a person wrote."""
+    return len(re.findall(r"\S*\w\S*", TABLES.sub("", FENCE.sub("", text))))
+
+
+def counted() -> dict[Path, int]:
+    """The pages that count, each with its number of words."""
+    top = {ROOT / "README.md", ROOT / "CHANGELOG.md"}
+    read = [page for page in pages() if page in top or (page.is_relative_to(ROOT / "docs") and page not in WHOLE)]
+    return {page: words(page.read_text("utf-8")) for page in read}
+
+
+if __name__ == "__main__":
+    numbers = counted()
+    for page in sorted(numbers, key=lambda each: numbers[each]):
+        print(f"{numbers[page]:6}  {page.relative_to(ROOT)}")
+    print(f"{sum(numbers.values()):6}  words on {len(numbers)} pages")
