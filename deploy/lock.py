@@ -13,9 +13,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 PYTHON = "3.11"
 """That of the image, and of `make test`."""
-LEFT_OUT = {"conformance", "hpc"}
+LEFT_OUT = {"conformance", "hpc", "progress"}
 """Extras that the image does not have: `gateway conformance` is for those who write a server, and its grpcio takes
-19 MB; HyperQueue is for clusters without containers, and there is no wheel of it for ARM."""
+19 MB; HyperQueue is for clusters without containers, and there is no wheel of it for ARM; bars are for
+notebooks."""
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 
 

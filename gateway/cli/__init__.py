@@ -1,18 +1,18 @@
 """The command line `gateway`: one module per command in `commands`, which is imported when the command is used.
 
-Beside it, what larger commands are made of: `bench`, `cassettes` (record and replay), `conformance`, `probing`.
+Beside it, what larger commands are made of: `bench`, `cassettes` (record and replay), `conformance`, `probing`, `top`.
 """
 
+import sys
 from importlib import import_module
-from typing import Annotated, Any
+from io import StringIO
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
-from gateway.cli.synonyms import meant
-
-_UsageError: Any = typer.BadParameter.__mro__[1]
-"""Of the copy of click that Typer keeps to itself."""
+from gateway.cli.command import Command, CommandError
+from gateway.cli.exit_codes import INTERRUPTED, end, in_red
 
 GROUPS = {
     "Run": {
@@ -39,6 +39,7 @@ GROUPS = {
         "conformance": "Check a server against the specification of its protocol.",
     },
     "Operate": {
+        "top": "Show what a running gateway does.",
         "doctor": "Print what a report of a problem should have.",
         "drain": "Drain an endpoint for maintenance of its server.",
         "keys": "Make, list and revoke API keys.",
@@ -51,25 +52,20 @@ its help."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 
-class Command(TyperCommand):
-    """A command that knows its options under the names that other programs have."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As TyperCommand's; the error for an unknown option says what to use in its place."""
-        try:
-            return super().parse_args(ctx, args)
-        except _UsageError as error:
-            unknown = getattr(error, "option_name", None)
-            if unknown is None or not error.message.startswith("No such option"):
-                raise
-            options = [name for each in self.params for name in each.opts]
-            instead = meant(unknown, options, takes_config="--config" in options)
-            raise _UsageError(f"No such option: {unknown}" + (f" ({instead})" if instead else ""), ctx) from None
-
-
 class CommandGroup(TyperGroup):
     """The commands, each imported when it is asked for. Typer has its own copy of click, whose types it keeps to
     itself."""
+
+    def main(self, *args: Any, **settings: Any) -> NoReturn:
+        """Run the command that the arguments name, and exit with its code."""
+        try:
+            found = super().main(*args, **{**settings, "standalone_mode": False})
+        except CommandError as error:
+            _show(error)
+            raise SystemExit(error.exit_code) from None
+        except typer.Abort:  # at a question
+            end(INTERRUPTED, "interrupted")
+        raise SystemExit(found if isinstance(found, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
@@ -95,6 +91,14 @@ class CommandGroup(TyperGroup):
         for group, commands in GROUPS.items():
             with formatter.section(group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+
+def _show(error: Any) -> None:
+    """Print an error of usage below the usage, as other errors are printed."""
+    text = StringIO()
+    error.show(text)
+    usage, mark, told = text.getvalue().rstrip("\n").partition("Error: ")
+    print(usage + (in_red(mark + told) if mark else ""), file=sys.stderr)
 
 
 def _load(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Annotated, Any
@@ -16,10 +17,14 @@ from gateway.cli import call_inputs, server_options
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.client.credentials import raw_headers
 from gateway.core.certificates import CertificateError, TlsFiles
+from gateway.core.frozen import frozen
 from gateway.transports.certificates import client_context
 
 MAX_REPLY = 256 * 2**20
 """The most bytes of a reply: `/status` of many thousand endpoints is large."""
+
+ASKED = "is this the admin port of a gateway?"
+"""The end of an error about a reply that no gateway gives."""
 
 AdminUrl = Annotated[
     str, typer.Option("--admin", metavar="URL", help="The admin port of a running gateway: http://HOST:PORT.")
@@ -37,11 +42,21 @@ class AdminAccess:
 
 
 class AdminPortError(Exception):
-    """There is no answer, or it is an error. `code` is the exit code for it, one of those in `server_options`."""
+    """There is no answer, or it is an error: `reason`, to a question at the URL `where`. `code` is the exit code for
+    it, one of those in `exit_codes`."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, code: int, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
         self.code = code
+        self.reason = reason
+
+
+@frozen
+class AdminReply:
+    """The JSON of a reply, and its headers, whatever their case."""
+
+    value: Any
+    headers: Mapping[str, str]
 
 
 class AdminPort:
@@ -51,7 +66,7 @@ class AdminPort:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             end(USAGE, f"--admin: expected a URL such as http://127.0.0.1:9090, got {url!r}")
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._seconds = seconds
         try:
             raw = raw_headers(call_inputs.headers(access.headers), access.key)
@@ -62,32 +77,35 @@ class AdminPort:
 
     def get(self, path: str) -> Any:
         """The JSON at `path`. Raises AdminPortError."""
-        return self._ask(Request(self._url + path, headers=self._headers))
+        return self.reply(path).value
+
+    def reply(self, path: str) -> AdminReply:
+        """The reply to a GET of `path`. Raises AdminPortError."""
+        return self._ask(Request(self.url + path, headers=self._headers))
 
     def post(self, path: str, body: object) -> Any:
         """The JSON of the reply to a POST of JSON. Raises AdminPortError."""
         headers = {**self._headers, "content-type": "application/json"}
-        return self._ask(Request(self._url + path, orjson.dumps(body), headers))
+        return self._ask(Request(self.url + path, orjson.dumps(body), headers)).value
 
-    def _ask(self, request: Request) -> Any:
+    def _ask(self, request: Request) -> AdminReply:
+        where = request.full_url.partition("?")[0]
         try:
             with self._opener.open(request, timeout=self._seconds) as reply:
                 body = reply.read(MAX_REPLY + 1)
             if len(body) > MAX_REPLY:
-                raise AdminPortError(FAILED, f"{request.full_url}: the reply has more than {MAX_REPLY} bytes")
-            return orjson.loads(body)
+                raise AdminPortError(FAILED, where, f"the reply has more than {MAX_REPLY} bytes")
+            return AdminReply(orjson.loads(body), reply.headers)
         except HTTPError as error:
             with error:
-                raise AdminPortError(FAILED, f"{request.full_url}: {_told(error.read(2**16), error)}") from error
+                raise AdminPortError(FAILED, where, _told(error.read(2**16), error)) from error
         except (OSError, HTTPException) as error:  # also URLError
             reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, TimeoutError):
-                text = f"{request.full_url}: no answer within {self._seconds:g} s"
-                raise AdminPortError(TIMED_OUT, text) from error
-            raise AdminPortError(UNREACHABLE, f"{request.full_url}: {_reason(reason)}") from error
+                raise AdminPortError(TIMED_OUT, where, f"no answer within {self._seconds:g} s") from error
+            raise AdminPortError(UNREACHABLE, where, _reason(reason)) from error
         except orjson.JSONDecodeError as error:
-            text = f"{request.full_url}: the reply is no JSON; is this the admin port of a gateway?"
-            raise AdminPortError(FAILED, text) from error
+            raise AdminPortError(FAILED, where, f"the reply is no JSON; {ASKED}") from error
 
 
 def _opener(access: AdminAccess) -> OpenerDirector:

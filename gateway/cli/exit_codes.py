@@ -20,9 +20,13 @@ _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 def end(code: int, message: object) -> NoReturn:
     """Print `message` on standard error, in red where colours are shown, and exit with `code`."""
-    text = str(message)
-    print(f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text, file=sys.stderr)
+    print(in_red(str(message)), file=sys.stderr)
     raise SystemExit(code)
+
+
+def in_red(text: str) -> str:
+    """`text` as an error on standard error: in red where colours are shown."""
+    return f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text
 
 
 def fail(message: object) -> NoReturn:

@@ -34,7 +34,7 @@ def one_config(argument: Path | None, option: Path | None) -> Path:
     ends, if it was given twice or not at all."""
     given = [path for path in (argument, option) if path is not None]
     if len(given) != 1:
-        raise typer.BadParameter("expected one configuration file: --config FILE")
+        raise typer.BadParameter("expected one configuration file: FILE, or --config FILE")
     return given[0]
 
 

@@ -1,8 +1,7 @@
-"""Parts that commands that ask servers share: options for the way to them, tables and progress."""
+"""Parts that commands that ask servers share: options for the way to them, and tables."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from gateway.assembly.forms import described_form
 from gateway.cli import call_inputs
 from gateway.cli.exit_codes import USAGE, end, shows_colours
 from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.progress import printable
 from gateway.client.address import named_protocol
 from gateway.client.settings import Tls
 
@@ -81,7 +81,7 @@ def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapp
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
     """Rows in columns, below a head that is bold where colours are shown."""
-    shown = [[_printable(each) for each in row] for row in (head, *rows)]
+    shown = [[printable(each) for each in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]
     return "\n".join([_bold(lines[0]), *lines[1:]])
@@ -89,26 +89,3 @@ def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
 
 def _bold(text: str) -> str:
     return f"\x1b[1m{text}\x1b[0m" if shows_colours(sys.stdout) else text
-
-
-def _printable(text: str) -> str:
-    """`text` without what would move the cursor: servers choose the names of their models."""
-    return "".join(each if each.isprintable() else "?" for each in text)
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[str], None]]:
-    """A line on standard error that says what is being done, while it is; nothing where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-
-    def show(text: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{what}: {_printable(text)[:60]}")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A further policy is one file, and a further command one file and its line in COMMANDS: tests a copy of the project
+"""A further policy is one file, and a further command one file and its line in GROUPS: tests a copy of the project
 with both. (`tests/contract/test_toy.py` does the same with a protocol.)"""
 
 import shutil
@@ -39,7 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commands = root / "gateway" / "cli" / "__init__.py"
     text = commands.read_text("utf-8")
     commands.write_text(
-        text.replace("COMMANDS = {\n", 'COMMANDS = {\n    "policies": "Print the policies.",\n'), "utf-8"
+        text.replace('"Operate": {\n', '"Operate": {\n        "policies": "Print the policies.",\n'), "utf-8"
     )
     return root
 

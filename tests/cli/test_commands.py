@@ -1,6 +1,7 @@
 """Help, version and usage errors of the commands."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from gateway.cli.options import catalog
 from gateway.config import json_schema
 from gateway.config.schema import below
 from tests.cli.commands import ENVIRON, ROOT, gateway
+from tests.cli.terminal import terminal
 
 
 def test_without_arguments_it_lists_its_commands() -> None:
@@ -48,6 +50,27 @@ def test_each_command_lists_its_options(command: str, option: str) -> None:
     assert option in result.output
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("serve", "[OPTIONS] [FILE]"),
+        ("call", "[OPTIONS] [ADDRESS] [MODEL] [FILE]"),
+        ("bench", "[OPTIONS] ADDRESS MODEL [FILE]"),
+        ("drain", "[OPTIONS] BACKEND ENDPOINT"),
+        ("completion", "[OPTIONS] SHELL"),
+    ],
+)
+def test_arguments_are_shown_without_the_types_of_python(command: str, usage: str) -> None:
+    printed = gateway(command, "--help").output
+    assert f" {command} {usage}\n" in printed
+    assert re.search(r"<[a-z]+[>\[]", printed) is None
+
+
+def test_an_option_that_is_written_as_an_argument_is_named() -> None:
+    assert "extra argument(s) (gw.yaml) (use --config)" in gateway("doctor", "gw.yaml").stderr
+    assert "extra argument(s) (x:1) (use --admin)" in gateway("top", "x:1").stderr
+
+
 def test_the_schema_is_json_and_lists_installed_protocols() -> None:
     printed = json.loads(gateway("schema").stdout)
     assert printed == json_schema(catalog())
@@ -70,6 +93,13 @@ def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     result = gateway(*arguments)
     assert result.exit_code == 2
     assert "Error: " in result.stderr
+
+
+def test_wrong_usage_is_told_in_red_on_a_terminal() -> None:
+    with terminal("check", "--nosuch") as shown:
+        assert shown.ended() == 2
+        assert shown.colours("Error: No such option: --nosuch") == {"red"}
+        assert shown.colours("Usage: ") == {"default"}
 
 
 def test_it_prints_its_version() -> None:

@@ -28,10 +28,10 @@ from tests.peers.build import python_of, require
 
 DEMO = (ROOT / "config/gateway.yaml").read_text("utf-8")
 PEERS = {
+    "pymc": "recipes",
     **{name: name for name in ("umbridge", "tritonclient", "graphpipe", "kubemo", "tensorflow")},
     **dict.fromkeys(("openai", "boto3", "huggingface_hub"), "json-clients"),
     "mlflow": "json-servers",
-    "pymc": "recipes",
 }
 """The packages that programs import from the environment of a real client, and which that is."""
 RECIPES = {**dict.fromkeys(("pymc", "emcee", "dynesty", "jax", "scipy"), "recipes"), "torch": "torch"}

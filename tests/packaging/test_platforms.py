@@ -53,6 +53,7 @@ def test_the_client_calls_in_every_wire_form_on_windows(tmp_path: Path) -> None:
         ("call", "--help"),
         ("probe", "--help"),
         ("init", "--help"),
+        ("top", "--help"),
     ],
     ids=lambda arguments: arguments[0],
 )

@@ -5,12 +5,13 @@ from collections.abc import AsyncGenerator
 import pytest
 from pydantic import ValidationError
 
+from gateway.core import redis
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.types import Answer, Headers, Request, Response
-from gateway.policies import rate_limit, shared_allowances
+from gateway.policies import rate_limit
 from gateway.policies.rate_limit import RateLimit, Settings, wrap, wrap_stream
 from tests.policies.clock import Clock
 
@@ -163,7 +164,7 @@ def test_invalid_settings_are_refused(settings: dict[str, object], text: str) ->
 
 
 def test_redis_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_allowances, "find_spec", lambda name: None)
+    monkeypatch.setattr(redis, "find_spec", lambda name: None)
     with pytest.raises(ValidationError, match=r'pip install "modelglot\[redis\]"'):
         Settings.model_validate({"requests": 1, "redis": "redis://h"})
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,12 +23,12 @@ from gateway.cli.bench.target import Question
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
+from gateway.cli.progress import ProgressStep, progress
 from gateway.client import ClientError, ConnectError, Timeout
 from gateway.client.settings import ServerArguments, ServerKind
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.tasks import spawn
 from gateway.core.types import Request, RequestedOutput, Tensor
 from gateway.runtime.process.running import run as run_on_uvloop
 
@@ -36,10 +37,6 @@ IN_FLIGHT = {True: 1000, False: 16}
 """For an open and for a closed loop, to servers that take any number."""
 TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
 """Of two servers, which one is loaded with which half of its requests. What changes slowly meets both alike."""
-SHOW_EVERY = 0.2
-"""Seconds."""
-BAR = 30
-"""Characters of the progress bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,16 +228,19 @@ class Runner:
     async def _measured(self, job: LoadJob, turn: str) -> Measured | None:
         run = run_of(job, self._processes)
         try:
-            preparing = asyncio.ensure_future(run.prepare())
-            self._preparing = preparing
-            try:
-                await preparing
-            except asyncio.CancelledError:
-                if self.is_interrupted:
-                    return None
-                raise
-            self._run = run
-            with _shown(run, job.plan, turn):
+            with progress("measuring" if turn == "1/1" else f"turn {turn}") as line:
+                line.show("preparing")
+                preparing = asyncio.ensure_future(run.prepare())
+                self._preparing = preparing
+                try:
+                    await preparing
+                except asyncio.CancelledError:
+                    if self.is_interrupted:
+                        return None
+                    raise
+                self._run = run
+                began = time.monotonic()
+                line.show_each(lambda: _step(run, job.plan, began))
                 return await run.run()
         finally:
             self._run = None
@@ -271,33 +271,9 @@ def _half(job: LoadJob, half: int) -> LoadJob:
     return replace(job, plan=replace(plan, seconds=seconds, requests=requests, seed=plan.seed + half))
 
 
-@contextmanager
-def _shown(run: Run, plan: Plan, turn: str) -> Iterator[None]:
-    """A bar of the run's progress, if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    showing = spawn(_show(run, plan, "" if turn == "1/1" else f"turn {turn}  "))
-    try:
-        yield
-    finally:
-        showing.cancel()
-        print(end="\r\x1b[K", file=sys.stderr, flush=True)
-
-
-async def _show(run: Run, plan: Plan, label: str) -> None:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    while True:
-        ended, failed = run.ended()
-        of_time = 0.0 if plan.seconds is None else (loop.time() - began) / (plan.warmup + plan.seconds)
-        of_requests = 0.0 if plan.requests is None else ended / plan.requests
-        line = progress_line(label, max(of_time, of_requests), ended, failed)
-        print(end=f"\r{line}\x1b[K", file=sys.stderr, flush=True)
-        await asyncio.sleep(SHOW_EVERY)
-
-
-def progress_line(label: str, done: float, ended: int, failed: int) -> str:
-    """The line that shows how much is `done` (1.0 is all)."""
-    full = min(BAR, int(done * BAR))
-    return f"{label}[{'#' * full:{BAR}}] {min(100, int(done * 100)):3}%  {ended} requests, {failed} errors"
+def _step(run: Run, plan: Plan, began: float) -> ProgressStep:
+    """How far a run is that began at this time of `time.monotonic`."""
+    ended, failed = run.ended()
+    of_time = 0.0 if plan.seconds is None else (time.monotonic() - began) / (plan.warmup + plan.seconds)
+    of_requests = 0.0 if plan.requests is None else ended / plan.requests
+    return ProgressStep(f"{ended} requests, {failed} errors", max(of_time, of_requests))

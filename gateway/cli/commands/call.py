@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,6 +15,7 @@ from gateway.cli.call_inputs import BadArgument
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
+from gateway.cli.progress import progress
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.client.settings import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
@@ -99,7 +100,8 @@ def call(options: CallOptions) -> None:
             kind=ServerKind(options.flavor, form=form),
         )
         given = call_inputs.assigned(options.assigned, operation)
-        request = call_inputs.request(file, model)
+        with progress(f"reading {file}") if file not in ("", "-") else nullcontext():
+            request = call_inputs.request(file, model)
         request = replace(
             request,
             operation=operation,
@@ -132,12 +134,13 @@ def _operation(options: CallOptions) -> Operation:
 async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path | None, *, as_json: bool) -> None:
     show = call_outputs.json_line if as_json else call_outputs.table
     try:
-        async with client, aclosing(_responses(client, request, cast)) as responses:
-            async for response in responses:
-                if output is not None:
-                    call_outputs.save(output, response)
-                else:
-                    print(show(response, request), flush=True)
+        with progress("waiting for the answer") as line:
+            async with client, aclosing(_responses(client, request, cast)) as responses:
+                async for response in responses:
+                    if output is not None:
+                        call_outputs.save(output, response)
+                    else:
+                        line.print(show(response, request))
     except ConnectError as error:
         _fail(UNREACHABLE, error)
     except Timeout as error:

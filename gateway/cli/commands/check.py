@@ -13,7 +13,8 @@ from gateway.cli import server_options
 from gateway.cli.exit_codes import fail
 from gateway.cli.options import ConfigArgument, OptionalConfigFile, one_config, read_with_warnings
 from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.server_options import progress, table
+from gateway.cli.progress import progress
+from gateway.cli.server_options import table
 from gateway.config import Config, ConfigError
 from gateway.config.loading import located
 from gateway.config.problems import Problem
@@ -72,9 +73,9 @@ def check(
 def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess, *, as_json: bool) -> list[Problem]:
     from gateway.cli.probing.live import check_live
 
-    with progress(str(path)) as show:
-        show("asking the servers")
-        found = asyncio.run(check_live(config, spoken(config), seconds, access))
+    with progress("asking servers") as line:
+        answered = line.counted(sum(len(each.endpoints) for each in config.backends.values()), "endpoints")
+        found = asyncio.run(check_live(config, spoken(config), seconds, access, answered))
     if as_json:
         print(orjson.dumps({"routes": found.rows}, option=orjson.OPT_INDENT_2).decode())
     else:

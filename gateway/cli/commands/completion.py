@@ -1,7 +1,9 @@
 """`gateway completion`: completion for shells. What they ask for is answered by `gateway` itself."""
 
 from enum import Enum
+from typing import Annotated
 
+import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]  # not in __all__
 
 PROGRAM = "gateway"
@@ -17,7 +19,9 @@ class Shell(Enum):
     FISH = "fish"
 
 
-def completion(shell: Shell) -> None:
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
+) -> None:
     """Print the completion script of a shell. bash and zsh: eval "$(gateway completion bash)"; fish: gateway
     completion fish | source."""
     print(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value))

@@ -14,6 +14,7 @@ from gateway.cli.conformance.inputs import parse_input
 from gateway.cli.conformance.report import Report, as_json, as_junit, lines, summary
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end, shows_colours
 from gateway.cli.grouped import grouped
+from gateway.cli.progress import progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +79,13 @@ def conformance(options: ConformanceOptions) -> None:
     colours = shows_colours(sys.stdout)
     transcript, outcomes = Transcript(), list[Outcome]()
     try:
-        for outcome in run(chosen, address, settings, checks, transcript):
-            outcomes.append(outcome)
-            if not quiet:
-                print("\n".join(lines(outcome, width, colours)), flush=True)
+        with progress(f"checking {address}") as line:
+            checked = line.counted(len(checks), "checks")
+            for outcome in run(chosen, address, settings, checks, transcript):
+                outcomes.append(outcome)
+                checked()
+                if not quiet:
+                    line.print("\n".join(lines(outcome, width, colours)))
     except Unreachable as error:
         end(UNREACHABLE, f"{address}: {error}")
     except ValueError as error:

@@ -9,7 +9,7 @@ import typer
 from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, end
 from gateway.cli.grouped import grouped
-from gateway.cli.server_options import progress
+from gateway.cli.progress import progress
 
 EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused it, 2 wrong usage, 3 the gateway cannot be reached, 4 calls go on after --wait: it gets no new ones all the same."  # noqa: E501
 INTERVAL = 0.2
@@ -56,11 +56,13 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
         return
     now = port.post("/drain", {**asked, "seconds": options.wait})
     until = time.monotonic() + options.wait
-    with progress(what) as show:
-        while now["drain"]["state"] != "drained" and time.monotonic() < until:
-            show(_left(now))
+    with progress(f"draining {options.endpoint}") as line:
+        while now is not None and now["drain"]["state"] != "drained" and time.monotonic() < until:
+            line.show(_left(now))
             time.sleep(min(INTERVAL, max(0.0, until - time.monotonic())))
             now = _endpoint(port.get("/status"), options)
+    if now is None:
+        end(FAILED, f"{what} is drained no more: somebody undid it, or it is gone")
     for each in now["drain"]["failed_moves"]:
         print(f"not loaded elsewhere: {each}")
     if now["drain"]["state"] != "drained":
@@ -69,13 +71,12 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
 
 
 def _endpoint(status: Any, options: DrainOptions) -> Any:
-    """The status of the endpoint, which is drained; the command ends if it is not any more."""
+    """The status of the endpoint; None if it is drained no more."""
     backend = status["backends"].get(options.backend, {"endpoints": []})
     for each in backend["endpoints"]:
         if each["address"] == options.endpoint and each["drain"] is not None:
             return each
-    text = f"endpoint {options.endpoint} of backend {options.backend!r} is drained no more"
-    return end(FAILED, f"{text}: somebody undid it, or it is gone")
+    return None
 
 
 def _left(endpoint: Any) -> str:

@@ -18,11 +18,11 @@ from gateway.cli.probing.file import WrittenListener, configuration, listeners_o
 from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.cli.probing.probe import probe as find
 from gateway.cli.probing.stanza import WrittenBackend, backend_name
+from gateway.cli.progress import progress
 from gateway.cli.proposing import text as proposed_text
 from gateway.cli.proposing.checking import check
 from gateway.cli.proposing.files import ExampleError, read_examples, server_at
 from gateway.cli.proposing.form import NoProposalError, propose
-from gateway.cli.server_options import progress
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
@@ -179,13 +179,13 @@ def _write(output: Path, text: str) -> None:
 
 
 async def _probed(address: str, options: InitOptions) -> Probed:
-    with progress(f"asking {address}") as show:
-        try:
+    try:
+        with progress(f"asking {address}") as line:
             found = await find(
-                address, known(), ServerAccess(), seconds=options.timeout, names=options.models, on_progress=show
+                address, known(), ServerAccess(), seconds=options.timeout, names=options.models, on_progress=line.show
             )
-        except ValueError as error:
-            end(USAGE, error)
+    except ValueError as error:
+        end(USAGE, error)
     if not found.spoken:
         codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
         end(codes.get(found.verdict, FAILED), f"{address}: {found.text}; nothing is written")

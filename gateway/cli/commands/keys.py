@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from gateway.auth.keys import KeyEntry, KeyFileError, new_key, read_keys, write_keys
+from gateway.cli.command import Command
 from gateway.cli.exit_codes import fail, misuse
 
 keys = typer.Typer(
@@ -25,7 +26,7 @@ _DURATION = re.compile(r"([0-9]{1,6})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 
 
-@keys.command()
+@keys.command(cls=Command)
 def add(
     file: KeyFileOption,
     principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="Whom the key is for.")],
@@ -45,7 +46,7 @@ def add(
     print(f"key {entry.id} of {principal}{until}: {key}")
 
 
-@keys.command("list")
+@keys.command("list", cls=Command)
 def list_keys(file: KeyFileOption) -> None:
     """List the keys: id, principal, state, when made, note. The keys themselves are not in the file."""
     now = datetime.now(UTC)
@@ -58,7 +59,7 @@ def list_keys(file: KeyFileOption) -> None:
         print("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
 
 
-@keys.command()
+@keys.command(cls=Command)
 def revoke(
     file: KeyFileOption, id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `list` shows it.")]
 ) -> None:
@@ -111,6 +112,8 @@ def _entries(file: Path, may_be_missing: bool) -> tuple[KeyEntry, ...]:
     try:
         if may_be_missing and (not file.exists() or not file.stat().st_size):
             return ()
+        if not file.exists():
+            misuse(f"{file}: there is no such file")
         return read_keys(file).entries
     except KeyFileError as error:
         fail(f"{file}: {error}")
@@ -135,7 +138,7 @@ def _change(
                 os.unlink(made)
                 raise
     except OSError as error:
-        fail(f"{file} cannot be written: {error.strerror}")
+        misuse(f"{file} cannot be written: {error.strerror}")
 
 
 @contextmanager

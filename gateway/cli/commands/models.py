@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -22,7 +22,8 @@ from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.probe import MOST_SECONDS, ProbeVerdict, client
 from gateway.cli.probing.probe import probe as find
-from gateway.cli.server_options import progress, table
+from gateway.cli.progress import progress
+from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
 from gateway.config import Config
@@ -90,8 +91,8 @@ def models(options: ModelsOptions) -> None:
 
 async def _of_address(address: str, access: ServerAccess, seconds: float, names: list[str], *, as_json: bool) -> None:
     try:
-        with progress(f"asking {address}") as show:
-            found = await find(address, known(), access, seconds=seconds, names=names, on_progress=show)
+        with progress(f"asking {address}") as line:
+            found = await find(address, known(), access, seconds=seconds, names=names, on_progress=line.show)
     except ValueError as error:
         end(USAGE, error)
     if not found.spoken:
@@ -114,9 +115,9 @@ async def _of_config(
     places = [
         (name, each.address) for name, one in config.backends.items() if name not in placed for each in one.endpoints
     ]
-    with progress("asking") as show:
-        show(f"{len(places)} endpoints")
-        asked = await asyncio.gather(*(_of_endpoint(config, *each, access, seconds) for each in places))
+    with progress("asking servers") as line:
+        answered = line.counted(len(places), "endpoints")
+        asked = await asyncio.gather(*(_of_endpoint(config, *each, access, seconds, answered) for each in places))
     found = dict(zip(places, asked, strict=True))
     document = [
         *_placed_json(config, placed),
@@ -140,10 +141,11 @@ def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls
     port = AdminPort(url, AdminAccess(headers=server.headers, key=server.key, ca=server.ca, insecure=server.insecure),
                      options.timeout)  # fmt: skip
     try:
-        before = port.get("/api/placement")["backends"]
-        began = time.monotonic()
-        time.sleep(COUNTED_SECONDS)
-        after = port.get("/api/placement")["backends"]
+        with progress(f"counting calls at {url}"):
+            before = port.get("/api/placement")["backends"]
+            began = time.monotonic()
+            time.sleep(COUNTED_SECONDS)
+            after = port.get("/api/placement")["backends"]
     except AdminPortError as error:
         if error.code != UNREACHABLE or options.admin:
             end(error.code, error)
@@ -194,9 +196,10 @@ def tables(
 
 
 async def _of_endpoint(
-    config: Config, name: str, address: str, access: ServerAccess, seconds: float
+    config: Config, name: str, address: str, access: ServerAccess, seconds: float, on_answer: Callable[[], None]
 ) -> tuple[ServerModels, int]:
-    """The models at one endpoint, and the exit code for it."""
+    """The models at one endpoint, and the exit code for it. `on_answer` is called when it has answered, or not in
+    time."""
     backend = config.backends[name]
     names = {
         model for route in config.routes if name in route.backends
@@ -213,3 +216,5 @@ async def _of_endpoint(
         return ServerModels(error=str(error) or "no answer in time"), TIMED_OUT
     except (ClientError, ValueError) as error:
         return ServerModels(error=str(error)), FAILED
+    finally:
+        on_answer()

@@ -15,7 +15,8 @@ from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.cli.probing.probe import probe as find
 from gateway.cli.probing.stanza import WrittenBackend, backend_name, stanza
-from gateway.cli.server_options import progress, table
+from gateway.cli.progress import progress
+from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.runtime.process.running import run
 
@@ -59,8 +60,8 @@ def probe(options: ProbeOptions) -> None:
 
 async def _probe(address: str, access: ServerAccess, seconds: float, models: list[str], *, as_json: bool) -> None:
     try:
-        with progress(f"asking {address}") as show:
-            found = await find(address, known(), access, seconds=seconds, names=models, on_progress=show)
+        with progress(f"asking {address}") as line:
+            found = await find(address, known(), access, seconds=seconds, names=models, on_progress=line.show)
     except ValueError as error:
         end(USAGE, error)
     print(_json(found, access) if as_json else _text(found, access), end="")

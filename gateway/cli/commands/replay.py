@@ -1,6 +1,7 @@
 """`gateway replay`: sends the requests of a cassette to a server, and compares the answers with the recorded ones."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 from gateway.cli import server_options
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
+from gateway.cli.progress import progress
 from gateway.client.settings import ServerKind
 from gateway.runtime.process.running import run
 
@@ -43,9 +45,13 @@ class ReplayOptions:
     wire: Annotated[
         bool, typer.Option("--wire", help="Send the recorded bytes as they are, to a server of the same protocol.")
     ] = False
-    rtol: Annotated[float, typer.Option(help="The largest distance in relation to the recorded value.", min=0)] = 0.0
-    atol: Annotated[float, typer.Option(help="The largest distance. It is added to that of --rtol.", min=0)] = 0.0
-    ulp: Annotated[int, typer.Option(help="The most steps from one float to the other.", min=0)] = 0
+    rtol: Annotated[
+        float, typer.Option(metavar="DISTANCE", help="The largest distance in relation to the recorded value.", min=0)
+    ] = 0.0
+    atol: Annotated[
+        float, typer.Option(metavar="DISTANCE", help="The largest distance. It is added to that of --rtol.", min=0)
+    ] = 0.0
+    ulp: Annotated[int, typer.Option(metavar="N", help="The most steps from one float to the other.", min=0)] = 0
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Pair outputs by position, if the server names them differently.")
     ] = False
@@ -97,10 +103,13 @@ def replay(options: ReplayOptions) -> None:
         form = server_options.declared_form(options.config, options.to, options.protocol)
         server = access.settings_for(options.to, options.protocol, ServerKind(options.flavor, form=form))
         # Nothing is sent if the file is malformed somewhere.
-        read = files.read(options.file, on_cut=lambda text: print(f"warning: {text}", file=sys.stderr))
-        total = sum(1 for _ in read)
+        cut: list[str] = []
+        with progress(f"reading {options.file}"):
+            total = sum(1 for _ in files.read(options.file, on_cut=cut.append))
     except (CassetteError, ValueError) as error:
         end(USAGE, error)
+    for text in cut:
+        print(f"warning: {text}", file=sys.stderr)
     if not total:
         end(USAGE, f"{options.file}: there are no recorded requests in this cassette")
     try:
@@ -143,25 +152,17 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
     from gateway.cli.cassettes.replaying import replay as replayed
     from gateway.client.model_server import ModelServer
 
-    count, shows_progress = 0, sys.stderr.isatty()
-
-    def done(result: "Replayed") -> None:
-        nonlocal count
-        count += 1
-        if shows_progress:
-            end = "\n" if count == total else ""
-            print(f"\r{count} of {total} requests", end=end, file=sys.stderr, flush=True)
-
     results: list[Replayed] = []
 
-    async def go() -> None:
+    async def go(done: Callable[[], None]) -> None:
         connected = ModelServer(server)
         try:
-            results[:] = await replayed(files.read(file), connected, settings, done)
+            results[:] = await replayed(files.read(file), connected, settings, lambda result: done())
         finally:
             await connected.close()
 
-    run(go())
+    with progress("replaying") as line:
+        run(go(line.counted(total, "requests")))
     return results
 
 

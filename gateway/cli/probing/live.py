@@ -2,7 +2,7 @@
 is asked for its models; nothing is served and no model is run."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
@@ -68,13 +68,24 @@ class Answered:
 
 
 async def check_live(
-    config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess = AS_NOBODY
+    config: Config,
+    protocols: Mapping[str, Protocol],
+    seconds: float,
+    access: ServerAccess = AS_NOBODY,
+    on_answer: Callable[[], None] = lambda: None,
 ) -> Live:
     """Ask every endpoint and compare. `access` is that of a client of the gateway, of whose headers each backend gets
     those in its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
-    all."""
+    all. `on_answer` is called for each that has answered, or not in time."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
-    asked = await asyncio.gather(*(_ask(config, protocols, access, seconds, *place) for place in places))
+
+    async def ask(name: str, at: int) -> Answered:
+        try:
+            return await _ask(config, protocols, access, seconds, name, at)
+        finally:
+            on_answer()
+
+    asked = await asyncio.gather(*(ask(*place) for place in places))
     answers = dict(zip(places, asked, strict=True))
     rows: list[Row] = []
     errors: list[Finding] = []

@@ -49,6 +49,7 @@ def stub() -> Any:
     return SimpleNamespace(
         gateway=None,
         config=None,
+        drained=[],
         learned=id,
         switched=id,
         is_backend_ready=id,

@@ -1,0 +1,131 @@
+"""`gateway top`: what a running gateway does, on a terminal, or once as a table or JSON."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated
+
+import orjson
+import typer
+
+from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
+from gateway.cli.exit_codes import USAGE, end
+from gateway.cli.grouped import grouped
+from gateway.cli.progress import progress
+from gateway.cli.server_options import AsJson, table
+from gateway.cli.top.cells import HEAD, as_json, cells, condition, sums
+from gateway.cli.top.rows import KINDS, SORTS, GatewayOverview, ordered
+from gateway.cli.top.watching import GatewayWatch, Seen, WatchedGateway
+
+EPILOG = (
+    "Keys: q ends it, s sorts by the next column, r turns the order round, tab shows listeners, routes, backends or "
+    "endpoints alone. Exit codes: 0 success, 1 the gateway refused it, 2 wrong usage, 3 the gateway cannot be "
+    "reached, 4 no answer in time."
+)
+ADMIN = "http://127.0.0.1:9090"
+PATIENCE = 5.0
+"""Seconds that a reply may take."""
+KEYS_EVERY = 0.1
+"""Seconds after which the screen is drawn again if something has changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopOptions:
+    """The options of `gateway top`."""
+
+    admin: AdminUrl = ADMIN
+    interval: Annotated[
+        float,
+        typer.Option(
+            "--interval",
+            metavar="SECONDS",
+            min=0.2,
+            max=3600,
+            help="Ask so often; without a terminal, count so long.",
+        ),
+    ] = 2.0
+    sort: Annotated[str, typer.Option("--sort", metavar="KEY", help=f"Sort by {', '.join(SORTS)}.")] = "rate"
+    access: AdminAccess = field(default_factory=AdminAccess)
+    as_json: AsJson = False
+
+
+@grouped(TopOptions)
+def top(options: TopOptions) -> None:
+    """Show what a running gateway does. Rates, errors, latencies, calls in flight and waiting, and health, by listener,
+    route, backend and endpoint, as the console shows them. On a terminal it goes on until q or Ctrl-C; elsewhere, and
+    with --json, it counts for the interval, prints that once and ends."""
+    if options.sort not in SORTS:
+        end(USAGE, f"--sort: expected {', '.join(SORTS)}, got {options.sort!r}")
+    gateway = WatchedGateway(AdminPort(options.admin, options.access, PATIENCE))
+    try:
+        first = gateway.read()
+        if not options.as_json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+            _show(gateway, first, options)
+            return
+        with progress("counting"):
+            time.sleep(options.interval)
+            now = gateway.read()
+    except AdminPortError as error:
+        end(error.code, error)
+    if options.as_json:
+        print(orjson.dumps(as_json(now), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print(_text(now, options.sort))
+
+
+def _text(now: GatewayOverview, sort: str) -> str:
+    """Everything as tables."""
+    first = "  ".join(f"{name} {value}" for name, value in sums(now).items())
+    rows = [(kind, each.name, each.about, *cells(each)) for kind in KINDS for each in ordered(now.of(kind), sort)]
+    return f"{condition(now)}: {first}\n\n{table(rows, ('', 'name', '', *HEAD))}"
+
+
+def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) -> None:
+    """Show it until a key or a signal ends it."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from gateway.cli.top.keyboard import keyboard
+    from gateway.cli.top.screen import View, after_key, drawn
+
+    console, view = Console(highlight=False), View(sort=options.sort)
+    last = Seen(first, datetime.now())
+    shown = None
+    with (
+        _ended_by_signals(),
+        keyboard() as pressed,
+        GatewayWatch(gateway, last, options.interval) as seen,
+        Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live,
+    ):
+        while True:
+            now = (seen(), view, console.size)
+            if now != shown:
+                live.update(drawn(options.admin, now[0], view, *console.size), refresh=True)
+                shown = now
+            for key in pressed(KEYS_EVERY):
+                after = after_key(view, key)
+                if after is None:
+                    return
+                view = after
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Ctrl-C ends the block as `q` does. SIGTERM, too, so that the terminal is as it was before; then the command
+    exits as one that was ended by it."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)

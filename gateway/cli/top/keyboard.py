@@ -1,0 +1,61 @@
+"""The keys that are pressed at a terminal, one at a time, without Enter."""
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+END = "q"
+"""Given for a terminal that is gone."""
+
+Pressed = Callable[[float], str]
+"""The characters that were typed within so many seconds; empty if none was."""
+
+
+@contextmanager
+def keyboard() -> Iterator[Pressed]:
+    """Read keys from standard input as they are pressed, and do not show them. If that is no terminal, or one of
+    Windows, there are none."""
+    if os.name != "posix" or not sys.stdin.isatty():
+        yield _nothing
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    _forbid_suspending(terminal)
+    try:
+        yield lambda seconds: _typed(terminal, seconds)
+    finally:
+        # What was typed and not read would reach the shell.
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+
+
+def _forbid_suspending(terminal: int) -> None:
+    """A suspended command would leave the terminal without a cursor and without what is typed."""
+    import termios
+
+    attributes = termios.tcgetattr(terminal)
+    attributes[6][termios.VSUSP] = b"\x00"
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
+def _typed(terminal: int, seconds: float) -> str:
+    if not select.select([terminal], [], [], seconds)[0]:
+        return ""
+    try:
+        typed = os.read(terminal, 64).decode("ascii", "ignore")
+    except OSError:
+        return END
+    if not typed:
+        return END
+    return "" if typed.startswith("\x1b") else typed  # arrows and other keys that send several characters
+
+
+def _nothing(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""

@@ -1,0 +1,132 @@
+"""The overview on a terminal: what is drawn in so many columns and lines, and what keys change of it."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gateway.cli.progress import printable
+from gateway.cli.top.cells import HEAD, SORTED, cells, condition, sums
+from gateway.cli.top.rows import DEGRADED, DOWN, KINDS, OK, SORTS, GatewayOverview, OverviewRow, ordered
+from gateway.cli.top.watching import Seen
+from gateway.core.frozen import frozen, replace
+
+STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
+SORTED_STYLE = "not dim bold underline"
+NAME_WIDTH = 14
+"""The fewest columns of a name: on narrow terminals the figures are cut before it is."""
+
+
+@frozen
+class View:
+    """The choice of what is shown: `kind` is one of KINDS or empty for all; `sort` is a key of SORTS."""
+
+    kind: str = ""
+    sort: str = "rate"
+    is_reversed: bool = False
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds that are shown."""
+        return (self.kind,) if self.kind else KINDS
+
+
+def after_key(view: View, key: str) -> View | None:
+    """The view after a key was pressed; None if it ends. Keys without a meaning change nothing."""
+    if key == "q":
+        return None
+    if key == "s":
+        return replace(view, sort=_next(view.sort, list(SORTS)))
+    if key == "r":
+        return replace(view, is_reversed=not view.is_reversed)
+    if key == "\t":
+        return replace(view, kind=_next(view.kind, ["", *KINDS]))
+    return view
+
+
+def _next(now: str, all: Sequence[str]) -> str:
+    return all[(all.index(now) + 1) % len(all)]
+
+
+def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> RenderableType:
+    """The whole screen of `width` columns and `height` lines."""
+    above = [_title(url, seen), _sums(seen.overview), *_notes(seen)]
+    tables = {kind: ordered(seen.overview.of(kind), view.sort, is_reversed=view.is_reversed) for kind in view.kinds}
+    free = height - len(above) - 1 - len(tables) - 1  # the heads of columns, the titles of kinds, the keys
+    shown = _allotted([len(rows) for rows in tables.values()], free)
+    table = _table(view, width)
+    for (kind, rows), lines in zip(tables.items(), shown, strict=True):
+        of = f" {lines} of {len(rows)}" if lines < len(rows) else ""
+        table.add_row(Text(f"{kind.upper()}S{of}", "bold"))
+        for row in rows[:lines]:
+            table.add_row(_name(row), *_cells(row))
+    gap = max(0, free - sum(shown))
+    return Group(*above, table, *[Text("")] * gap, _keys(view, seen.overview.seconds))
+
+
+def _keys(view: View, seconds: float) -> Text:
+    order, shown = "reversed" if view.is_reversed else "reverse", view.kind or "all"
+    return _cut(f"q quit  s sort: {view.sort}  r {order}  tab: {shown}  of the last {seconds:.0f} s", "reverse")
+
+
+def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
+    """How many of so many `lines` each table gets that would take as many as its length: as equal as can be."""
+    got = [0] * len(lengths)
+    while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
+        at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)
+        got[at] += 1
+        lines -= 1
+    return got
+
+
+def _title(url: str, seen: Seen) -> Text:
+    text = _cut(f"modelglot {seen.overview.version}  {url}  {seen.at:%H:%M:%S}  ", "bold")
+    state = condition(seen.overview)
+    return text.append(state, STYLES[OK] if state == "ready" else STYLES[DOWN])
+
+
+def _sums(overview: GatewayOverview) -> Text:
+    text = _cut("")
+    for name, value in sums(overview).items():
+        text.append(f"{name} ", "dim").append(f"{value}  ")
+    return text
+
+
+def _notes(seen: Seen) -> list[Text]:
+    notes = []
+    if seen.restarted is not None:
+        notes.append(_cut(f"the gateway has restarted: counted anew since {seen.restarted:%H:%M:%S}", STYLES[DEGRADED]))
+    if seen.trouble:
+        reason = printable(seen.trouble)
+        notes.append(_cut(f"no answer, shown is {seen.at:%H:%M:%S}, asking again: {reason}", STYLES[DOWN]))
+    return notes
+
+
+def _table(view: View, width: int) -> Table:
+    """An empty table; the head of the column that rows are sorted by is underlined."""
+    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, width=width, header_style="dim")
+    by = SORTED.get(view.sort, "name")
+    head = Text("name", SORTED_STYLE if by == "name" else "")
+    table.add_column(head, ratio=1, min_width=NAME_WIDTH, no_wrap=True, overflow="ellipsis")
+    for each in HEAD:
+        head = Text(each, SORTED_STYLE if by == each else "")
+        table.add_column(head, justify="right", min_width=max(7, len(each)), no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _name(row: OverviewRow) -> Text:
+    return _cut(f" {printable(row.name)} ").append(printable(row.about), "dim")
+
+
+def _cells(row: OverviewRow) -> list[Text]:
+    texts = [_cut(each) for each in cells(row)]
+    texts[-1].stylize(STYLES.get(row.level, ""))
+    if row.figures.errors:
+        texts[1].stylize(STYLES[DEGRADED])
+    return texts
+
+
+def _cut(text: str, style: str = "") -> Text:
+    """A text of one line, which is cut where the terminal ends. Nothing in it is read as markup."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")

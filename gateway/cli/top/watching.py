@@ -1,0 +1,97 @@
+"""Asks a gateway for its overview, once or again and again."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from threading import Event, Thread
+from typing import Any
+
+from gateway.cli.admin_port import ASKED, AdminPort, AdminPortError
+from gateway.cli.exit_codes import FAILED
+from gateway.cli.top.rows import GatewayOverview, overview
+from gateway.cli.top.window import TrafficWindow
+from gateway.core.frozen import frozen, replace
+
+
+class WatchedGateway:
+    """A gateway that is asked for its counts. `restarts`: how often it was found to have restarted."""
+
+    def __init__(self, port: AdminPort) -> None:
+        self.restarts = 0
+        self._port = port
+        self._window = TrafficWindow()
+        self._topology: Any = None
+        self._topology_tag = ""
+        self._started: float | None = None
+        self._time = 0.0
+
+    def read(self) -> GatewayOverview:
+        """The overview now; its rates are those since the readings before, at most of the window. Raises
+        AdminPortError."""
+        try:
+            return self._read()
+        except (KeyError, TypeError, ValueError) as error:
+            where = f"{self._port.url}/api/traffic"
+            raise AdminPortError(FAILED, where, f"the reply is not as expected; {ASKED}") from error
+
+    def _read(self) -> GatewayOverview:
+        traffic, now = self._traffic(self._time)
+        if self._started not in (None, traffic["started"]):
+            traffic, now = self._traffic(0.0)  # another process, all of whose counts are new
+            self.restarts += 1
+            self._window.clear()
+            self._topology_tag = ""
+        if traffic["topology"] != self._topology_tag:
+            self._topology = self._port.get("/api/topology")
+        self._topology_tag, self._started, self._time = traffic["topology"], traffic["started"], now
+        self._window.take(now, traffic["paths"])
+        return overview(self._topology, traffic, self._window)
+
+    def _traffic(self, since: float) -> tuple[Any, float]:
+        reply = self._port.reply(f"/api/traffic?since={since:.6f}")
+        return reply.value, float(reply.headers.get("gateway-time", 0.0))
+
+
+@frozen
+class Seen:
+    """The state of a gateway as far as it is known. `trouble`: why it does not answer now; then `overview` is
+    the last one. `restarted`: when its last restart was noticed."""
+
+    overview: GatewayOverview
+    at: datetime
+    trouble: str = ""
+    restarted: datetime | None = None
+
+
+class GatewayWatch:
+    """Asks every `interval` seconds in a thread of its own, so that a gateway that is slow to answer keeps no key from
+    being read. `seen` is the latest. It goes on while the gateway is away."""
+
+    def __init__(self, gateway: WatchedGateway, first: Seen, interval: float) -> None:
+        self.seen = first
+        self._gateway = gateway
+        self._interval = interval
+        self._ends = Event()
+
+    def __enter__(self) -> Callable[[], Seen]:
+        Thread(target=self._run, daemon=True, name="watch").start()
+        return lambda: self.seen
+
+    def __exit__(self, *error: object) -> None:
+        self._ends.set()  # a question on its way is not waited for
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._ends.wait(max(0.0, due - time.monotonic())):
+            due = time.monotonic() + self._interval
+            self.seen = self._next(self.seen)
+
+    def _next(self, last: Seen) -> Seen:
+        before = self._gateway.restarts
+        try:
+            now = self._gateway.read()
+        except AdminPortError as error:
+            return replace(last, trouble=error.reason)
+        has_restarted = self._gateway.restarts > before
+        at = datetime.now()
+        return Seen(now, at, restarted=at if has_restarted else last.restarted)

@@ -1,0 +1,139 @@
+"""Rates and latencies of the last seconds, made of the counts in `/api/traffic`, which only grow."""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from gateway.core.frozen import frozen
+
+SECONDS = 10.0
+"""The length of the window, the same as in the console."""
+
+Way: TypeAlias = tuple[str, str, str, str]
+"""Listener, route, backend and endpoint; the last ones are empty where a request did not come so far."""
+K = TypeVar("K", bound=Hashable)
+
+
+@frozen
+class WayCounts:
+    """The requests that went one way since the gateway's start. `latencies`: their number by bucket, as in
+    `/api/traffic`."""
+
+    requests: int
+    errors: int
+    latencies: Mapping[int, int]
+
+
+NOTHING = WayCounts(0, 0, {})
+
+
+@frozen
+class CountsReading:
+    """The counts of all ways at a time, in seconds on the gateway's clock."""
+
+    time: float
+    counts: Mapping[Way, WayCounts]
+
+
+class WindowFigures:
+    """The requests in a window of `seconds`, and since the start. `bounds`: the upper bounds of the buckets of
+    latencies, in seconds."""
+
+    def __init__(self, seconds: float, bounds: Sequence[float]) -> None:
+        self.requests = 0
+        self.errors = 0
+        self.total_requests = 0
+        self.total_errors = 0
+        self._seconds = seconds
+        self._bounds = bounds
+        self._latencies = [0] * (len(bounds) + 1)
+
+    def add(self, before: WayCounts, after: WayCounts) -> None:
+        """Add a way with these counts at the begin and at the end of the window."""
+        self.requests += after.requests - before.requests
+        self.errors += after.errors - before.errors
+        self.total_requests += after.requests
+        self.total_errors += after.errors
+        for bucket, count in after.latencies.items():
+            self._latencies[bucket] += count - before.latencies.get(bucket, 0)
+
+    @property
+    def rate(self) -> float | None:
+        """Requests per second; None if there is no window yet."""
+        return self.requests / self._seconds if self._seconds else None
+
+    @property
+    def error_rate(self) -> float | None:
+        """Requests that ended with an error, per second; None if there is no window yet."""
+        return self.errors / self._seconds if self._seconds else None
+
+    @property
+    def failed(self) -> float | None:
+        """The share of requests that ended with an error, from 0 to 1; None without requests."""
+        return self.errors / self.requests if self.requests else None
+
+    def quantile(self, part: float) -> float | None:
+        """The latency in seconds that this part of the requests did not exceed, an estimate within its bucket; None
+        without requests."""
+        wanted = part * sum(self._latencies)
+        if not wanted:
+            return None
+        for bucket, count in enumerate(self._latencies):
+            if count and wanted <= count:
+                if bucket == len(self._bounds):
+                    return self._bounds[-1]
+                upper = self._bounds[bucket]
+                lower = self._bounds[bucket - 1] if bucket else upper / 1.585
+                return float(lower * (upper / lower) ** (wanted / count))
+            wanted -= count
+        return None
+
+
+class TrafficWindow:
+    """The readings of the last SECONDS."""
+
+    def __init__(self) -> None:
+        self._readings: deque[CountsReading] = deque()
+
+    def clear(self) -> None:
+        """Begin anew, as after a restart of the gateway."""
+        self._readings.clear()
+
+    def take(self, time: float, changed: Iterable[Mapping[str, Any]]) -> None:
+        """Take the paths of a reply of `/api/traffic`, all or those that have changed since the reading before. After
+        a pause that is longer than the window it begins anew: nobody knows how what happened is spread over it."""
+        known = dict(self._readings[-1].counts) if self._readings else {}
+        for each in changed:
+            known[each["listener"], each["route"], each["backend"], each["endpoint"]] = _counts(each)
+        if self._readings and time - self._readings[-1].time > SECONDS:
+            self.clear()
+        self._readings.append(CountsReading(time, known))
+        while len(self._readings) > 1 and self._readings[1].time <= time - SECONDS:
+            self._readings.popleft()
+
+    @property
+    def seconds(self) -> float:
+        """The time from the first reading to the last one."""
+        return self._readings[-1].time - self._readings[0].time if self._readings else 0.0
+
+    def figures(self, key: Callable[[Way], K | None], bounds: Sequence[float]) -> dict[K, WindowFigures]:
+        """The figures by the key of each way. Ways whose key is None are left out."""
+        found: dict[K, WindowFigures] = {}
+        if not self._readings:
+            return found
+        first, last = self._readings[0], self._readings[-1]
+        for way, after in last.counts.items():
+            under = key(way)
+            if under is None:
+                continue
+            if under not in found:
+                found[under] = WindowFigures(self.seconds, bounds)
+            # a way that the first reading does not have began later, at 0
+            found[under].add(first.counts.get(way, NOTHING), after)
+        return found
+
+
+def _counts(path: Mapping[str, Any]) -> WayCounts:
+    errors = sum(path["failed"].values())
+    latencies = {int(bucket): count for bucket, count in path["latencies"].items()}
+    return WayCounts(path["ok"] + errors, errors, latencies)
