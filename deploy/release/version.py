@@ -16,6 +16,7 @@ IN_TEXT = (
     "deploy/helm/modelglot/ci/keda-values.yaml",
     "deploy/kserve/front/kustomization.yaml",
     "deploy/kserve/sidecar/kustomization.yaml",
+    "docs/console.md",
     "docs/deploy.md",
     "docs/openapi.md",
     "docs/record-and-replay.md",

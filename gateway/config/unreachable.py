@@ -4,14 +4,15 @@ The earlier route's conditions must include those of the later one. Nothing is r
 only `TEXT*`, `*TEXT` and `*` are known to include others, and routes that take everything only together are not found.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from gateway.config.catalog import Catalog
 from gateway.config.keys import Config
 from gateway.config.problems import Finding
-from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig
+from gateway.config.routes import ANY_VALUE, InputMatchConfig, MatchConfig, RouteConfig
 from gateway.core.operations import CALLS
 from gateway.core.types import Shape
 
@@ -25,22 +26,37 @@ def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS)
 
     After `most` comparisons nothing more is reported.
     """
-    # Routes with `passthrough` are tried for other requests than routes without it. A glob takes no name that begins
-    # otherwise than its plain text, so that a thousand routes for a thousand names need no comparison.
-    before: defaultdict[tuple[bool, str | None], list[int]] = defaultdict(list)
+    index = RouteIndex(config.routes)
     for at, route in enumerate(config.routes):
         wanted = route.match
-        keys = [(route.passthrough, text) for text in _beginnings(wanted.model)]
-        earlier = sorted(each for key in keys if key in before for each in before[key])
+        earlier = index.earlier(at, wanted.model)
         most -= len(earlier)
         if most < 0:
             return
-        takers = [each for each in earlier if _takes_all(config.routes[each].match, wanted)]
+        takers = [each for each in earlier if takes_all(config.routes[each].match, wanted)]
         if takers:
             exact = (each for each in takers if _is_exact(config.routes[each].match))
             taker = next(exact, takers[0])
             yield Finding(("routes", at, "match"), _message(wanted, taker, config.routes[taker].match))
-        before[keys[-1]].append(at)
+
+
+class RouteIndex:
+    """Routes by the plain text that their globs begin with. A glob takes no name that begins otherwise, so that a
+    thousand routes for a thousand names need no comparison."""
+
+    def __init__(self, routes: Sequence[RouteConfig]) -> None:
+        self._routes = routes
+        # Routes with `passthrough` are tried for other requests than routes without it.
+        self._places: defaultdict[tuple[bool, str | None], list[int]] = defaultdict(list)
+        for at, route in enumerate(routes):
+            self._places[route.passthrough, _beginnings(route.match.model)[-1]].append(at)
+
+    def earlier(self, at: int, model: str | None) -> list[int]:
+        """The indexes of the routes before `at` that could take all requests that it takes for `model`, which is a name
+        or a glob."""
+        keys = [(self._routes[at].passthrough, text) for text in _beginnings(model)]
+        places = (self._places[key] for key in keys if key in self._places)
+        return sorted(each for found in places for each in found[: bisect_left(found, at)])
 
 
 def _beginnings(model: str | None) -> list[str | None]:
@@ -61,7 +77,7 @@ def _is_plain(glob: str) -> bool:
     return _plain_text(glob) == glob
 
 
-def _takes_all(one: MatchConfig, other: MatchConfig) -> bool:
+def takes_all(one: MatchConfig, other: MatchConfig) -> bool:
     """Whether `one` takes all requests that `other` takes."""
     return (
         (one.model in (None, other.model) or (other.model is not None and covers(one.model, other.model)))

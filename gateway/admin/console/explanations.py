@@ -16,7 +16,7 @@ class ReasonExplanation:
 EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     Reason.INVALID_INPUT: ReasonExplanation(
         "The request breaks its protocol, or its tensors do not fit the model.",
-        "The text names the field. `translate` on the route can convert, rename, cast and widen.",
+        "The text in the client's reply names the field. `translate` on the route can convert, rename, cast and widen.",
     ),
     Reason.MODEL_NOT_FOUND: ReasonExplanation(
         "No route matches the model's name, or the backend does not have the model or the version.",
@@ -36,8 +36,8 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.UNAUTHENTICATED: ReasonExplanation(
         "The listener wants credentials, or the server behind it does.",
-        "The text says what is expected, or what is wrong: keys, tokens. For the server: `forward_headers` of "
-        "the backend.",
+        "The text in the client's reply says what is expected, or what is wrong: keys, tokens. For the server: "
+        "`forward_headers` of the backend.",
     ),
     Reason.PERMISSION_DENIED: ReasonExplanation(
         "The principal may not do this, the listener does not allow the operation, or the server behind it "
@@ -46,7 +46,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.TOO_LARGE: ReasonExplanation(
         "A message, a tensor, or what a compressed body inflates to is beyond a limit.",
-        "The text names the key under `limits`.",
+        "The text in the client's reply names the key under `limits`.",
     ),
     Reason.HEADERS_TOO_LARGE: ReasonExplanation(
         "The headers of a request are larger than `limits.headers`.",
@@ -54,7 +54,8 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.OVERLOADED: ReasonExplanation(
         "A queue, a limit of connections or calls, or the memory for messages is used up.",
-        "The text names which; `waiting` and `in_flight` in `/status`; more endpoints, or fewer clients at once.",
+        "The text in the client's reply names which; `waiting` and `in_flight` in `/status`; more endpoints, or fewer "
+        "clients at once.",
     ),
     Reason.RATE_LIMITED: ReasonExplanation(
         "The client, or all clients together, sent more requests than the policy `rate_limit` allows.",
@@ -66,7 +67,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.TIMEOUT: ReasonExplanation(
         "There was no answer until a deadline: the client's, or that of the policy `timeout`.",
-        "The text says which. `last_error` of the endpoints; the time that the model needs.",
+        "The text in the client's reply says which. `last_error` of the endpoints; the time that the model needs.",
     ),
     Reason.REQUEST_TIMEOUT: ReasonExplanation(
         "A client took too long to send its request.",
@@ -74,7 +75,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.UNREACHABLE: ReasonExplanation(
         "No connection to an endpoint, or it broke off.",
-        "The text names the address and the system's reason; whether the server runs and listens there.",
+        "`last_error` of the endpoint, which has the system's reason; whether the server runs and listens there.",
     ),
     Reason.NOT_READY: ReasonExplanation(
         "The server, the model or the gateway is not ready yet, or stops.",
@@ -86,7 +87,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.FAILED_PRECONDITION: ReasonExplanation(
         "The state does not allow the call: an order of calls, or a request that went round through gateways.",
-        "The text; for loops the route that leads back to the gateway.",
+        "The text in the client's reply; for loops the route that leads back to the gateway.",
     ),
     Reason.ALREADY_EXISTS: ReasonExplanation(
         "The server says that what is to be made is there already.",
@@ -110,7 +111,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     ),
     Reason.INVALID_OUTPUT: ReasonExplanation(
         "The server's reply is malformed, or contradicts the model's metadata.",
-        "The text says what; `signature` on the route, or `trust_metadata: false`.",
+        "The text in the client's reply says what; `signature` on the route, or `trust_metadata: false`.",
     ),
     Reason.MODEL_ERROR: ReasonExplanation(
         "The model failed while it computed.",

@@ -15,6 +15,7 @@ from gateway.assembly.routes import rewritten
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
+from gateway.config.unreachable import RouteIndex, takes_all
 from gateway.core.errors import Status
 from gateway.core.frozen import replace
 from gateway.core.globs import backend_name, client_name, wildcards
@@ -24,6 +25,9 @@ from gateway.routing.listing import SECONDS_WAITED, BackendModels
 ASKED_AT_ONCE = 32
 MOST_MODELS = 5000
 """The most models that are listed."""
+MOST_COMPARISONS = 200_000
+"""Pairs of routes that are compared for one list, in a fraction of a second. Of the models behind those every route is
+named, also one whose requests an earlier route takes."""
 MOST_ROUTES = 20
 """The most routes that are named for a model, and the most globs of a backend's routes that models are compared
 with."""
@@ -50,6 +54,7 @@ class ListedModel(BaseModel):
     source: Literal["server", "configuration"]
     """`configuration`: the server does not list it, or did not answer, but a route names it."""
     reached_by: list[ReachedBy]
+    """Without the routes whose requests an earlier route takes."""
 
 
 class BackendWithoutList(BaseModel):
@@ -171,23 +176,47 @@ def _models(
     config: Config, entries: Mapping[str, Sequence[ModelEntry]], without: list[BackendWithoutList]
 ) -> ListedModels:
     found: list[ListedModel] = []
+    shadows = _Shadows(config)
     for name, listed in entries.items():
         routes = [(at, route) for at, route in enumerate(config.routes) if name in route.backends]
-        found += _of_backend(name, listed, routes)
+        found += _of_backend(name, listed, routes, shadows)
         if len(found) > MOST_MODELS:
             break
     return ListedModels(models=found[:MOST_MODELS], without_list=without, is_complete=len(found) <= MOST_MODELS)
 
 
+class _Shadows:
+    """Tells which routes get no requests for a name, since an earlier route takes them."""
+
+    def __init__(self, config: Config) -> None:
+        self._routes, self._graphs = config.routes, config.models
+        self._index = RouteIndex(config.routes)
+        self._left = MOST_COMPARISONS
+
+    def has(self, at: int, name: str) -> bool:
+        """Whether a graph or an earlier route takes all requests for the model `name` that the route at `at` would
+        take."""
+        route = self._routes[at]
+        if name in self._graphs and not route.passthrough:
+            return True
+        earlier = self._index.earlier(at, name)
+        self._left -= len(earlier)
+        if not earlier or self._left < 0:
+            return False
+        wanted = route.match.model_copy(update={"model": name})
+        return any(takes_all(self._routes[each].match, wanted) for each in earlier)
+
+
 def _of_backend(
-    backend: str, listed: Sequence[ModelEntry], routes: Sequence[tuple[int, RouteConfig]]
+    backend: str, listed: Sequence[ModelEntry], routes: Sequence[tuple[int, RouteConfig]], shadows: _Shadows
 ) -> Iterator[ListedModel]:
     exact: dict[str, list[ReachedBy]] = {}
     for at, route in routes:
         name = route.match.model
         if name is not None and not wildcards(name):
             reached = exact.setdefault(backend_name(rewritten(route), name), [])
-            reached.append(ReachedBy(route=f"routes[{at}]", name=name))
+            if not shadows.has(at, name):
+                reached.append(ReachedBy(route=f"routes[{at}]", name=name))
     globs = [(at, route) for at, route in routes if route.match.model is None or wildcards(route.match.model)]
     globs = globs[:MOST_ROUTES]
     known = {each.name for each in listed}
@@ -197,7 +226,7 @@ def _of_backend(
         reached = list(exact.get(entry.name, ()))
         for at, route in globs:
             name = _reaching(route, entry.name)
-            if name is not None:
+            if name is not None and not shadows.has(at, name):
                 reached.append(ReachedBy(route=f"routes[{at}]", name=name))
         yield ListedModel(
             backend=backend,

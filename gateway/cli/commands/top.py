@@ -122,10 +122,13 @@ def _ended_by_signals() -> Iterator[None]:
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    # a shell that starts a command in the background lets it ignore SIGINT
+    actions = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: stop}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, action in before.items():
+            signal.signal(number, action)

@@ -124,7 +124,7 @@ def take_document(page: Page, gateway: Looked) -> None:
 
 def save(page: Page, file: Path) -> None:
     """Save what the page shows."""
-    page.screenshot(path=file, animations="disabled")
+    page.screenshot(path=file)
     with Image.open(file) as image:
         image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
     print(f"{file.relative_to(Path.cwd())}: {file.stat().st_size // 1024} KiB")

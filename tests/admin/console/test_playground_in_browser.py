@@ -4,16 +4,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from gateway.auth.keys import new_key, write_keys
+from tests.admin.console.accessibility import OPPOSITES, faults_in
 from tests.admin.console.browser import needs_chromium
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.admin.console.hostile_server import ELEMENTS, SCRIPT, HostileServer, hostile_server
-from tests.admin.console.test_browser import CONTRASTS, NAMELESS
 
 pytestmark = needs_chromium
 
@@ -234,28 +233,57 @@ admin:"""
         explained("http", made["analyst"][0], "As the request went that was sent just now.")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_everything_in_the_playground_has_a_name_and_contrast(
-    context: BrowserContext, gateway: Looked, theme: Literal["light", "dark"]
+def test_nothing_in_the_playground_has_a_fault_in_either_theme_or_width(
+    context: BrowserContext, gateway: Looked
 ) -> None:
     page = opened(context, gateway, "million")
-    page.emulate_media(color_scheme=theme)
     page.get_by_text("Parameters, headers, version, time limit").click()
     page.get_by_role("button", name="Add an input").click()
+    page.get_by_label("Name", exact=True).fill("y")
+    page.get_by_label("Values").last.fill("none")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("[aria-invalid]").first).to_be_visible()
+    assert faults_in(page, OPPOSITES) == []
+    page.get_by_role("button", name="Remove input 2").click()
     sent(page)
-    for tab, button in (("Reply", ""), ("Request", ""), ("Explain", "Explain"), ("Snippets", "Snippets")):
-        if button:
-            page.get_by_role("button", name=button, exact=True).click()
-            expect(page.locator(".waiting button")).to_be_hidden()
+    page.get_by_role("button", name="Explain", exact=True).click()
+    expect(page.locator(".stages")).to_be_visible()
+    for tab in ("Reply", "Request", "Explain", "Snippets"):
         page.get_by_role("tab", name=tab, exact=True).click()
-        panel = page.get_by_role("tabpanel", name=tab, exact=True)
-        expect(panel).to_be_visible()
-        assert page.evaluate(NAMELESS) == [], tab
-        stops = page.locator("main [tabindex='0']:visible")
-        assert stops.evaluate_all("nodes => nodes.filter((node) => !node.role).map((node) => node.outerHTML)") == [], (
-            tab
-        )
-        assert page.evaluate(CONTRASTS)[1] == [], tab
+        expect(page.get_by_role("tabpanel", name=tab, exact=True)).to_be_visible()
+        expect(page.locator(".waiting button")).to_be_hidden()
+        assert faults_in(page, OPPOSITES) == [], tab
+
+
+def test_a_backend_that_does_not_answer_is_not_drawn_as_if_it_did(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/playground?model=gone")
+    page.get_by_label("Name", exact=True).fill("x")
+    page.get_by_label("Values").fill("1")
+    sent(page)  # so that the gateway knows
+    page.get_by_role("button", name="Explain", exact=True).click()
+    drawing = page.get_by_role("img", name=re.compile("Backend: gone, at present down; Reply: not sent, not reached"))
+    expect(drawing).to_be_visible()
+    expect(drawing.locator(".stage.down .title")).to_have_text("gone")
+    expect(page.locator(".stages li.down")).to_contain_text(re.compile("http://127.0.0.1:.* is down: .*refused"))
+
+
+def test_the_tab_of_snippets_writes_them_for_the_form_as_it_is(context: BrowserContext, gateway: Looked) -> None:
+    page = opened(context, gateway, "strange")
+    snippets = page.get_by_role("tab", name="Snippets")
+    panel = page.get_by_role("tabpanel", name="Snippets")
+    snippets.click()
+    expect(panel.get_by_role("region", name="Snippet for curl")).to_contain_text("/v2/models/strange/infer")
+    expect(snippets).to_be_focused()
+    page.get_by_role("tab", name="Reply", exact=True).click()
+    page.get_by_label("Values").fill("0.625")
+    snippets.click()
+    expect(panel).to_contain_text("0.625")
+    page.get_by_role("tab", name="Reply", exact=True).click()
+    page.get_by_label("Values").fill("none")
+    snippets.click()
+    expect(panel).to_contain_text("'none' is no number")
+    expect(snippets).to_be_focused()
 
 
 def test_the_link_of_the_view_is_in_sight_on_a_phone(context: BrowserContext, gateway: Looked) -> None:

@@ -155,7 +155,8 @@ export class Drawing {
     const height = TOP + most * (HEIGHT + GAP) + 4;
     const width = KINDS.length * WIDTH + (KINDS.length - 1) * BETWEEN + 8;
     const places = new Map();
-    const layer = svg("g");
+    const lines = svg("g");
+    const figures = svg("g"); // above all lines, none of which goes through a figure
     this.parts.clear();
     const drawing = svg("svg", {
       viewBox: `0 0 ${width} ${height}`, width, height, role: "group",
@@ -173,8 +174,8 @@ export class Drawing {
       });
       return group;
     });
-    this.edges = edges.map((edge) => this.#edge(layer, edge, edges, places)).filter(Boolean);
-    drawing.append(layer, ...columns);
+    this.edges = edges.map((edge) => this.#edge(lines, figures, edge, edges, places)).filter(Boolean);
+    drawing.append(lines, figures, ...columns);
     this.element.replaceChildren(drawing);
     if (focused !== null) this.element.querySelector(`[data-node="${CSS.escape(focused)}"]`)?.focus();
   }
@@ -195,11 +196,11 @@ export class Drawing {
       },
       full, svg("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 6 }), state, name, numbers,
     );
-    this.parts.set(id, { node, link, state, numbers, full });
+    this.parts.set(id, { node, state, numbers, full });
     return svg("g", { role: "listitem" }, link);
   }
 
-  #edge(layer, edge, edges, places) {
+  #edge(lines, figures, edge, edges, places) {
     const from = places.get(edge.from);
     const target = places.get(edge.to);
     if (!from || !target) return null;
@@ -210,10 +211,14 @@ export class Drawing {
     const line = svg("path", { d, class: "line" });
     // at the end where fewer lines meet, so that the figures do not cover each other
     const isAtStart = edges.filter((each) => each.from === edge.from).length < edges.filter((each) => each.to === edge.to).length;
+    // and on the side from which the line does not come
+    const isBelow = isAtStart ? target.y < from.y : from.y < target.y;
+    const place = { class: "flow", y: (isAtStart ? from.y : target.y) + (isBelow ? 17 : -8) };
     const label = isAtStart
-      ? svg("text", { class: "flow", x: x1 + 8, y: from.y - 6 })
-      : svg("text", { class: "flow", x: x2 - 8, y: target.y - 6, "text-anchor": "end" });
-    layer.append(svg("g", { class: edge.role === "fallback" ? "edge fallback" : "edge" }, full, svg("path", { d, class: "reach" }), line, label));
+      ? svg("text", { ...place, x: x1 + 8 })
+      : svg("text", { ...place, x: x2 - 8, "text-anchor": "end" });
+    lines.append(svg("g", { class: edge.role === "fallback" ? "edge fallback" : "edge" }, full, svg("path", { d, class: "reach" }), line));
+    figures.append(label);
     return { ...edge, full, line, label };
   }
 
@@ -241,8 +246,7 @@ export class Drawing {
     const state = stateOf(traffic, node, sum);
     part.state.setAttribute("class", `state ${state}`);
     const label = `${node.kind} ${node.name}, ${node.text}: ${text}${state === "ok" || state === "" ? "" : `, ${state}`}`;
-    if (part.link.getAttribute("aria-label") !== label) part.link.setAttribute("aria-label", label);
-    setText(part.full, `${node.name}\n${node.text}\n${text}`);
+    setText(part.full, label); // the link's name, and what the pointer shows
   }
 
   #flow(traffic, edge) {

@@ -4,6 +4,7 @@ import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText, withCode } from "./dom.js";
 import { NONE, count, time } from "./format.js";
+import { plainTable } from "./table.js";
 
 const FIELDS = [
   ["Time", (each) => html("time", { datetime: each.at, title: each.at }, time(each.at))],
@@ -14,6 +15,7 @@ const FIELDS = [
   ["Route", (each) => linked("route", each.route)],
   ["Backend", (each) => linked("backend", each.backend)],
   ["Endpoint", (each) => each.endpoint || NONE],
+  ["Endpoint's last error", (each) => each.last_error || NONE, "wide"],
   ["Request id", (each) => html("code", {}, each.request_id)],
 ];
 
@@ -34,7 +36,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Errors"),
-    html("p", { class: "muted" }, "The last requests that ended with an error. What is called the text of an error is what its client was told; the log has more under the request id."),
+    html("p", { class: "muted" }, "The last requests that ended with an error. The text that the client got in its reply is not kept, since it can hold something of the request; the log has more under the request id."),
     html("div", { class: "controls" }, filter, told),
     list,
   );
@@ -62,16 +64,20 @@ export function show(root, { attempt }) {
       seen = null;
       return;
     }
-    found = reply.value;
+    found = { ...reply.value, errors: reply.value.errors.map((each) => ({ ...each, last_error: lastErrorOf(traffic, each) })) };
     if (!list.contains(document.activeElement)) draw();
   }
 
   return { update };
 }
 
+/** Why a call or a probe of the endpoint failed last, which need not be the request of this error; empty if none did. */
+const lastErrorOf = (traffic, { backend, endpoint }) =>
+  traffic.now.backends[backend]?.endpoints.find((each) => each.address === endpoint)?.last_error ?? "";
+
 function group(reason, errors, explanation, of) {
   const columns = FIELDS.filter(([, read]) => errors.some((each) => read(each) !== NONE));
-  const rows = errors.map((each) => html("tr", {}, ...columns.map(([, read]) => html("td", {}, read(each)))));
+  const rows = errors.map((each) => columns.map(([, read]) => read(each)));
   const heading = html("h2", {}, html("span", { class: "badge down" }, reason || "unknown"), ` ${errors.length} of the last ${of}`);
   return html(
     "section",
@@ -79,7 +85,6 @@ function group(reason, errors, explanation, of) {
     heading,
     explanation && html("p", {}, ...withCode(explanation.meaning)),
     explanation && html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at)),
-    html("div", { class: "scroll", role: "region", "aria-label": `Errors: ${reason}`, tabindex: "0" },
-      html("table", {}, html("thead", {}, html("tr", {}, ...columns.map(([title]) => html("th", { scope: "col" }, title)))), html("tbody", {}, ...rows))),
+    plainTable({ label: `Errors: ${reason}`, headings: columns.map(([title]) => title), names: columns.map(([, , name]) => name), rows }),
   );
 }

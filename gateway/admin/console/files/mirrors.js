@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { html } from "./dom.js";
 import { NONE, count, seconds, share, time } from "./format.js";
+import { plainTable } from "./table.js";
 
 const HEADINGS = ["Route", "Mirrored to", "Share", "Equal", "Different", "Failed", "Dropped", "Mean, own", "Mean, mirror"];
 
@@ -32,23 +33,20 @@ function counts(found) {
   const rows = found.map(({ place, state }) => {
     const { expected, actual } = state.mean_seconds ?? {};
     const texts = [place, state.backend, share(state.share, 1), count(state.equal), count(state.different), count(state.failed), count(state.dropped), seconds(expected ?? null), seconds(actual ?? null)];
-    return html("tr", {}, ...texts.map((each, at) => html("td", { class: at > 1 ? "number" : undefined }, at === 4 && state.different ? html("span", { class: "badge down" }, each) : each)));
+    return texts.map((each, at) => (at === 4 && state.different ? html("span", { class: "badge down" }, each) : each));
   });
-  return html("div", { class: "scroll", role: "region", "aria-label": "Counts of mirrors", tabindex: "0" }, html("table", {},
-    html("thead", {}, html("tr", {}, ...HEADINGS.map((each, at) => html("th", { scope: "col", class: at > 1 ? "number" : undefined }, each)))),
-    html("tbody", {}, ...rows)));
+  return plainTable({ label: "Counts of mirrors", headings: HEADINGS, names: HEADINGS.map((_, at) => (at > 1 ? "number" : undefined)), rows });
 }
 
 function differences({ place, state }) {
   const reasons = Object.entries({ ...state.failures, ...state.drops }).map(([name, each]) => `${name} ${count(each)}`);
-  const last = state.last_differences.map((each) => html("tr", {},
-    html("td", {}, html("time", { datetime: each.at, title: each.at }, time(each.at))), html("td", {}, each.model || NONE),
-    html("td", { class: "wide" }, each.text), html("td", {}, html("code", {}, each.request_id || NONE))));
+  const rows = state.last_differences.map((each) => [
+    html("time", { datetime: each.at, title: each.at }, time(each.at)), each.model || NONE, each.text, html("code", {}, each.request_id || NONE)]);
   return [
     reasons.length ? html("p", { class: "muted" }, `${place} to ${state.backend}, failed or dropped: ${reasons.join(", ")}`) : null,
-    last.length ? html("div", { class: "scroll", role: "region", "aria-label": `Last differences of ${place}`, tabindex: "0" }, html("table", {},
-      html("caption", {}, `Last differences of ${place} to ${state.backend}`),
-      html("thead", {}, html("tr", {}, ...["Time", "Model", "Difference", "Request id"].map((each) => html("th", { scope: "col" }, each)))),
-      html("tbody", {}, ...last))) : null,
+    rows.length ? plainTable({
+      label: `Last differences of ${place}`, caption: `Last differences of ${place} to ${state.backend}`,
+      headings: ["Time", "Model", "Difference", "Request id"], names: [undefined, undefined, "wide"], rows,
+    }) : null,
   ].filter(Boolean);
 }

@@ -21,7 +21,8 @@ class Figure {
     this.value = html("span", { class: "value" }, NONE);
     this.line = svg("path", { d: "" });
     const chart = svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true", class: `spark ${name}` }, this.line);
-    this.element = html("div", { class: "figure" }, html("dt", {}, title), html("dd", {}, this.value, chart));
+    this.scale = html("span", { class: "scale" });
+    this.element = html("div", { class: "figure" }, html("dt", {}, title), html("dd", {}, this.value, chart, this.scale));
   }
 
   update(history) {
@@ -29,6 +30,7 @@ class Figure {
     setText(this.value, now ? this.text(now) : NONE);
     const values = history.map((point) => point[this.name]);
     const most = Math.max(...values, 1e-9);
+    setText(this.scale, history.length > 1 ? `0 to ${this.text({ [this.name]: Math.max(...values) })}, ${spanOf(history)}` : "");
     const step = 100 / Math.max(values.length - 1, 1);
     let pen = "M"; // lifted where there is no value, such as a latency without requests
     const parts = values.map((value, at) => {
@@ -42,6 +44,12 @@ class Figure {
     });
     this.line.setAttribute("d", parts.join(""));
   }
+}
+
+/** The time that the lines show, as text. */
+function spanOf(history) {
+  const seconds = Math.round(history.at(-1).time - history[0].time);
+  return seconds < 100 ? `last ${seconds} s` : `last ${Math.round(seconds / 60)} min`;
 }
 
 export function show(root) {

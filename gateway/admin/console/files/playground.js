@@ -4,6 +4,7 @@ import { change, read } from "./address.js";
 import { Wrong, ask, post } from "./api.js";
 import { html, setText, withCode } from "./dom.js";
 import { NONE, count, seconds } from "./format.js";
+import { plainTable } from "./table.js";
 import { Tabs } from "./tabs.js";
 import { way } from "./way.js";
 
@@ -37,10 +38,11 @@ export function show(root, { attempt }) {
   let settings = null;
   let models = [];
   let signature = null;
-  let topology = null;
+  let gateway = null; // its topology and traffic
   let asked = 0; // which question for a signature is the last
   let inputs = [];
   let canceling = null; // ends what is under way
+  let written = ""; // what the snippets were written for
 
   const listener = html("select", { change: () => chooseListener() });
   const protocol = html("select", { change: () => chooseProtocol() });
@@ -76,8 +78,8 @@ export function show(root, { attempt }) {
     ["reply", "Reply", html("p", { class: "muted" }, "Nothing is sent yet.")],
     ["request", "Request", html("p", { class: "muted" }, "The bytes of the request are shown once it is sent.")],
     ["explain", "Explain", html("p", { class: "muted" }, "“Explain” shows the way of the request without sending it.")],
-    ["snippets", "Snippets", html("p", { class: "muted" }, "“Snippets” writes the same request for other clients.")],
-  ]);
+    ["snippets", "Snippets", html("p", { class: "muted" }, "The same request for other clients is written here.")],
+  ], "reply", (name) => { if (name === "snippets" && JSON.stringify(filled()) !== written) run("snippets", true); });
   const result = html("section", { class: "panel playground-result", "aria-label": "Result" }, html("div", { class: "controls waiting" }, told, cancel), tabs.element);
   root.append(html("h1", {}, "Playground"), html("div", { class: "playground" }, form, result));
 
@@ -229,7 +231,7 @@ export function show(root, { attempt }) {
     };
   }
 
-  function tellWrong(errors) {
+  function tellWrong(errors, isFocused = true) {
     const others = [];
     let first = null;
     for (const control of form.querySelectorAll("[data-field]")) {
@@ -243,10 +245,11 @@ export function show(root, { attempt }) {
     }
     for (const [name, each] of Object.entries(errors)) if (!form.querySelector(`[data-field="${CSS.escape(name)}"]`)) others.push(each);
     setText(wrong, others.join("; "));
-    first?.focus();
+    if (isFocused) first?.focus();
   }
 
-  async function run(what) {
+  /** `isByTab`: nobody has pressed a button, so the focus stays in the tab. */
+  async function run(what, isByTab = false) {
     if (!settings || buttons[0].disabled) return;
     tellWrong({});
     const asking = filled();
@@ -259,11 +262,11 @@ export function show(root, { attempt }) {
       const found = await attempt(() => post(`playground/${what}`, asking, canceling.signal), true);
       if (!found) return;
       ({ send: showSent, explain: showExplained, snippets: showSnippets })[what](found.value, asking);
-      tabs.choose(what === "send" ? "reply" : what);
+      if (!isByTab) tabs.choose(what === "send" ? "reply" : what);
     } catch (error) {
       if (error.name === "AbortError") after = "Cancelled: the answer is not waited for any more.";
-      else if (error instanceof Wrong) tellWrong(error.errors);
-      else tellWrong({ "": error.message });
+      else tellWrong(error instanceof Wrong ? error.errors : { "": error.message }, !isByTab);
+      if (isByTab) tabs.fill(what, html("p", { class: "bad" }, error.message));
     } finally {
       for (const each of buttons) each.disabled = false;
       if (cancel.contains(document.activeElement)) buttons[0].focus();
@@ -297,21 +300,22 @@ export function show(root, { attempt }) {
     ]));
     const at = chosenListener();
     const hint = `${sent.unexplained} “Explain” shows the way without sending the request.`;
-    tabs.fill("explain", sent.explanation ? way({ live: sent.explanation, sent, listener: at, topology }) : html("p", { class: "muted" }, ...withCode(hint)));
+    tabs.fill("explain", sent.explanation ? way({ live: sent.explanation, sent, listener: at, ...gateway }) : html("p", { class: "muted" }, ...withCode(hint)));
   }
 
   function showExplained(explanation) {
-    tabs.fill("explain", way({ explanation, listener: chosenListener(), topology }));
+    tabs.fill("explain", way({ explanation, listener: chosenListener(), ...gateway }));
   }
 
-  function showSnippets(list) {
+  function showSnippets(list, asked) {
+    written = JSON.stringify(asked);
     const made = new Tabs("Clients", list.map((each) => [each.name.replace(/\W/g, "-"), each.name, snippet(each)]),
       (list.find((each) => each.code) ?? list[0]).name.replace(/\W/g, "-"));
     tabs.fill("snippets", made.element);
   }
 
   load();
-  return { update: (model) => { topology = model.topology; }, moved() {} };
+  return { update: (model) => { gateway = model; }, moved() {} };
 }
 
 function value(datatype, how, at) {
@@ -345,13 +349,11 @@ function save(shown) {
 
 function outputs(list) {
   if (!list.length) return html("p", { class: "muted" }, "The response has no outputs.");
-  const rows = list.map((each) => html("tr", {}, html("td", {}, each.name || NONE), html("td", {}, each.datatype), html("td", {}, `[${each.shape.join(", ")}]`),
-    html("td", { class: "wide" }, html("div", { class: "values", ...(each.values.length > LONG ? { tabindex: "0", role: "region", "aria-label": `Values of ${each.name || "the output"}` } : {}) },
+  const rows = list.map((each) => [each.name || NONE, each.datatype, `[${each.shape.join(", ")}]`, [
+    html("div", { class: "values", ...(each.values.length > LONG ? { tabindex: "0", role: "region", "aria-label": `Values of ${each.name || "the output"}` } : {}) },
       html("code", {}, each.values + (each.cut ? " …" : ""))),
-      each.cut ? html("p", { class: "muted" }, `The beginning of ${count(each.elements)} elements.`) : "")));
-  return html("div", { class: "scroll", role: "region", "aria-label": "Outputs", tabindex: "0" }, html("table", {},
-    html("thead", {}, html("tr", {}, ...["Output", "Datatype", "Shape", "Values"].map((each) => html("th", { scope: "col" }, each)))),
-    html("tbody", {}, ...rows)));
+    each.cut ? html("p", { class: "muted" }, `The beginning of ${count(each.elements)} elements.`) : ""]]);
+  return plainTable({ label: "Outputs", headings: ["Output", "Datatype", "Shape", "Values"], names: [undefined, undefined, undefined, "wide"], rows });
 }
 
 function snippet(each) {

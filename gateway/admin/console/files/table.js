@@ -6,6 +6,23 @@ import { html, setText } from "./dom.js";
 const SHOWN = 200; // rows; more are shown on demand
 
 /**
+ * A table that is neither filtered nor sorted. `headings` and each of `rows`: texts or nodes; `names[at]`: the class of
+ * the cells of a column. On phones each row is a card, where `data-title` is shown before a cell.
+ */
+export function plainTable({ label, caption, headings, names = [], rows }) {
+  const body = rows.map((cells) => html("tr", { role: "row" }, ...cells.map((cell, at) =>
+    html("td", { role: "cell", class: names[at], "data-title": headings[at] }, cell))));
+  return region(label, caption, headings.map((each, at) => html("th", { role: "columnheader", scope: "col", class: names[at] }, each)), html("tbody", { role: "rowgroup" }, ...body));
+}
+
+/** The roles are those of the elements, which browsers forget where a row is shown as a card. */
+function region(label, caption, headings, body) {
+  return html("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" },
+    html("table", { role: "table", "aria-label": caption ? undefined : label }, caption && html("caption", {}, caption),
+      html("thead", { role: "rowgroup" }, html("tr", { role: "row" }, ...headings)), body));
+}
+
+/**
  * A table. `columns`: `{id, title, text(row), value?(row), fill?(cell, row), number?, wide?}`: `text` is what is shown, found by
  * the filter and compared for changes; `value` is what is sorted by; `fill` puts other nodes than the text into the cell.
  * `key(row)` stays the same for the same thing. Cells change in place, and rows keep their order while the pointer or
@@ -20,14 +37,8 @@ export class Table {
     this.all = [];
     this.rows = new Map();
     this.empty = empty;
-    this.body = html("tbody");
+    this.body = html("tbody", { role: "rowgroup" });
     this.headings = columns.map((column) => this.#heading(column));
-    const table = html(
-      "table",
-      { "aria-label": label },
-      html("thead", {}, html("tr", {}, ...this.headings)),
-      this.body,
-    );
     this.filter = html("input", {
       type: "search",
       class: "filter",
@@ -41,21 +52,25 @@ export class Table {
     this.told = html("span", { class: "muted", role: "status" });
     this.more = html("button", { type: "button", hidden: true, click: () => this.#showMore() }, "Show more");
     this.nothing = html("p", { class: "muted", hidden: true });
-    this.controls = html("div", { class: "controls" }, this.filter, this.told);
-    const scroll = html("div", { class: "scroll", role: "region", "aria-label": label, tabindex: "0" }, table);
-    this.element = html("div", {}, this.controls, scroll, this.nothing, this.more);
+    // cards have no headings to sort by
+    this.order = html("select", { class: "order", "aria-label": `Sort ${label.toLowerCase()}`, change: () => this.#sortAs(this.order.value) },
+      html("option", { value: "" }, "Sort"), ...columns.map((column) => html("option", { value: firstSort(column) }, `Sort by ${column.title.toLowerCase()}`)));
+    this.controls = html("div", { class: "controls" }, this.filter, this.order, this.told);
+    this.element = html("div", {}, this.controls, region(label, "", this.headings, this.body), this.nothing, this.more);
   }
 
   #heading(column) {
     const button = html("button", { type: "button", click: () => this.#sortBy(column) }, column.title);
-    return html("th", { scope: "col", class: column.number ? "number" : undefined }, button);
+    return html("th", { role: "columnheader", scope: "col", class: column.number ? "number" : undefined }, button);
   }
 
   #sortBy(column) {
-    const now = this.#sort();
-    const first = column.number ? "-" : "";
-    const second = column.number ? "" : "-";
-    change({ sort: now === first + column.id ? second + column.id : first + column.id });
+    const first = firstSort(column);
+    this.#sortAs(this.#sort() !== first ? first : column.number ? column.id : `-${column.id}`);
+  }
+
+  #sortAs(sort) {
+    change({ sort });
     this.#draw(true);
   }
 
@@ -92,6 +107,7 @@ export class Table {
   #sorted(rows) {
     const wanted = this.#sort();
     const column = this.columns.find((each) => each.id === wanted.replace(/^-/, ""));
+    this.order.value = column ? firstSort(column) : "";
     for (const [at, heading] of this.headings.entries()) {
       if (this.columns[at] !== column) heading.removeAttribute("aria-sort");
       else heading.setAttribute("aria-sort", wanted.startsWith("-") ? "descending" : "ascending");
@@ -145,9 +161,9 @@ export class Table {
   #row() {
     const cells = this.columns.map((column) => {
       const name = [column.number && "number", column.wide && "wide"].filter(Boolean).join(" ");
-      return html("td", { class: name || undefined });
+      return html("td", { role: "cell", class: name || undefined, "data-title": column.title });
     });
-    return { element: html("tr", {}, ...cells), cells, texts: [] };
+    return { element: html("tr", { role: "row" }, ...cells), cells, texts: [] };
   }
 
   #write(known, row) {
@@ -163,6 +179,9 @@ export class Table {
     }
   }
 }
+
+/** How a column is sorted at first: of numbers the highest come first. */
+const firstSort = (column) => (column.number ? `-${column.id}` : column.id);
 
 function compare(a, b) {
   if (typeof a === "number" || typeof b === "number") return (a ?? -1) - (b ?? -1);

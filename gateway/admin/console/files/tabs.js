@@ -5,8 +5,10 @@ import { html } from "./dom.js";
 let made = 0;
 
 export class Tabs {
-  /** `tabs`: `[name, title, node]` for each. `chosen`: the name of the one that is shown first. */
-  constructor(label, tabs, chosen = tabs[0][0]) {
+  /** `tabs`: `[name, title, node]` for each. `chosen`: the name of the one that is shown first. `pressed(name)` is called
+   * when somebody has chosen another one. */
+  constructor(label, tabs, chosen = tabs[0][0], pressed = () => {}) {
+    this.pressed = pressed;
     this.buttons = new Map();
     this.panels = new Map();
     const id = `tabs-${++made}`;
@@ -14,7 +16,7 @@ export class Tabs {
     this.element = html("div", {}, list);
     for (const [name, title, node] of tabs) {
       const button = html("button", {
-        type: "button", role: "tab", id: `${id}-${name}`, "aria-controls": `${id}-${name}-panel`, click: () => this.choose(name),
+        type: "button", role: "tab", id: `${id}-${name}`, "aria-controls": `${id}-${name}-panel`, click: () => this.#press(name),
       }, title);
       const panel = html("div", { role: "tabpanel", id: `${id}-${name}-panel`, "aria-labelledby": `${id}-${name}`, class: "tab-panel" }, node);
       this.buttons.set(name, button);
@@ -38,6 +40,11 @@ export class Tabs {
     this.panels.get(name).replaceChildren(...nodes.flat().filter(Boolean));
   }
 
+  #press(name) {
+    this.choose(name);
+    this.pressed(name);
+  }
+
   #key(event) {
     const names = [...this.buttons.keys()];
     const at = names.findIndex((each) => this.buttons.get(each) === event.target);
@@ -45,7 +52,7 @@ export class Tabs {
     if (at < 0 || !(event.key in steps)) return;
     event.preventDefault();
     const name = names[steps[event.key] % names.length];
-    this.choose(name);
+    this.#press(name);
     this.buttons.get(name).focus();
   }
 }

@@ -154,6 +154,7 @@ export class Traffic {
 
   #point(all) {
     return {
+      time: this.time,
       rate: all.rate,
       errors: all.errorRate,
       median: all.quantile(0.5),

@@ -1,6 +1,7 @@
 // The way of one request as a drawing: listener, protocol, routes, bridge, policies, backend, reply.
 
 import { html, svg } from "./dom.js";
+import { stateOf, wordOf } from "./drawing.js";
 import { NONE, conditions, count, seconds, shortened } from "./format.js";
 
 const WIDTH = 104;
@@ -9,13 +10,15 @@ const GAP = 16;
 const SMALL = 24;
 const MOST = 6; // routes, and backends, that are drawn below their stage
 const LETTERS = 11;
+const STATES = ["down", "degraded", "unknown", "ok"]; // of backends, the worst first
+const WORDS = { down: "failed", unreached: "not reached" };
 
 /**
  * `explanation` is that of a request which is not sent, `live` the one that came with the reply `sent`; one of them is
- * given. `listener` and `topology` are what is configured.
+ * given. `listener` and `topology` are what is configured, `traffic` is the present traffic.
  */
-export function way({ explanation, live, sent, listener, topology }) {
-  const stages = explanation ? offline(explanation, topology) : online(live, sent, listener, topology);
+export function way({ explanation, live, sent, listener, topology, traffic }) {
+  const stages = explanation ? offline(explanation, topology, traffic) : online(live, sent, listener, topology);
   return html("div", { class: "way" },
     html("p", { class: "muted" }, explanation
       ? "Nothing is sent: this is what the gateway would do. Metadata that it would first ask a server for is not known here."
@@ -63,7 +66,18 @@ const planned = (step) =>
 const done = (step) =>
   `step ${step.step} (${step.model}): ${step.inputs ?? ""} → ${step.error || step.outputs || NONE}, ${step.ms} ms`;
 
-function offline(found, topology) {
+/** How the backends are at present, for a request that is not sent: the worst of their states, and who is not up. */
+function healthOf(names, traffic) {
+  if (!traffic?.now) return { health: "unknown", lines: [] };
+  const states = names.map((key) => stateOf(traffic, { kind: "backend", key }) || "unknown");
+  const endpoints = names.flatMap((name) => traffic.now.backends[name]?.endpoints ?? []).filter((each) => wordOf(each) !== "up");
+  const tell = (each) => (wordOf(each) === "unknown" ? "has not been called yet" : `is ${wordOf(each)}${each.last_error ? `: ${each.last_error}` : ""}`);
+  const lines = endpoints.slice(0, MOST).map((each) => `${each.address} ${tell(each)}`);
+  if (endpoints.length > MOST) lines.push(`${count(endpoints.length - MOST)} more endpoints are not up`);
+  return { health: STATES.find((each) => states.includes(each)), lines };
+}
+
+function offline(found, topology, traffic) {
   const took = Object.fromEntries(found.seconds);
   const decision = found.decision;
   const calls = found.calls.filter((each) => each.operation !== "metadata");
@@ -71,6 +85,7 @@ function offline(found, topology) {
   const backend = call?.backend || decision?.backends[0]?.backend || "";
   const target = decision?.backends.find((each) => each.backend === backend);
   const policies = policiesOf(topology, decision?.route, backend);
+  const { health, lines: unwell } = healthOf([...new Set([backend, ...calls.map((each) => each.backend)])].filter(Boolean), traffic);
   const request = found.request;
   const stages = [
     { id: "transport", title: "Listener", name: found.listener, bytes: found.received.size, lines: [`${found.protocol} over ${found.transport}`, `${found.received.method} ${found.received.path}`.trim()] },
@@ -83,9 +98,9 @@ function offline(found, topology) {
     { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "changed" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
     { id: "policies", title: "Policies", name: policies.length ? `${policies.length}` : "none", lines: policies.length ? policies : ["neither the route nor the backend has policies"] },
     {
-      id: "backend", title: decision?.steps.length ? "Graph" : "Backend", bytes: call?.message.size,
+      id: "backend", title: decision?.steps.length ? "Graph" : "Backend", bytes: call?.message.size, health,
       name: decision?.steps.length ? stepCount(decision.steps) : backend || NONE,
-      lines: [...(decision?.steps ?? []).map(planned), target && `${target.protocol}, model ${target.model}${target.version ? `, version ${target.version}` : ""}`, target?.error, ...found.calls.map((each) => `${each.operation} would be sent to ${each.endpoint}: ${each.message.path}, ${bytes(each.message.size)}`)],
+      lines: [...(decision?.steps ?? []).map(planned), target && `${target.protocol}, model ${target.model}${target.version ? `, version ${target.version}` : ""}`, target?.error, ...found.calls.map((each) => `${each.operation} would be sent to ${each.endpoint}: ${each.message.path}, ${bytes(each.message.size)}`), ...unwell],
       below: (decision?.backends ?? []).filter((each) => each.backend !== backend).map((each) => ({ name: each.backend, why: each.role })),
     },
     { id: "encode", title: "Reply", name: found.error ? found.error.status : "not sent", bytes: found.error ? found.reply?.size : undefined, lines: [found.reply && `status ${found.reply.status}`] },
@@ -127,12 +142,12 @@ function online(live, sent, listener, topology) {
   return marked(stages, stage, isFailed && sent.error, true);
 }
 
-/** Mark where an error ended the way, and what was not reached. */
+/** Mark where an error ended the way, what was not reached, and otherwise how the backend is. */
 function marked(stages, stage, text, isSent) {
   const at = stages.findIndex((each) => each.id === stage);
   stages.forEach((each, place) => {
     each.lines = each.lines.filter(Boolean);
-    each.state = at < 0 ? "ok" : place < at ? "ok" : place === at ? "down" : "unreached";
+    each.state = at < 0 || place < at ? (each.health ?? "ok") : place === at ? "down" : "unreached";
   });
   if (at >= 0) {
     stages[at].lines.push(text);
@@ -141,11 +156,14 @@ function marked(stages, stage, text, isSent) {
   return stages;
 }
 
+/** A word for the state of a stage that is not as it should be; empty for the others. */
+const wordOfStage = ({ state, health }) => (state === "ok" ? "" : state === health ? `at present ${health}` : WORDS[state]);
+
 function drawn(stages) {
   const most = Math.max(0, ...stages.map((each) => Math.min(each.below?.length ?? 0, MOST + 1)));
   const width = stages.length * WIDTH + (stages.length - 1) * GAP + 8;
   const height = HEIGHT + 8 + most * (SMALL + 6) + (most ? 10 : 0);
-  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": stages.map((each) => `${each.title}: ${each.name}${each.state === "down" ? ", failed" : each.state === "unreached" ? ", not reached" : ""}`).join("; ") });
+  const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": stages.map((each) => `${[`${each.title}: ${each.name}`, wordOfStage(each)].filter(Boolean).join(", ")}`).join("; ") });
   stages.forEach((stage, at) => {
     const x = 4 + at * (WIDTH + GAP);
     if (at) {
@@ -167,7 +185,7 @@ function drawn(stages) {
         svg("path", { class: "arrow unreached", d: `M${x + 10} ${place ? y - SMALL / 2 - 6 : HEIGHT + 4}V${y + SMALL / 2}H${x + 18}` }),
         svg("g", { class: "stage left", transform: `translate(${x + 18} ${y})` }, svg("title", {}, `${each.name}: ${each.why}`),
           svg("rect", { class: "box", width: WIDTH - 18, height: SMALL, rx: 4 }),
-          svg("text", { class: "numbers", x: 8, y: 16 }, shortened(each.name, 12))));
+          svg("text", { class: "numbers", x: 8, y: 16 }, shortened(each.name, LETTERS))));
     });
   });
   return html("div", { class: "scroll", role: "region", "aria-label": "The way of the request", tabindex: "0" }, drawing);
@@ -175,7 +193,7 @@ function drawn(stages) {
 
 function listed(stages) {
   return html("ol", { class: "stages" }, ...stages.map((stage) =>
-    html("li", { class: stage.state }, html("strong", {}, `${stage.title}: ${stage.name}`), figures(stage) && html("span", { class: "muted" }, ` ${figures(stage)}`),
-      stage.state === "unreached" && html("span", { class: "muted" }, " not reached"),
+    html("li", { class: stage.state }, html("strong", {}, `${stage.title}: ${stage.name}`),
+      html("span", { class: "muted" }, ` ${[figures(stage), wordOfStage(stage)].filter(Boolean).join(" · ")}`),
       html("ul", {}, ...stage.lines.map((line) => html("li", {}, line))))));
 }
