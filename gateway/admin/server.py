@@ -58,7 +58,7 @@ class _Server(uvicorn.Server):
         self.accepting.set()
 
 
-GATHERED = ("/status", "/api/traffic", "/api/errors")
+GATHERED = ("/status", "/api/traffic", "/api/errors", "/api/requests", "/api/keys")
 """The paths that tell what was counted."""
 
 

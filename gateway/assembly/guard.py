@@ -81,7 +81,10 @@ class Access:
         principals = Principals(sets, {name: each.permissions for name, each in config.principals.items()})
         certificates = [(each.identity, each.principal) for each in auth.certificates] if auth is not None else []
         header = auth.keys.header if auth is not None and auth.keys is not None else "x-api-key"
-        self.credentials = Credentials(principals, _verifier(self.issuers), certificates, header)
+        uses = {} if previous is None else previous.credentials.uses
+        self.credentials: Credentials = Credentials(
+            principals, _verifier(self.issuers), certificates, header, uses=uses
+        )
         self._use_keys()
 
     def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig | HealthAuthConfig) -> Authenticator:

@@ -23,8 +23,8 @@ _LONGEST_KEPT = 128
 
 _NEVER = float("inf")
 
-Found: TypeAlias = tuple[Principal, float]
-"""Who a credential belongs to, and until when it is valid, in seconds since 1970."""
+Found: TypeAlias = tuple[Principal, float, str]
+"""Who a credential belongs to, until when it is valid in seconds since 1970, and the id of a key, empty for a token."""
 
 
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
@@ -44,6 +44,7 @@ class Credentials:
       counts. In the name `*` stands for the identity.
     - `header`: the name of the header that holds a key.
     - `clock`: seconds since 1970.
+    - `uses`: when each key that is in use was used last, by its id; a configuration has that of the one before.
     """
 
     def __init__(
@@ -53,7 +54,9 @@ class Credentials:
         certificates: Sequence[tuple[str, str]] = (),
         header: str = "x-api-key",
         clock: Callable[[], float] = time.time,
+        uses: dict[str, float] | None = None,
     ) -> None:
+        self.uses = {} if uses is None else uses
         self.principals = principals
         self.verify = verify
         self.header = header.encode()
@@ -85,7 +88,8 @@ class Credentials:
         why = entry.why_invalid(datetime.fromtimestamp(self.clock(), UTC))
         if why:
             raise refusal(Reason.UNAUTHENTICATED, why)
-        return self.principals.find(entry.principal), _NEVER if entry.expires is None else entry.expires.timestamp()
+        ends = _NEVER if entry.expires is None else entry.expires.timestamp()
+        return self.principals.find(entry.principal), ends, entry.id
 
     def of_certificate(self, identity: str) -> Principal | None:
         """The principal of the identity in a verified certificate; None if no glob matches it."""
@@ -109,6 +113,7 @@ class Authenticator:
         self._credentials = credentials
         self._header = credentials.header
         self._clock = credentials.clock
+        self._uses = credentials.uses
         self._anonymous = credentials.principals.find(anonymous) if anonymous else None
         self._keys = keys
         self._tokens = tokens and credentials.verify is not None
@@ -137,14 +142,16 @@ class Authenticator:
             known, field = self._by_authorization, first.get(AUTHORIZATION)
             if field is None:
                 return self._without(identity)
-        found = known.get(field if len(field) <= _LONGEST_KEPT else sha256(field).digest())
-        if found is None or self._clock() >= found[1]:
+        found, now = known.get(field if len(field) <= _LONGEST_KEPT else sha256(field).digest()), self._clock()
+        if found is None or now >= found[1]:
             if not self._keys and not self._tokens:
                 return self._without(identity)
             found = self._checked(field if known is self._by_header else authorized(field))
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found
+        if found[2]:
+            self._uses[found[2]] = now
         return found[0]
 
     def _checked(self, credential: bytes) -> Found:
@@ -154,7 +161,7 @@ class Authenticator:
         verify = self._credentials.verify
         if self._tokens and verify is not None and (said := verify(credential)) is not None:
             name, claimed, ends = said
-            return self._credentials.principals.find(name, claimed), ends
+            return self._credentials.principals.find(name, claimed), ends, ""
         if not self._keys:
             raise refusal(Reason.UNAUTHENTICATED, "expected a token: three parts with dots between them")
         return self._credentials.of_key(credential)

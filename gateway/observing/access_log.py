@@ -60,7 +60,7 @@ class AccessLog:
 
     def _shown(self, batch: Batch) -> Batch:
         """The records of a batch that get a line."""
-        probes = {kind for kind in set(batch.kinds) if _is_probe(kind)}
+        probes = {kind for kind in set(batch.kinds) if is_probe(kind)}
         if not probes and self._sample == 1:
             return batch
         of_clients = enumerate(zip(batch.kinds, batch.clients, strict=True))
@@ -99,5 +99,6 @@ class AccessLog:
         self.writer.close()
 
 
-def _is_probe(kind: RequestKind) -> bool:
+def is_probe(kind: RequestKind) -> bool:
+    """Whether requests of this kind only ask how the gateway is."""
     return not kind.route and kind.operation in PROBES

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
-from operator import add
+from operator import add, sub
 from time import monotonic
 from typing import TypeAlias
 
@@ -48,6 +48,9 @@ class RequestError:
     reason: str
 
 
+_NOTHING: tuple[int, Counter[str], list[int]] = (0, Counter(), [0] * (len(LATENCY_BOUNDS) + 1))
+
+
 class CountedPath:
     """The requests that went one way through the gateway.
 
@@ -56,7 +59,7 @@ class CountedPath:
     - `changed`: when the last one ended, on the clock `time.monotonic`.
     """
 
-    __slots__ = ("changed", "failed", "latencies", "place", "succeeded")
+    __slots__ = ("_told", "changed", "failed", "latencies", "place", "succeeded")
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -64,6 +67,18 @@ class CountedPath:
         self.failed: Counter[str] = Counter()
         self.latencies = [0] * (len(LATENCY_BOUNDS) + 1)
         self.changed = 0.0
+        self._told = _NOTHING
+        """`succeeded`, `failed` and `latencies` at the last call of `news`."""
+
+    def news(self) -> "CountedPath":
+        """The requests that were counted since the last call."""
+        succeeded, failed, latencies = self._told
+        self._told = self.succeeded, self.failed.copy(), self.latencies.copy()
+        found = CountedPath(self.place)
+        found.succeeded, found.failed = self.succeeded - succeeded, self.failed - failed
+        found.latencies = list(map(sub, self.latencies, latencies))
+        found.changed = self.changed
+        return found
 
 
 class Counters:
@@ -80,6 +95,8 @@ class Counters:
         self._of_listener: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._of_backend: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
+        self._changed: set[CountedPath] = set()
+        """Those on which a request has ended since the last call of `news`."""
 
     def count(self, batch: Batch) -> None:
         """Count requests that have ended."""
@@ -87,6 +104,7 @@ class Counters:
         paths = {
             kind: self._path((kind.listener, kind.route, kind.backend, kind.endpoint)) for kind in set(batch.kinds)
         }
+        self._changed.update(paths.values())
         ended = batch.numbers[ENDED].tolist()
         for id, kind, bucket, at in zip(batch.ids, batch.kinds, buckets, ended, strict=True):
             path = paths[kind]
@@ -113,6 +131,7 @@ class Counters:
             path.failed.update(each.failed)
             path.latencies = list(map(add, path.latencies, each.latencies))
             path.changed = max(path.changed, each.changed)
+            self._changed.add(path)
         self.errors += other.errors
         self._errors.extend(other._errors)
 
@@ -132,6 +151,11 @@ class Counters:
     def paths(self, since: float = 0.0) -> Iterable[CountedPath]:
         """The ways on which a request has ended since this time of the clock `time.monotonic`."""
         return [each for each in self._paths.values() if each.changed >= since]
+
+    def news(self) -> list[CountedPath]:
+        """The counts since the last call, for each way on which a request has ended."""
+        changed, self._changed = self._changed, set()
+        return [each.news() for each in changed]
 
     def of_listener(self, name: str) -> Mapping[str, int]:
         """The number of requests that this listener got, by status."""

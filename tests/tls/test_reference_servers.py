@@ -80,7 +80,7 @@ def test_what_is_wrong_with_the_options_is_told(files: Files, tmp_path: Path) ->
     alone = gateway(*options(files, "v2-rest")[:-2])
     assert (alone.exit_code, alone.stderr) == (2, "TLS needs both --certificate and --key\n")
     wrong = gateway(*options(files, "v2-rest", "--client-ca", str(broken)))
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert wrong.stderr.startswith("--client-ca: ")
     assert "it has no certificate in PEM" in wrong.stderr
 

@@ -1,14 +1,14 @@
-"""The JSON that the page shows: `/api/topology`, `/api/traffic`, `/api/errors`, `/api/configuration`, `/api/models` and
-`/api/models/signature`, described by the OpenAPI document of the admin port."""
+"""The JSON that the page shows: `/api/topology`, `/api/traffic`, `/api/history`, `/api/requests`, `/api/errors`,
+`/api/configuration`, `/api/models` and `/api/models/signature`, described by the OpenAPI document of the admin port."""
 
 import asyncio
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from time import monotonic
-from typing import Annotated, Any
+from time import monotonic, time
+from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -16,17 +16,23 @@ from pydantic import BaseModel
 
 from gateway.admin.console import graphs, placement, traffic
 from gateway.admin.console.configuration import Configuration, FindWarnings, Marked
-from gateway.admin.console.explanations import EXPLANATIONS
+from gateway.admin.console.history import DrawnHistory, drawn_history
+from gateway.admin.console.keys import ListedKeys, listed_keys
 from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
+from gateway.admin.console.policies import PlacedPolicies, PolicySettings
+from gateway.admin.console.reasons import ExplainedReason, explained
+from gateway.admin.console.requests import STATUSES, ListedRequests, Search, listed
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.playground.api import add_playground
-from gateway.admin.status import LoadError
-from gateway.assembly.guard import Guard
+from gateway.admin.status import CertificateStatus, GatewayStatus, LoadError
+from gateway.assembly.guard import Access, Guard
 from gateway.bridge.backend import BackendSide
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Status
 from gateway.core.transport import Listener
 from gateway.observing.counters import Counters, RequestError
+from gateway.observing.history import History
+from gateway.observing.recent import MOST_RECENT, RecentRequests
 from gateway.routing.backend import Backend
 from gateway.transports.shedding import Shedding
 
@@ -35,19 +41,18 @@ SIGNATURE_SECONDS = 10.0
 """How long a server has for the answer about a signature."""
 
 
-class ExplainedReason(BaseModel):
-    """A reason of errors."""
-
-    meaning: str
-    look_at: str
-
-
 class Errors(BaseModel):
     """The last requests that ended with an error, the newest first, and what their reasons mean."""
 
     errors: list[RequestError]
     reasons: dict[str, ExplainedReason]
     """Of the reasons in `errors`: as `docs/runbook.md` says."""
+
+
+class ListedCertificates(BaseModel):
+    """All that is used for TLS."""
+
+    certificates: list[CertificateStatus]
 
 
 class ShownGateway(typing.Protocol):
@@ -69,6 +74,14 @@ class ShownGateway(typing.Protocol):
         """The counters of requests, with all that have ended."""
 
     @property
+    def history(self) -> History:
+        """The last hour of the gateway and its parts."""
+
+    @property
+    def recent_requests(self) -> RecentRequests:
+        """The last requests, with all that have ended."""
+
+    @property
     def backends(self) -> Mapping[str, Backend]:
         """The backends of the configuration in use."""
 
@@ -85,15 +98,30 @@ class ShownGateway(typing.Protocol):
         """The guards, which authenticate clients, of the listeners that ask for it."""
 
     @property
+    def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, name and state of each policy that keeps one."""
+
+    @property
+    def access(self) -> Access:
+        """Who may do what, and with which keys."""
+
+    @property
     def shedding(self) -> Shedding | None:
         """The load shedding, if it is configured."""
+
+    def status(self) -> GatewayStatus:
+        """The current state, as `/status` has it."""
 
 
 def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
     """Add the paths below `/api`."""
     add_playground(app, gateway)
     _add_overview(app, gateway)
+    _add_history(app, gateway)
+    _add_requests(app, gateway)
     _add_configuration(app, gateway, find_warnings)
+    _add_policies(app, gateway)
+    _add_access(app, gateway)
     _add_models(app, gateway, ModelLists(clock))
     _add_graphs(app, gateway)
     _add_placement(app, gateway, clock)
@@ -135,13 +163,45 @@ def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
     async def read_errors(request: Request) -> Response:
         """The last requests that ended with an error, and what their reasons mean."""
         errors = list(gateway.counters.last_errors())
-        seen = {each.reason for each in errors}
-        reasons = {
-            reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at)
-            for reason, text in EXPLANATIONS.items()
-            if reason.value in seen
-        }
+        reasons = explained({each.reason for each in errors})
         return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
+
+
+def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
+    @app.get("/api/history", summary="The last hour in steps of ten seconds", response_model=DrawnHistory)
+    async def read_history(
+        request: Request,
+        kind: Annotated[Literal["", "listener", "route", "backend"], Query(description="Empty: all requests.")] = "",
+        name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its name; the place of a route.")] = "",
+    ) -> Response:
+        """The requests of the last hour: all of them, or those of a listener, a route or a backend. It is kept
+        over reloads of the configuration. A part of which nothing is known had no requests."""
+        if bool(kind) != bool(name):
+            raise HTTPException(422, "`kind` and `name` are given together, or neither")
+        return _reply(request, drawn_history(gateway.history, (kind, name)))
+
+
+def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
+    part_of = partial(Query, max_length=LONGEST_NAME)
+
+    @app.get("/api/requests", summary="The last requests", response_model=ListedRequests)
+    async def read_requests(
+        request: Request,
+        id: Annotated[str, part_of(description="A part of the request id.")] = "",
+        model: Annotated[str, part_of(description="A part of the model's name.")] = "",
+        principal: Annotated[str, part_of(description="A part of the principal's name.")] = "",
+        status: Annotated[str, part_of(description="The name of a status, or `failed` for all but OK.")] = "",
+        listener: Annotated[str, part_of(description="Its name.")] = "",
+        route: Annotated[str, part_of(description="Its place, such as `routes[2]`.")] = "",
+        backend: Annotated[str, part_of(description="The name of the one that was asked last.")] = "",
+        most: Annotated[int, Query(ge=1, le=2 * MOST_RECENT, description="The most that are sent.")] = 200,
+    ) -> Response:
+        """The last thousand requests and the last thousand that failed, as the access log tells of them: without
+        headers, keys and tensors. All conditions are to be met; parts of names are found in any case of letters."""
+        if status and status not in STATUSES:
+            raise HTTPException(422, f"there is no status {status!r}; expected one of {', '.join(STATUSES)}")
+        search = Search(id, model, principal, status, listener, route, backend)
+        return _reply(request, listed(gateway.recent_requests, search, most, time() - monotonic()))
 
 
 def _add_configuration(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings) -> None:
@@ -155,6 +215,49 @@ def _add_configuration(app: FastAPI, gateway: ShownGateway, find_warnings: FindW
         if not checked or checked[0].config is not config:
             checked[:] = [await asyncio.to_thread(lambda: Marked(config, find_warnings(config)))]
         return _reply(request, checked[0].shown(gateway.last_reload_error).model_dump(mode="json"))
+
+
+def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
+    known: list[PolicySettings] = []
+
+    @app.get(
+        "/api/policies",
+        summary="The policies of a route or a backend",
+        response_model=PlacedPolicies,
+        responses={404: {"description": "There is no such place."}},
+    )
+    async def read_policies(
+        request: Request,
+        place: Annotated[str, Query(max_length=LONGEST_NAME, description="Such as `routes[2]` or `backends.lab`.")],
+    ) -> Response:
+        """The policies of a route or a backend with their settings and their state."""
+        config = gateway.config
+        if not known or known[0].config is not config:
+            known[:] = [await asyncio.to_thread(PolicySettings, config)]
+        try:
+            found = known[0].at(place, gateway.policy_states)
+        except KeyError:
+            raise HTTPException(404, f"there is no route or backend at {place!r}") from None
+        return _reply(request, found.model_dump(mode="json"))
+
+
+def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
+    @app.get("/api/keys", summary="The API keys, without the keys themselves", response_model=ListedKeys)
+    async def read_keys(
+        request: Request,
+        text: Annotated[str, Query(max_length=LONGEST_NAME, description="Of an id, a principal or a note.")] = "",
+    ) -> Response:
+        """The API keys by their ids, with their ends and their last use. All of them, or those with this text."""
+        file, credentials = gateway.access.file, gateway.access.credentials
+        path, keys = (None, None) if file is None else (str(file.path), file.keys)
+        found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text)
+        return _reply(request, found.model_dump(mode="json"))
+
+    @app.get("/api/certificates", summary="The certificates, with their ends", response_model=ListedCertificates)
+    async def read_certificates(request: Request) -> Response:
+        """The TLS files of listeners, ports and backends, and when the certificates in use expire."""
+        found = ListedCertificates(certificates=gateway.status().certificates)
+        return _reply(request, found.model_dump(mode="json"))
 
 
 def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:

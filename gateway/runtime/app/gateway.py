@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NoReturn
 
 from gateway.admin import status
 from gateway.admin.console.configuration import FindWarnings
@@ -16,7 +17,7 @@ from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connect, Connections, Environment, Host
 from gateway.assembly.forms import spoken, with_forms
-from gateway.assembly.guard import Guard
+from gateway.assembly.guard import Access, Guard
 from gateway.assembly.in_flight import RequestsInFlight
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.reference import serve_reference
@@ -35,11 +36,14 @@ from gateway.core.surviving import all_surviving
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector, Listener, Select
 from gateway.observing.counters import Counters
+from gateway.observing.history import History
 from gateway.observing.payload_log.queue import PayloadLogCounts
+from gateway.observing.recent import RecentRequests
 from gateway.observing.tracing import TraceCounts
 from gateway.policies.places import Numbers, numbers
 from gateway.routing.backend import Backend
 from gateway.runtime.app.draining import Draining
+from gateway.runtime.app.history import keep_history
 from gateway.runtime.app.listeners import Listeners, Row
 from gateway.runtime.app.observing import Observing
 from gateway.runtime.app.ports import Ports, binds
@@ -103,6 +107,7 @@ class Gateway:
         self._limits = ProcessLimits()
         self._memory_task: asyncio.Task[None] | None = None
         self._certificates_task: asyncio.Task[None] | None = None
+        self._history_task: asyncio.Task[NoReturn] | None = None
         self.metrics = Metrics(self, part)
         self.draining = Draining(lambda: self.backends, part)
         """Drains endpoints for maintenance."""
@@ -147,6 +152,8 @@ class Gateway:
         memory.set_allocator()
         self.observing.trace(config.tracing)
         self._memory_task = spawn(memory.give_back(memory.PROCESS_MEMORY))
+        if self._part.has_ports:
+            self._history_task = spawn(keep_history(self))
         self.metrics.renew(config)
         self.observing.renew(config, self.metrics.reader(config))
         for reference in config.reference if self._part.has_references else ():
@@ -292,7 +299,7 @@ class Gateway:
         given_up += await all_surviving("draining a reference server", (each.drain(left) for each in self.references))
         await self._ports.stop()
         await self.observing.stop(max(ends_at - self._clock(), 0.5))
-        for background in (self._memory_task, self._certificates_task):
+        for background in (self._memory_task, self._certificates_task, self._history_task):
             if background is not None:
                 background.cancel()
         self._limits.stop()
@@ -351,6 +358,11 @@ class Gateway:
         return self._assembly.authentication.guards
 
     @property
+    def access(self) -> Access:
+        """Who may do what by the configuration in use."""
+        return self._assembly.authentication.access
+
+    @property
     def select(self) -> Select:
         """Finds the Destination of a request by the configuration in use."""
         return self._assembly.router.select
@@ -364,6 +376,17 @@ class Gateway:
         """The counters of requests, with all that have ended."""
         self.observing.flush()
         return self.observing.counters
+
+    @property
+    def history(self) -> History:
+        """The last hour of the gateway and its parts."""
+        return self.observing.history
+
+    @property
+    def recent_requests(self) -> RecentRequests:
+        """The last requests, with all that have ended."""
+        self.observing.flush()
+        return self.observing.recent
 
     async def clear_caches(self, place: str) -> list[str]:
         """Let the policies `cache` at this place forget their answers, in all processes; all of them if it is empty.

@@ -15,7 +15,9 @@ from gateway.core.tasks import spawn
 from gateway.core.transport import StartRecord
 from gateway.observing.counters import Counters
 from gateway.observing.finished import FinishedRecords, Reader
+from gateway.observing.history import History
 from gateway.observing.otlp import OtlpExporter
+from gateway.observing.recent import RecentRequests
 from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import TraceCounts, Tracing
 
@@ -36,6 +38,10 @@ class Observing:
         """Also those of configurations whose requests have not all ended."""
         self.counters = Counters()
         """The counts of requests that the status API tells."""
+        self.history = History()
+        """The last hour, as the console shows it."""
+        self.recent = RecentRequests()
+        """The last requests, as the console shows them."""
         self.traces = TraceCounts()
         """Counts of sampled requests, over all settings of `tracing`."""
         self.tracing: Tracing | None = None
@@ -54,7 +60,7 @@ class Observing:
         if access is not None:
             self._finished.readers.append(access.write)
         if config.admin is not None:
-            self._finished.readers.append(self.counters.count)
+            self._finished.readers += (self.counters.count, self.recent.keep)
         self._all_finished.add(self._finished)
 
     def flush(self) -> None:

@@ -16,6 +16,7 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges
 from gateway.observing.counters import Counters
+from gateway.observing.recent import RecentRequests
 from gateway.observing.request_metrics import Counted
 from gateway.policies.places import Numbers, StateMetric, numbers
 from gateway.transports.memory import PROCESS_MEMORY
@@ -29,16 +30,20 @@ if TYPE_CHECKING:
 
 @frozen
 class WorkerReport:
-    """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before.
+    """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before,
+    and the `recent` requests are those since then.
 
     `grown`: refused and unrecognised connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
     `unlogged` messages of the payload log, and counts of steps of graphs.
+    `key_uses`: when API keys were used last, by their ids, if that was since the report before.
     `connections`, `requests`: those that each listener has open now. `calls`: those in flight now by backend and
     address of the endpoint.
     """
 
     grown: Mapping[tuple[str, str], int]
     counters: Counters
+    recent: RecentRequests
+    key_uses: Mapping[str, float]
     counted: Counted
     connections: Mapping[str, int]
     requests: Mapping[str, int]
@@ -59,6 +64,7 @@ class Reporter:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._told: Counter[tuple[str, str]] = Counter()
+        self._told_uses: dict[str, float] = {}
 
     def report(self) -> WorkerReport:
         """The report now."""
@@ -76,6 +82,8 @@ class Reporter:
         return WorkerReport(
             grown,
             counters.take(),
+            gateway.recent_requests.take(),
+            self._key_uses(),
             gateway.metrics.requests.take(),
             {name: each.open_connections for name, each in listeners},
             {name: each.unanswered_requests for name, each in listeners},
@@ -84,6 +92,10 @@ class Reporter:
             (0, None) if shedding is None else (int(shedding.level), shedding.since),
             [(place, name, dict(state)) for place, name, state in gateway.policy_states],
         )
+
+    def _key_uses(self) -> Mapping[str, float]:
+        before, self._told_uses = self._told_uses, dict(self._gateway.access.credentials.uses)
+        return {id: at for id, at in self._told_uses.items() if before.get(id) != at}
 
 
 class ListenerOfWorkers:
@@ -143,6 +155,9 @@ class Totals:
         """Take the report of a worker."""
         gateway = self._gateway()
         gateway.observing.counters.add(report.counters)
+        gateway.observing.recent.add(report.recent)
+        uses = gateway.access.credentials.uses
+        uses.update({id: max(at, uses.get(id, 0.0)) for id, at in report.key_uses.items()})
         gateway.metrics.requests.add(report.counted)
         for (what, name), number in report.grown.items():
             listener = gateway.listeners.get(name)

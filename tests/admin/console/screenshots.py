@@ -51,6 +51,7 @@ POINT = b'{"inputs": [{"name": "input0", "datatype": "FP64", "shape": [1, 2], "d
 PICTURES = {
     "overview": "#/overview",
     "errors": "#/errors",
+    "requests": "#/requests",
     "models": "#/models?backend=triton&model=add_sub&version=1",
     "playground": "#/playground?model=posterior&protocol=umbridge",
     "explain": "#/playground?model=team-double&protocol=umbridge",

@@ -10,6 +10,7 @@ import pytest
 from gateway.admin.console.api import Errors
 from gateway.admin.console.configuration import Configuration
 from gateway.admin.console.models import ListedModels, ModelSignature
+from gateway.admin.console.policies import PlacedPolicies, PlacedPolicy
 from gateway.admin.console.topology import Topology
 from gateway.admin.console.traffic import Traffic
 from gateway.cli.options import catalog
@@ -34,7 +35,7 @@ routes:
   - match: {model: "my-*"}
     backend: lab
     rewrite: {model: "{1}"}
-    policies: [{timeout: {seconds: 30}}]
+    policies: [{timeout: {seconds: 30}}, {rate_limit: {requests: 3, seconds: 3600}}]
   - match: {model: double}
     backend: lab
     signature: {inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]}
@@ -92,7 +93,9 @@ async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient)
     ]
     assert [(each.name, each.role) for each in broken.backends] == [("gone", "main"), ("lab", "fallback")]
     assert broken.listeners == ["http", "science"]
-    assert (renamed.match, renamed.rewrite, renamed.policies) == ({"model": "my-*"}, {"model": "{1}"}, ["timeout"])
+    assert (renamed.match, renamed.rewrite, renamed.policies) == (
+        {"model": "my-*"}, {"model": "{1}"}, ["timeout", "rate_limit"],
+    )  # fmt: skip
 
 
 async def test_graphs_stand_beside_routes_and_lead_to_the_backends_of_their_steps(
@@ -111,7 +114,8 @@ async def test_graphs_stand_beside_routes_and_lead_to_the_backends_of_their_step
 
 
 async def test_no_reply_has_a_value_that_came_from_a_variable(client: httpx.AsyncClient) -> None:
-    for path in ("topology", "traffic", "errors", "configuration", "models", "graphs", "graphs/traffic"):
+    names = ("topology", "traffic", "history", "requests", "errors", "configuration", "models", "graphs")
+    for path in (*names, "graphs/traffic", "keys", "certificates"):
         found = await client.get(f"/api/{path}")
         assert found.status_code == 200
         assert "hidden-team" not in found.text
@@ -208,6 +212,22 @@ async def test_a_signature_is_the_servers_unless_a_route_states_it(client: httpx
     assert stated.outputs[0].name == "y"  # of the server, since the route does not say
 
 
+async def test_policies_have_their_settings_and_their_state(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    async def read(place: str) -> list[PlacedPolicy]:
+        found = await client.get("/api/policies", params={"place": place})
+        return PlacedPolicies.model_validate_json(found.content).policies
+
+    [timeout, limit] = await read("routes[2]")
+    assert (timeout.name, timeout.settings["seconds"], timeout.states) == ("timeout", 30, [])
+    assert (limit.name, limit.settings["requests"], limit.settings["by"]) == ("rate_limit", 3, "client")
+    await infer(gateway, "my-double", times=5)
+    [limit] = [each for each in await read("routes[2]") if each.states]
+    assert limit.states == [{"clients": 1, "refused": 2}]
+    assert await read("backends.gone") == []
+    for place in ("routes[9]", "backends.other", "listeners.http"):
+        assert (await client.get("/api/policies", params={"place": place})).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("backend", "model", "status", "text"),
     [
@@ -227,7 +247,8 @@ async def test_why_there_is_no_signature(
 async def test_the_openapi_description_has_every_path(client: httpx.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()
     names = (
-        "topology", "traffic", "errors", "configuration", "models", "models/signature", "graphs", "graphs/traffic",
+        "topology", "traffic", "history", "requests", "errors", "configuration", "models", "models/signature", "graphs",
+        "graphs/traffic", "keys", "certificates", "policies",
     )  # fmt: skip
     for name in names:
         content = described["paths"][f"/api/{name}"]["get"]["responses"]["200"]["content"]

@@ -18,8 +18,8 @@ from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 pytestmark = needs_chromium
 
 VIEWS = (
-    "Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Graphs", "Playground", "Errors",
-    "Configuration",
+    "Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Graphs", "Playground", "Requests",
+    "Errors", "Access", "Configuration",
 )  # fmt: skip
 
 
@@ -63,7 +63,9 @@ def rows(page: Page) -> list[str]:
         ("Models", "add_sub"),
         ("Graphs", "doubled twice"),
         ("Playground", "Nothing is sent yet."),
+        ("Requests", "NOT_FOUND"),
         ("Errors", "No connection to an endpoint, or it broke off."),
+        ("Access", "The configuration names no file of keys"),
         ("Configuration", "max_in_flight"),
     ],
 )
@@ -277,7 +279,7 @@ def test_no_view_has_a_fault_in_any_theme_or_width(page: Page) -> None:
     assert page.locator("html").get_attribute("lang") == "en"
     for view in VIEWS:
         go(page, view)
-        expect(page.locator("main tbody tr, main .node, main .lines li, main form").first).to_be_visible()
+        expect(page.locator("main tbody tr, main .node, main .lines li, main form, main .part").first).to_be_visible()
         if view == "Models":
             page.get_by_role("button", name="add_sub").click()
             expect(page.get_by_role("table", name="Inputs")).to_be_visible()

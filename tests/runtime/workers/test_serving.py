@@ -56,6 +56,8 @@ async def test_requests_of_all_workers_are_counted_together(tmp_path: Path) -> N
         assert found["listeners"]["http"]["requests"] == {"OK": CALLS, "NOT_FOUND": 1}
         assert found["backends"]["ref"]["requests"] == {"OK": CALLS}
         assert len(found["last_errors"]) == 1
+        listed = orjson.loads((await get(gateway.ports["admin"], "/api/requests"))[1])
+        assert [each["model"] for each in listed["requests"]] == ["nobody"] + ["identity"] * CALLS
 
 
 async def test_counts_of_a_killed_worker_stay_and_it_is_started_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText } from "./dom.js";
 import { count } from "./format.js";
+import { reloading } from "./reload.js";
 
 const SHOWN = 1000; // lines; more are shown on demand
 const MOST_LISTED = 100; // warnings above the lines
@@ -32,6 +33,7 @@ export function show(root, { attempt }) {
   root.append(
     html("h1", {}, "Configuration"),
     html("p", { class: "muted" }, "What is in use, with every default. Secrets are shown as ***, values from files and variables as their references."),
+    reloading(attempt),
     failure,
     warnings,
     html("div", { class: "controls" }, filter, told),

@@ -1,5 +1,6 @@
 // The page: which view is shown, asking the gateway every two seconds, the key, and the theme.
 
+import * as access from "./access.js";
 import { read, to } from "./address.js";
 import * as api from "./api.js";
 import * as configuration from "./configuration.js";
@@ -9,8 +10,10 @@ import { count } from "./format.js";
 import * as graphs from "./graphs.js";
 import * as models from "./models.js";
 import * as overview from "./overview.js";
+import * as part from "./part.js";
 import * as placement from "./placement.js";
 import * as playground from "./playground.js";
+import * as requests from "./requests.js";
 import * as tables from "./tables.js";
 import { Traffic } from "./traffic.js";
 
@@ -32,8 +35,18 @@ const VIEWS = [
   ["placement", "Placement", placement.show],
   ["graphs", "Graphs", graphs.show],
   ["playground", "Playground", playground.show],
+  ["requests", "Requests", requests.show],
   ["errors", "Errors", errors.show],
+  ["access", "Access", access.show],
   ["configuration", "Configuration", configuration.show],
+];
+
+/** The pages of one thing, as VIEWS, and the view that lists such things. */
+const PAGES = [
+  ["route", "Route", part.route, "routes"],
+  ["backend", "Backend", part.backend, "backends"],
+  ["model", "Model", part.model, "models"],
+  ["principal", "Principal", part.principal, "access"],
 ];
 
 const find = (id) => document.getElementById(id);
@@ -155,25 +168,26 @@ function tellErrors(number) {
 }
 
 function show(isNew = false) {
-  const { view } = read();
-  const [name, title, make] = VIEWS.find(([each]) => each === view) ?? VIEWS[0];
-  if (shown.name === name && !isNew) {
+  const { view, parameters } = read();
+  const [name, title, make, list] = [...VIEWS, ...PAGES].find(([each]) => each === view) ?? VIEWS[0];
+  const of = list ? ` ${parameters.get("of") ?? ""}` : "";
+  if (shown.name === name + of && !isNew) {
     if (shown.view.moved) shown.view.moved();
     else if (model.traffic.now) shown.view.update(model);
     return;
   }
-  const isMove = shown.name !== null && shown.name !== name;
+  const isMove = shown.name !== null && shown.name !== name + of;
   for (const [each, link] of links) {
-    if (each === name) {
+    if (each === (list ?? name)) {
       link.setAttribute("aria-current", "page");
       link.scrollIntoView({ block: "nearest", inline: "nearest" }); // the row of links is wider than a phone
     } else link.removeAttribute("aria-current");
   }
-  document.title = `${title} · Modelglot`;
+  document.title = `${title}${of} · Modelglot`;
   const main = find("main");
   main.replaceChildren();
   main.className = `view-${name}`;
-  shown = { name, view: make(main, { attempt }) };
+  shown = { name: name + of, view: make(main, { attempt }) };
   if (model.traffic.now && model.topology) shown.view.update(model);
   if (isMove) {
     main.focus({ preventScroll: true });

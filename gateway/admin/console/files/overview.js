@@ -4,6 +4,7 @@ import { change, read, to } from "./address.js";
 import { html, setText, svg } from "./dom.js";
 import { Drawing, inFlightOf, nodesOf } from "./drawing.js";
 import { NONE, count, rate, seconds, share } from "./format.js";
+import { History } from "./history.js";
 
 const FIGURES = [
   ["rate", "Requests", (now) => rate(now.rate)],
@@ -52,7 +53,8 @@ function spanOf(history) {
   return seconds < 100 ? `last ${seconds} s` : `last ${Math.round(seconds / 60)} min`;
 }
 
-export function show(root) {
+export function show(root, { attempt }) {
+  const history = new History(attempt);
   const figures = FIGURES.map((each) => new Figure(...each));
   const about = html("dl", { class: "facts" });
   const title = html("h2", {}, "Everything");
@@ -90,6 +92,7 @@ export function show(root) {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     chosen = drawing.update(model, read().parameters.get("at") ?? "", words);
     describe();
+    history.update();
   }
 
   root.append(
@@ -97,6 +100,7 @@ export function show(root) {
     html("dl", { class: "figures", "aria-label": "Now" }, ...figures.map((each) => each.element)),
     html("div", { class: "controls" }, filter, html("span", { class: "muted" }, "Rates and latencies are those of the last 10 seconds.")),
     html("div", { class: "flows" }, html("div", { class: "canvas" }, drawing.element, drawing.note), details),
+    history.element,
   );
   return { update };
 }

@@ -26,6 +26,11 @@ function number(id, title, text, value) {
   return { id, title, text, value, number: true };
 }
 
+/** A column whose cells lead to the page of the route or the backend, `of` its place or name. */
+function paged(id, title, kind, of) {
+  return { id, title, text: of, fill: (cell, row) => cell.append(html("a", { href: to(kind, { of: of(row) }) }, of(row))) };
+}
+
 /** A column whose cells lead to the node in the overview. */
 function name(id, title, text, at) {
   return { id, title, text, fill: (cell, row) => cell.append(html("a", { href: to("overview", { at: at(row) }) }, text(row))) };
@@ -82,12 +87,12 @@ export const routes = view("Routes", () => ({
   below: ({ attempt }) => new Mirrors(attempt),
   empty: "There are no routes, so no request can be answered.",
   columns: [
-    { ...name("place", "Place", (row) => row.place, (row) => `route:${row.place}`), value: (row) => row.at },
+    { ...paged("place", "Place", "route", (row) => row.place), value: (row) => row.at },
     { id: "match", title: "Matches", text: (row) => conditions(row.match), wide: true },
     {
       id: "backends", title: "Backends", text: (row) => row.backends.map(roleOf).join(", "),
       fill: (cell, row) => row.backends.forEach((each, at) =>
-        cell.append(at ? ", " : "", html("a", { href: to("overview", { at: `backend:${each.name}` }) }, roleOf(each)))),
+        cell.append(at ? ", " : "", html("a", { href: to("backend", { of: each.name }) }, roleOf(each)))),
     },
     { id: "listeners", title: "Listeners", text: (row) => row.listeners.join(", ") || NONE },
     { id: "policies", title: "Policies", text: (row) => row.policies.join(", ") || NONE },
@@ -100,7 +105,7 @@ export const backends = view("Backends", () => ({
     topology.backends.map((each) => ({ ...each, traffic, now: traffic.now.backends[each.name] })),
   key: (row) => row.name,
   columns: [
-    name("name", "Name", (row) => row.name, (row) => `backend:${row.name}`),
+    paged("name", "Name", "backend", (row) => row.name),
     { id: "protocol", title: "Protocol", text: (row) => [row.protocol, row.flavor].filter(Boolean).join(", ") },
     badge(
       "endpoints", "Endpoints up",

@@ -1,0 +1,111 @@
+// API keys by their ids with their last use, and certificates with their ends.
+
+import { to } from "./address.js";
+import { ask } from "./api.js";
+import { html, setText } from "./dom.js";
+import { NONE, count } from "./format.js";
+import { Table } from "./table.js";
+
+const DAY = 86_400_000; // milliseconds
+const SOON = 30; // days before an end at which it is marked, as in the log
+const ASKED_AGAIN = 10_000; // milliseconds
+
+const days = (iso) => (new Date(iso) - Date.now()) / DAY;
+const date = (iso) => (iso ? new Date(iso).toLocaleString() : NONE);
+
+/** A time in words: how long ago it was, or how long it is until then. */
+function distance(iso) {
+  const minutes = Math.abs(days(iso)) * 1440;
+  if (minutes < 1) return "less than a minute";
+  const [value, unit] = minutes < 60 ? [minutes, "minute"] : minutes < 2880 ? [minutes / 60, "hour"] : [minutes / 1440, "day"];
+  return `${Math.floor(value)} ${unit}${Math.floor(value) === 1 ? "" : "s"}`;
+}
+
+const ago = (iso) => (iso ? `${distance(iso)} ago` : "not since the start");
+
+function end(iso) {
+  if (!iso) return "never";
+  return days(iso) < 0 ? `${distance(iso)} ago` : `in ${distance(iso)}`;
+}
+
+const endState = (iso) => (!iso || days(iso) > SOON ? "ok" : days(iso) > 0 ? "degraded" : "down");
+const badge = (state, text) => html("span", { class: `badge ${state}` }, text);
+const moment = (iso, text) => (iso ? html("time", { datetime: iso, title: date(iso) }, text) : text);
+
+const KEYS = [
+  { id: "id", title: "Id", text: (row) => row.id, fill: (cell, row) => cell.append(html("code", {}, row.id)) },
+  {
+    id: "principal", title: "Principal", text: (row) => row.principal,
+    fill: (cell, row) => cell.append(html("a", { href: to("principal", { of: row.principal }) }, row.principal)),
+  },
+  {
+    id: "state", title: "State", text: (row) => row.state,
+    fill: (cell, row) => cell.append(badge(row.state === "valid" ? "ok" : "down", row.state)),
+  },
+  {
+    id: "used", title: "Last used", text: (row) => ago(row.last_used), value: (row) => (row.last_used ? Date.parse(row.last_used) : 0),
+    fill: (cell, row) => cell.append(moment(row.last_used, ago(row.last_used))),
+  },
+  {
+    id: "expires", title: "Ends", text: (row) => end(row.expires), value: (row) => (row.expires ? Date.parse(row.expires) : Infinity),
+    fill: (cell, row) => cell.append(row.state === "valid" && row.expires ? badge(endState(row.expires), end(row.expires)) : moment(row.expires, end(row.expires))),
+  },
+  { id: "created", title: "Made", text: (row) => date(row.created), value: (row) => row.created ?? "" },
+  { id: "note", title: "Note", text: (row) => row.note || NONE, wide: true },
+];
+
+export function show(root, { attempt }) {
+  let asked = -Infinity;
+  let isAsking = false;
+  const keys = new Table({ label: "Keys", columns: KEYS, key: (row) => row.id, empty: "There are no keys that match." });
+  const told = html("p", { class: "muted", role: "status" });
+  const rows = html("tbody");
+  const none = html("p", { class: "muted", hidden: true }, "No listener, port or backend uses TLS.");
+  const certificates = html("div", { class: "scroll", role: "region", "aria-label": "Certificates", tabindex: "0" },
+    html("table", { "aria-label": "Certificates" },
+      html("thead", {}, html("tr", {}, ...["Used by", "Ends", "File"].map((each) => html("th", { scope: "col" }, each)))), rows));
+  // the gateway searches, since it sends only some of many keys
+  keys.filter.addEventListener("input", () => {
+    asked = -Infinity;
+    refresh();
+  });
+  root.append(
+    html("h1", {}, "Access"),
+    html("div", { class: "part" }, html("h2", {}, "API keys"), told, keys.element),
+    html("div", { class: "part" }, html("h2", {}, "Certificates"), none, certificates),
+  );
+
+  async function refresh() {
+    if (isAsking || performance.now() - asked < ASKED_AGAIN) return;
+    isAsking = true;
+    asked = performance.now();
+    const text = keys.filter.value.trim();
+    const found = await attempt(() => ask("keys", `?${new URLSearchParams({ text })}`));
+    const other = await attempt(() => ask("certificates"));
+    isAsking = false;
+    if (found && keys.filter.value.trim() !== text) {
+      asked = -Infinity;
+      return refresh(); // somebody has typed meanwhile
+    }
+    if (found) tellKeys(found.value);
+    if (other) tellCertificates(other.value.certificates);
+  }
+
+  function tellKeys({ file, keys: listed, matching }) {
+    keys.element.hidden = file === null;
+    const more = listed.length < matching ? ` The first ${count(listed.length)} of ${count(matching)} are shown; a filter finds the others.` : "";
+    setText(told, file === null ? "The configuration names no file of keys (auth.keys)." : `From ${file}. Last use is known since the gateway's start.${more}`);
+    keys.update(listed);
+  }
+
+  function tellCertificates(found) {
+    none.hidden = found.length > 0;
+    certificates.hidden = !found.length;
+    rows.replaceChildren(...found.map((each) => html("tr", {},
+      html("td", { class: "wide" }, each.used_by.join(", ")),
+      html("td", { class: "wide" }, each.expires ? badge(endState(each.expires), end(each.expires)) : NONE, each.expires ? ` ${date(each.expires)}` : ""),
+      html("td", { class: "wide" }, each.certificate ?? NONE, each.error && html("p", { class: "bad why" }, `The files as they are now are not used: ${each.error}`)))));
+  }
+
+  return { update: () => refresh() };
+}

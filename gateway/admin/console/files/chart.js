@@ -1,0 +1,150 @@
+// A chart of lines over time: axes with round numbers, a legend with values, and a line where the pointer is.
+
+import { html, setText, svg } from "./dom.js";
+import { NONE } from "./format.js";
+
+const HEIGHT = 170; // pixels, as the width is: a chart is drawn as wide as it is shown
+const LEFT = 56;
+const RIGHT = 12;
+const TOP = 8;
+const BOTTOM = 22;
+const ROUND = [1, 2, 5, 10];
+const TIME_STEPS = [60, 120, 300, 600, 900]; // seconds between two times on the axis
+
+/** The least round step with which at most `most` of them reach `value`. */
+export function roundStep(value, most, least = 0) {
+  const wanted = Math.max(value / most, least, 1e-9);
+  const power = 10 ** Math.floor(Math.log10(wanted));
+  return ROUND.find((each) => each * power >= wanted * 0.999999) * power;
+}
+
+export const clock = (unix, parts = { hour: "2-digit", minute: "2-digit" }) =>
+  new Date(1000 * unix).toLocaleTimeString(undefined, { hour12: false, ...parts });
+export const exactClock = (unix) => clock(unix, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+export class Chart {
+  /**
+   * `lines`: `{name, title, of(history, at)}` for each, the last one drawn on top. `text(value)`: a value as people
+   * read it, `tick(value, most)` the same on the axis, and `least` the smallest step between two of these.
+   */
+  constructor({ title, lines, text, tick, least = 0 }) {
+    Object.assign(this, { title, lines, text, tick, least });
+    this.values = lines.map((each) => html("span", { class: "value" }));
+    this.when = html("span", { class: "muted when" });
+    const legend = html("ul", { class: "legend" }, ...lines.map((each, at) =>
+      html("li", {}, svg("svg", { class: "swatch", viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("path", { class: `line ${each.name}`, d: "M1 5h20" })), ` ${each.title} `, this.values[at])));
+    this.drawing = svg("svg", { role: "img", pointermove: (event) => this.#point(event), pointerleave: () => this.#point(null) });
+    this.element = html("figure", { class: "chart panel" }, html("figcaption", {}, html("h3", {}, title), this.when), legend, this.drawing);
+    this.pointed = null;
+    this.shown = null;
+    new ResizeObserver(() => this.#draw()).observe(this.drawing);
+  }
+
+  /** Show the steps of `history`, as /api/history has them, between two Unix times. `range`: their distance in words. */
+  update(history, from, to, range) {
+    const first = history.times.findIndex((each) => each > from);
+    const steps = first < 0 ? [] : history.times.map((_, at) => at).slice(first);
+    const columns = this.lines.map((line) => steps.map((at) => line.of(history, at)));
+    this.shown = { times: steps.map((at) => history.times[at]), columns, from, to, range, step: history.step };
+    this.#draw();
+  }
+
+  #draw() {
+    const width = this.drawing.clientWidth;
+    if (!width || !this.shown) return;
+    const { times, columns, from, to } = this.shown;
+    const highest = Math.max(...columns.flat().map((each) => each ?? 0), 0);
+    const step = highest ? roundStep(highest, 4, this.least) : 1; // where nothing was counted any scale is right
+    const most = Math.max(step, Math.ceil(highest / step - 1e-9) * step);
+    const x = (time) => LEFT + ((width - LEFT - RIGHT) * (time - from)) / (to - from);
+    const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - TOP - BOTTOM) * value) / most;
+    this.place = { x, width };
+    this.cursor = svg("path", { class: "cursor", d: "" });
+    this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    this.drawing.setAttribute("aria-label", this.#described());
+    this.drawing.replaceChildren(
+      ...this.#values(step, most, y, width),
+      ...this.#times(x, width),
+      ...columns.map((values, at) => svg("path", { class: `line ${this.lines[at].name}`, d: this.#path(times, values, x, y) })),
+      this.cursor,
+    );
+    this.#tell();
+  }
+
+  #values(step, most, y, width) {
+    const marks = [];
+    for (let at = 0; at * step <= most * 1.000001; at += 1) {
+      const value = at * step;
+      marks.push(
+        svg("path", { class: at ? "grid" : "axis", d: `M${LEFT} ${y(value).toFixed(1)}H${width - RIGHT}` }),
+        svg("text", { x: LEFT - 8, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }, value ? this.tick(value, most) : "0"),
+      );
+    }
+    return marks;
+  }
+
+  #times(x, width) {
+    const { from, to } = this.shown;
+    const fits = Math.max(2, Math.floor((width - LEFT - RIGHT) / 60));
+    const step = TIME_STEPS.find((each) => (to - from) / each <= fits) ?? 1800;
+    const marks = [];
+    for (let time = Math.ceil(from / step) * step; time <= to; time += step) {
+      const at = x(time).toFixed(1);
+      marks.push(svg("path", { class: "axis", d: `M${at} ${HEIGHT - BOTTOM}v4` }));
+      // a time at the edge would be cut
+      if (x(time) > LEFT + 12 && x(time) < width - 18) marks.push(svg("text", { x: at, y: HEIGHT - 5, "text-anchor": "middle" }, clock(time)));
+    }
+    return marks;
+  }
+
+  /** A line with gaps where there is no value, and where no step was counted. */
+  #path(times, values, x, y) {
+    let before = null;
+    return values.map((value, at) => {
+      if (value === null) {
+        before = null;
+        return "";
+      }
+      const isNext = before !== null && times[at] - before < 3 * this.shown.step;
+      before = times[at];
+      // `h0` makes a dot of a value that stands alone
+      return `${isNext ? "L" : "M"}${x(times[at]).toFixed(1)} ${y(value).toFixed(1)}${isNext ? "" : "h0"}`;
+    }).join("");
+  }
+
+  #point(event) {
+    const { times } = this.shown ?? { times: [] };
+    this.pointed = null;
+    if (event && times.length) {
+      const at = event.clientX - this.drawing.getBoundingClientRect().left;
+      const distances = times.map((time) => Math.abs(this.place.x(time) - at));
+      this.pointed = times[distances.indexOf(Math.min(...distances))];
+    }
+    this.#tell();
+  }
+
+  /** Write the values at the pointer, or the last ones. */
+  #tell() {
+    const { times, columns } = this.shown ?? { times: [], columns: [] };
+    const found = this.pointed === null ? -1 : times.indexOf(this.pointed);
+    const at = found < 0 ? times.length - 1 : found;
+    for (const [line, node] of this.values.entries()) setText(node, this.#text(columns[line]?.[at]));
+    setText(this.when, at < 0 ? "" : exactClock(times[at]));
+    this.cursor?.setAttribute("d", found < 0 ? "" : `M${this.place.x(times[at]).toFixed(1)} ${TOP}V${HEIGHT - BOTTOM}`);
+  }
+
+  #text(value) {
+    return value === null || value === undefined ? NONE : this.text(value);
+  }
+
+  #described() {
+    const { times, columns, range } = this.shown;
+    const told = this.lines.map((line, at) => {
+      const known = columns[at].filter((each) => each !== null);
+      if (!known.length) return `${line.title}: none`;
+      const highest = Math.max(...known);
+      return `${line.title}: ${this.#text(columns[at].at(-1))} now, at most ${this.text(highest)} at ${clock(times[columns[at].indexOf(highest)])}`;
+    });
+    return `${this.title}, ${range}. ${told.join("; ")}.`;
+  }
+}

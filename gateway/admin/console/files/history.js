@@ -1,0 +1,107 @@
+// The last hour of the gateway, or of a part of it, as charts and as a table.
+
+import { change, read } from "./address.js";
+import { ask } from "./api.js";
+import { Chart, exactClock } from "./chart.js";
+import { html, setText } from "./dom.js";
+import { NONE, count, rate, seconds } from "./format.js";
+
+const RANGES = [["5m", "the last 5 minutes", 300], ["15m", "the last 15 minutes", 900], ["1h", "the last hour", 3600]];
+const USUAL = "15m";
+
+const perSecond = (row) => (history, at) => history[row][at] / history.seconds[at];
+const value = (row) => (history, at) => history[row][at];
+const plain = (number) => String(Number(number.toPrecision(3)));
+const length = (number, most) => (most < 1 ? `${plain(1000 * number)} ms` : `${plain(number)} s`);
+
+const LINES = {
+  requests: { name: "requests", title: "All", of: perSecond("requests") },
+  errors: { name: "errors", title: "Failed", of: perSecond("errors") },
+  p99: { name: "p99", title: "99 %", of: value("p99") },
+  p95: { name: "p95", title: "95 %", of: value("p95") },
+  median: { name: "median", title: "Median", of: value("median") },
+  inFlight: { name: "in-flight", title: "In flight", of: value("in_flight") },
+  waiting: { name: "waiting", title: "Waiting", of: value("waiting") },
+};
+const CHARTS = [
+  { title: "Requests per second", lines: [LINES.requests], text: rate, tick: plain },
+  { title: "Failed requests per second", lines: [LINES.errors], text: rate, tick: plain },
+  { title: "Latency", lines: [LINES.p99, LINES.p95, LINES.median], text: seconds, tick: length },
+  { title: "In flight and waiting, at most", lines: [LINES.inFlight, LINES.waiting], text: count, tick: count, least: 1 },
+];
+const HEADINGS = ["Until", "Requests", "Failed", "Median", "95 %", "99 %", "In flight", "Waiting"];
+
+export class History {
+  /** Of the whole gateway, or of a part: `kind` and `name` as in /api/history. */
+  constructor(attempt, kind = "", name = "") {
+    this.attempt = attempt;
+    this.query = kind ? `?${new URLSearchParams({ kind, name })}` : "";
+    // requests in flight are counted for listeners and backends, not for routes
+    const shown = CHARTS.filter((each) => kind !== "route" || !each.lines.includes(LINES.inFlight));
+    this.charts = shown.map((each) => new Chart(each));
+    this.range = html("select", { id: "history-range", change: () => this.#choose() }, ...RANGES.map(([id, title]) => html("option", { value: id }, title)));
+    this.note = html("p", { class: "muted", role: "status" });
+    this.rows = html("tbody");
+    const table = html("table", {}, html("caption", {}, "Each row is a step of about ten seconds. In flight and waiting: the most at one moment."),
+      html("thead", {}, html("tr", {}, ...HEADINGS.map((each) => html("th", { scope: "col", class: each === "Until" ? undefined : "number" }, each)))), this.rows);
+    this.table = html("details", { toggle: () => this.#draw() }, html("summary", {}, "The same as a table"),
+      html("div", { class: "scroll values", role: "region", "aria-label": "History as a table", tabindex: "0" }, table));
+    this.element = html("section", { class: "history", "aria-labelledby": "history-title" },
+      html("div", { class: "controls" }, html("h2", { id: "history-title" }, "History"), html("label", { for: "history-range" }, "Show"), this.range),
+      this.note,
+      html("div", { class: "charts" }, ...this.charts.map((each) => each.element)),
+      this.table);
+    this.history = null;
+    this.asked = -Infinity;
+  }
+
+  /** Ask the gateway if a step may have ended since it was asked last. */
+  async update() {
+    const now = performance.now();
+    const fresh = 1000 * (this.history?.step ?? 10);
+    const isYoung = (this.history?.times.length ?? 0) < 2; // the first steps of a gateway are waited for
+    if (now - this.asked < (isYoung ? 2000 : fresh) - 500) return;
+    this.asked = now;
+    const reply = await this.attempt(() => ask("history", this.query));
+    if (!reply) {
+      this.asked = -Infinity;
+      return;
+    }
+    if (reply.changed || !this.history) {
+      this.history = reply.value;
+      this.#draw();
+    }
+  }
+
+  #chosen() {
+    const wanted = read().parameters.get("range");
+    return RANGES.find(([id]) => id === wanted) ?? RANGES.find(([id]) => id === USUAL);
+  }
+
+  #choose() {
+    change({ range: this.range.value });
+    this.#draw();
+  }
+
+  #draw() {
+    const [id, title, length] = this.#chosen();
+    this.range.value = id;
+    if (!this.history) return;
+    const { times } = this.history;
+    setText(this.note, times.length ? "" : "The first ten seconds have not passed yet.");
+    const to = times.at(-1) ?? Date.now() / 1000;
+    for (const each of this.charts) each.update(this.history, to - length, to, title);
+    if (this.table.open) this.#fill(to - length);
+  }
+
+  #fill(from) {
+    const { history } = this;
+    const told = (at, row, text) => (history[row][at] === null ? NONE : text(history[row][at]));
+    const rows = history.times.map((time, at) => [
+      exactClock(time), count(history.requests[at]), count(history.errors[at]), told(at, "median", seconds),
+      told(at, "p95", seconds), told(at, "p99", seconds), told(at, "in_flight", count), told(at, "waiting", count),
+    ]).filter((_, at) => history.times[at] > from).reverse();
+    this.rows.replaceChildren(...rows.map((row) =>
+      html("tr", {}, ...row.map((text, at) => html("td", { class: at ? "number" : undefined }, text)))));
+  }
+}

@@ -1,0 +1,211 @@
+// The last requests, found by id, model, principal and status, and what became of one of them.
+
+import { change, read, to } from "./address.js";
+import { ask } from "./api.js";
+import { html, setText, svg, withCode } from "./dom.js";
+import { NONE, count, seconds, time } from "./format.js";
+import { Table } from "./table.js";
+
+const CONDITIONS = [["id", "Request id"], ["model", "Model"], ["principal", "Principal"]];
+const HIDDEN = ["listener", "route", "backend"]; // conditions that links have and no field
+const STATUSES = [
+  ["", "Any status"], ["failed", "Failed"], ...[
+    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED",
+  ].map((each) => [each, each]),
+];
+const TIMES = [["queued", "in queues"], ["upstream", "at the server"], ["rest", "in the gateway"]];
+
+const hasFailed = (request) => request.status !== "OK" || request.code >= 400;
+const badge = (request) => html("span", { class: `badge ${hasFailed(request) ? "down" : "ok"}` }, request.status);
+const keyOf = (request) => `${request.id} ${request.at}`;
+const bytes = (value) => (value < 10_000 ? `${count(value)} B` : value < 1e7 ? `${Math.round(value / 1024)} KiB` : `${(value / 2 ** 20).toFixed(1)} MiB`);
+
+/** The address of a request with all the conditions of the list. */
+const at = (request) => to("requests", { ...Object.fromEntries(read().parameters), request: request.id });
+
+const COLUMNS = [
+  {
+    id: "id", title: "Request id", text: (row) => row.id,
+    fill: (cell, row) => cell.append(html("a", {
+      href: at(row),
+      click: (event) => {
+        event.currentTarget.href = at(row); // the conditions may have changed
+      },
+    }, html("code", {}, row.id))),
+  },
+  { id: "time", title: "Time", text: (row) => time(row.at), value: (row) => row.at },
+  { id: "status", title: "Status", text: (row) => row.status, fill: (cell, row) => cell.append(badge(row)) },
+  { id: "model", title: "Model", text: (row) => row.model || NONE },
+  { id: "operation", title: "Operation", text: (row) => row.operation || NONE },
+  { id: "principal", title: "Principal", text: (row) => row.principal || NONE },
+  { id: "route", title: "Route", text: (row) => row.route || NONE },
+  { id: "backend", title: "Backend", text: (row) => row.backend || NONE },
+  { id: "total", title: "Total", text: (row) => seconds(row.seconds), value: (row) => row.seconds, number: true },
+];
+
+export function show(root, { attempt }) {
+  let found = null;
+  let one = null; // the request that is shown, kept while newer ones push it out of the list
+  let isAsking = false;
+  const table = new Table({ label: "Requests", columns: COLUMNS, key: keyOf, sort: "-time", empty: "No request that matches is kept." });
+  const fields = new Map(CONDITIONS.map(([id, title]) => [id, html("input", {
+    type: "search", placeholder: title, "aria-label": title, autocomplete: "off", spellcheck: "false", maxlength: 1024, input: () => search(),
+  })]));
+  fields.set("status", html("select", { "aria-label": "Status", change: () => search() }, ...STATUSES.map(([value, title]) => html("option", { value }, title))));
+  const only = html("span", { class: "controls" });
+  const about = html("section", { class: "panel", "aria-labelledby": "request-title", hidden: true });
+  const told = html("span", { class: "muted", role: "status" });
+  table.controls.replaceChildren(...fields.values(), table.order, only, told); // the gateway searches, not the table
+  root.append(
+    html("h1", {}, "Requests"),
+    html("p", { class: "muted" }, "The last thousand requests, and the last thousand that failed, without their headers, keys and tensors."),
+    table.controls,
+    html("div", { class: "beside" }, table.element, about),
+  );
+
+  const conditions = () => Object.fromEntries([...read().parameters].filter(([name]) => fields.has(name) || HIDDEN.includes(name)));
+
+  function search() {
+    change(Object.fromEntries([...fields].map(([name, field]) => [name, field.value])));
+    refresh();
+  }
+
+  /** Take the conditions from the address. */
+  function follow() {
+    const { parameters } = read();
+    for (const [name, field] of fields) if (document.activeElement !== field) field.value = parameters.get(name) ?? "";
+    const kept = HIDDEN.filter((name) => parameters.get(name));
+    only.replaceChildren(...kept.map((name) => html("button", {
+      type: "button", class: "small", "aria-label": `${name} ${parameters.get(name)}: show all`,
+      click: () => {
+        change({ [name]: "" });
+        follow();
+        refresh();
+      },
+    }, `${name} ${parameters.get(name)} ×`)));
+  }
+
+  async function refresh() {
+    if (isAsking) return;
+    isAsking = true;
+    const wanted = JSON.stringify(conditions());
+    const reply = await attempt(() => ask("requests", `?${new URLSearchParams(conditions())}`));
+    isAsking = false;
+    if (wanted !== JSON.stringify(conditions())) return refresh(); // somebody has typed meanwhile
+    if (!reply) return;
+    found = reply.value;
+    table.update(found.requests);
+    const { length } = found.requests;
+    setText(told, length < found.matching ? `the newest ${length} of ${count(found.matching)} that match` : `${count(found.matching)} of ${count(found.kept)}`);
+    await choose();
+  }
+
+  async function choose() {
+    const id = read().parameters.get("request");
+    if (!id) {
+      one = null;
+      about.hidden = true;
+      return;
+    }
+    const listed = found?.requests.find((each) => each.id === id);
+    if (listed) describe(listed, found.reasons);
+    else if (one?.id !== id) {
+      const reply = await attempt(() => ask("requests", `?${new URLSearchParams({ id })}`));
+      const other = reply?.value.requests.find((each) => each.id === id);
+      if (other) describe(other, reply.value.reasons);
+      else if (reply) tellGone(id);
+    }
+  }
+
+  function tellGone(id) {
+    one = { id };
+    about.replaceChildren(html("h2", { id: "request-title" }, id), html("p", {}, "This request is not kept any more. The access log has it under its id."));
+    about.hidden = false;
+  }
+
+  function describe(request, reasons) {
+    if (one && keyOf(one) === keyOf(request) && !about.hidden) return;
+    one = request;
+    about.replaceChildren(...description(request, reasons[request.reason]), html("p", {}, html("a", { href: to("requests", { ...conditions() }) }, "Close")));
+    about.hidden = false;
+  }
+
+  follow();
+  return {
+    update: () => refresh(),
+    moved: () => {
+      follow();
+      refresh();
+    },
+  };
+}
+
+function description(request, explanation) {
+  return [
+    html("h2", { id: "request-title" }, request.id),
+    html("p", {}, badge(request), ` ${request.code || ""} `, html("time", { datetime: request.at }, new Date(request.at).toLocaleString())),
+    ...(request.reason ? [html("p", {}, html("strong", {}, request.reason), explanation ? ": " : "", ...withCode(explanation?.meaning ?? ""))] : []),
+    ...(explanation ? [html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at))] : []),
+    html("h3", {}, "Its way"),
+    html("ol", { class: "way-of-one" }, ...stages(request).map((parts) => html("li", {}, ...parts))),
+    html("h3", {}, "Its time"),
+    ...spent(request),
+    html("dl", { class: "facts" }, ...facts(request).flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
+    html("p", {}, html("a", { href: likeIt(request) }, "Explain a request like it")),
+  ];
+}
+
+/** A link to the page of a part; listeners have none, nor have graphs, which stand among the routes. */
+function linked(kind, name) {
+  const hasPage = kind !== "listener" && !(kind === "route" && name.startsWith("models."));
+  return html("a", { href: hasPage ? to(kind, { of: name }) : to("overview", { at: `${kind}:${name}` }) }, name);
+}
+
+function stages(request) {
+  const found = [["Listener ", linked("listener", request.listener), ` over ${request.in_protocol}`, ...(request.principal ? [", for ", linked("principal", request.principal)] : [])]];
+  if (!request.route) return [...found, ["It came to no route"]];
+  found.push(["Route ", linked("route", request.route), request.cache ? `, cache ${request.cache}` : ""]);
+  if (!request.tries) return [...found, [request.backend ? `Backend ${request.backend} was not called` : "No backend was called"]];
+  const tries = request.tries === 1 ? "one call" : `${request.tries} calls, ${request.retries} of them again`;
+  found.push(["Backend ", linked("backend", request.backend), ` over ${request.out_protocol}, ${tries}`]);
+  found.push(["Endpoint ", html("code", {}, request.endpoint)]);
+  return found;
+}
+
+/** A bar of the parts of the time, and the same in words. */
+function spent(request) {
+  const parts = { queued: request.queued, upstream: request.upstream };
+  parts.rest = Math.max(0, request.seconds - parts.queued - parts.upstream);
+  // calls at the same time take longer together than the request
+  const all = Math.max(parts.queued + parts.upstream + parts.rest, 1e-9);
+  let x = 0;
+  const bars = TIMES.map(([name]) => {
+    const width = (100 * parts[name]) / all;
+    const bar = svg("rect", { class: name, x: x.toFixed(2), y: 0, width: width.toFixed(2), height: 10 });
+    x += width;
+    return bar;
+  });
+  return [
+    svg("svg", { class: "spent", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars),
+    html("ul", { class: "legend" },
+      ...TIMES.map(([name, title]) => html("li", {}, svg("svg", { class: "swatch spent", viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("rect", { class: name, width: 22, height: 10 })), ` ${title} `, html("span", { class: "value" }, seconds(parts[name])))),
+      html("li", {}, "all ", html("span", { class: "value" }, seconds(request.seconds)))),
+  ];
+}
+
+function facts(request) {
+  return [
+    ["Model", request.model ? linked("model", request.model) : NONE],
+    ["Operation", request.operation || NONE],
+    ["Client", request.client || "a unix socket"],
+    ["Bytes in, out", `${bytes(request.bytes_in)}, ${bytes(request.bytes_out)}`],
+    ...(request.losses.length ? [["Lost in translation", request.losses.join(", ")]] : []),
+  ];
+}
+
+/** The form of the playground, whose button Explain tells which routes are tried, and what each does. */
+function likeIt({ listener, in_protocol: protocol, model, operation }) {
+  return to("playground", { listener, protocol, model, operation });
+}

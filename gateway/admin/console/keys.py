@@ -1,0 +1,63 @@
+"""The API keys by their ids, with their last use: `/api/keys`. No reply has a key or its digest."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import BaseModel
+
+from gateway.auth.keys import KeyEntry, KeyFile
+
+MOST_KEYS = 500
+"""Keys that are listed at once."""
+
+
+class ListedKey(BaseModel):
+    """An API key."""
+
+    id: str
+    """Its name in lists, as in those of `gateway keys`; it does not help to guess the key."""
+    principal: str
+    state: Literal["valid", "expired", "revoked"]
+    created: datetime | None
+    expires: datetime | None
+    note: str
+    last_used: datetime | None
+    """When a client was let in with it last, in UTC; null if that has not happened since the gateway's start."""
+
+
+class ListedKeys(BaseModel):
+    """The API keys that are found, sorted by their principals."""
+
+    file: str | None
+    """The file that has them; null if the gateway knows no keys."""
+    keys: list[ListedKey]
+    """At most 500."""
+    matching: int
+    """All that are found."""
+
+
+def listed_keys(file: str | None, keys: KeyFile | None, uses: Mapping[str, float], text: str) -> ListedKeys:
+    """The keys whose id, principal or note has this text, in any case of letters. `uses`: the Unix time of the last use
+    of each, by id."""
+    wanted, now = text.casefold(), datetime.now(UTC)
+    found = [
+        each
+        for each in (() if keys is None else keys.entries)
+        if any(wanted in one.casefold() for one in (each.id, each.principal, each.note))
+    ]
+    found.sort(key=lambda each: (each.principal, each.id))
+    return ListedKeys(
+        file=file, keys=[_listed(each, uses.get(each.id), now) for each in found[:MOST_KEYS]], matching=len(found)
+    )
+
+
+def _listed(key: KeyEntry, used: float | None, now: datetime) -> ListedKey:
+    if key.revoked is not None:
+        state: Literal["valid", "expired", "revoked"] = "revoked"
+    else:
+        state = "expired" if key.why_invalid(now) else "valid"
+    return ListedKey(
+        id=key.id, principal=key.principal, state=state, created=key.created, expires=key.expires, note=key.note,
+        last_used=None if used is None else datetime.fromtimestamp(used, UTC),
+    )  # fmt: skip

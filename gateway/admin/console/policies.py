@@ -1,0 +1,49 @@
+"""The policies of a route or a backend, with their settings and their state: `/api/policies`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+from gateway.config.effective import effective
+from gateway.config.keys import Config
+
+
+class PlacedPolicy(BaseModel):
+    """A policy at its place."""
+
+    name: str
+    settings: dict[str, Any]
+    """Its settings with every default, as in `/config`."""
+    states: list[dict[str, Any]]
+    """Its state as in `/status`, one for each worker; empty for a policy that keeps none."""
+
+
+class PlacedPolicies(BaseModel):
+    """The policies of a route or a backend, in the order in which a request passes them."""
+
+    policies: list[PlacedPolicy]
+
+
+class PolicySettings:
+    """The settings of all policies of a configuration, by the place that they stand at."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        shown = cast(dict[str, Any], effective(config))
+        self._of_place: dict[str, list[dict[str, Any]]] = {
+            f"routes[{at}]": each["policies"] for at, each in enumerate(shown["routes"])
+        } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
+
+    def at(self, place: str, states: Sequence[tuple[str, str, Mapping[str, object]]]) -> PlacedPolicies:
+        """The policies at `place`; `states` are place, policy and state of all that keep one.
+
+        Raises:
+            KeyError: there is no such place.
+        """
+        found = []
+        for entry in self._of_place[place]:
+            [(name, settings)] = entry.items()
+            own = [dict(state) for at, policy, state in states if (at, policy) == (place, name)]
+            found.append(PlacedPolicy(name=name, settings=settings, states=own))
+        return PlacedPolicies(policies=found)

@@ -1,0 +1,145 @@
+"""An hour of history in bounded memory: what requests did in each step of ten seconds, for the console's charts."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.observing.counters import LATENCY_BOUNDS, CountedPath
+
+STEP = 10.0
+"""Seconds of a step."""
+STEPS = 360
+"""The steps that are kept: an hour."""
+MOST_SERIES = 256
+"""Parts of the gateway with a history of their own, 10 KB each. Reloads may bring any number of names; those beyond are
+counted in the history of the whole gateway only."""
+
+Part: TypeAlias = tuple[str, str]
+"""A part of the gateway: `listener`, `route` or `backend`, and its name or place."""
+ALL: Part = ("", "")
+"""The whole gateway."""
+
+REQUESTS, ERRORS, MEDIAN, P95, P99, IN_FLIGHT, WAITING = range(7)
+"""The rows of a series. Those of latencies are seconds, NaN where no request has ended."""
+
+
+class PartLoad(NamedTuple):
+    """The requests that a part has at one moment: `in_flight` and, of backends, `waiting` for a free slot."""
+
+    in_flight: int
+    waiting: int
+
+
+class Steps(NamedTuple):
+    """The history of a part, a value for each step, the oldest first.
+
+    - `times`: Unix times of the ends of the steps. `seconds`: their lengths; a step that the process was too busy to
+      end in time is longer than STEP.
+    - `values`: FP32[7, steps]; the rows are REQUESTS to WAITING.
+    """
+
+    times: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    values: NDArray[np.float32]
+
+
+class History:
+    """The last STEPS steps of the gateway and of its parts. `observe` is called more often than once a step, `end_step`
+    once."""
+
+    def __init__(self) -> None:
+        self._times = np.zeros(STEPS)
+        self._seconds = np.zeros(STEPS)
+        self._series: dict[Part, NDArray[np.float32]] = {ALL: _nothing()}
+        self._ended = 0
+        """The number of steps that have ended."""
+        self._peaks: dict[Part, PartLoad] = {}
+        """The highest loads of each part in the present step."""
+
+    def observe(self, loads: Mapping[Part, PartLoad]) -> None:
+        """Note the loads of parts at this moment. Of each part the highest of a step are kept."""
+        for part, load in loads.items():
+            before = self._peaks.get(part, load)
+            self._peaks[part] = PartLoad(max(before.in_flight, load.in_flight), max(before.waiting, load.waiting))
+
+    def end_step(self, counted: Iterable[CountedPath], now: float, seconds: float) -> None:
+        """End a step of so many seconds at the Unix time `now`. `counted` is what was counted in it."""
+        at = self._ended % STEPS
+        self._times[at], self._seconds[at] = now, seconds
+        sums = _sums(counted)
+        busy = [part for part, load in self._peaks.items() if any(load)]
+        for part in chain(sums, busy):
+            if part not in self._series and len(self._series) < MOST_SERIES:
+                self._series[part] = _nothing()
+        for part, series in self._series.items():
+            series[:, at] = _column(sums.get(part), self._peaks.get(part, PartLoad(0, 0)))
+        self._peaks = {}
+        self._ended += 1
+        for part in [each for each, series in self._series.items() if each != ALL and _is_empty(series)]:
+            del self._series[part]
+
+    def steps(self, part: Part = ALL) -> Steps:
+        """The history of a part; of one that had no requests, zeros."""
+        order = np.arange(max(0, self._ended - STEPS), self._ended) % STEPS
+        series = self._series.get(part)
+        return Steps(self._times[order], self._seconds[order], (_nothing() if series is None else series)[:, order])
+
+
+class _Sum:
+    def __init__(self) -> None:
+        self.succeeded = self.failed = 0
+        self.latencies: Sequence[int] = (0,) * (len(LATENCY_BOUNDS) + 1)
+
+    def add(self, path: CountedPath) -> None:
+        self.succeeded += path.succeeded
+        self.failed += path.failed.total()
+        self.latencies = [one + other for one, other in zip(self.latencies, path.latencies, strict=True)]
+
+
+def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
+    """By part what was counted."""
+    found: dict[Part, _Sum] = {}
+    for path in counted:
+        listener, route, backend, _ = path.place
+        parts = (ALL, ("listener", listener), ("route", route), ("backend", backend))
+        for part in parts:
+            if part == ALL or part[1]:
+                found.setdefault(part, _Sum()).add(path)
+    return found
+
+
+def _column(counted: _Sum | None, load: PartLoad) -> tuple[float, ...]:
+    if counted is None:
+        return (0, 0, math.nan, math.nan, math.nan, *load)
+    latencies = (quantile(counted.latencies, part) for part in (0.5, 0.95, 0.99))
+    return (counted.succeeded + counted.failed, counted.failed, *latencies, *load)
+
+
+def _nothing() -> NDArray[np.float32]:
+    """A series without requests."""
+    made = np.zeros((WAITING + 1, STEPS), np.float32)
+    made[MEDIAN : P99 + 1] = math.nan
+    return made
+
+
+def _is_empty(series: NDArray[np.float32]) -> bool:
+    return not (series[REQUESTS].any() or series[IN_FLIGHT].any() or series[WAITING].any())
+
+
+def quantile(latencies: Sequence[int], part: float) -> float:
+    """The latency in seconds that this part of the requests did not exceed: an estimate, right within its bucket of
+    LATENCY_BOUNDS. NaN without requests, and the last bound for what is above it."""
+    wanted = part * sum(latencies)
+    if not wanted:
+        return math.nan
+    for at, count in enumerate(latencies[: len(LATENCY_BOUNDS)]):
+        if count and wanted <= count:
+            upper = LATENCY_BOUNDS[at]
+            lower = LATENCY_BOUNDS[at - 1] if at else upper / 10**0.2
+            return float(lower * (upper / lower) ** (wanted / count))
+        wanted -= count
+    return LATENCY_BOUNDS[-1]

@@ -1,0 +1,67 @@
+"""The last requests in a real browser."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.admin.console.accessibility import faults_in_every_look
+from tests.admin.console.browser import needs_chromium
+from tests.admin.console.gateways import HOSTILE, Looked, looked
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
+    with looked(tmp_path_factory.mktemp("requests")) as found:
+        found.infer("double", times=3)
+        found.infer("broken")
+        found.infer(f"no such {HOSTILE}/")
+        yield found
+
+
+@pytest.fixture
+def page(context: BrowserContext, gateway: Looked) -> Page:
+    found = context.new_page()
+    found.goto(f"{gateway.admin}/console/#/requests")
+    expect(found.locator("main tbody tr")).to_have_count(5)
+    return found
+
+
+def test_requests_are_searched_and_the_address_says_how(page: Page, context: BrowserContext) -> None:
+    rows = page.locator("main tbody tr")
+    page.get_by_role("searchbox", name="Model").fill("dou")
+    expect(rows).to_have_count(3)
+    page.get_by_role("combobox", name="Status").select_option("Failed")
+    expect(rows).to_have_count(0)
+    expect(page.get_by_role("main")).to_contain_text("No request that matches is kept.")
+    page.get_by_role("searchbox", name="Model").fill("")
+    expect(rows).to_have_count(2)
+    other = context.new_page()
+    other.goto(page.url)
+    expect(other.locator("main tbody tr")).to_have_count(2)
+    expect(other.get_by_role("combobox", name="Status")).to_have_value("failed")
+
+
+def test_a_request_is_explained(page: Page, context: BrowserContext) -> None:
+    page.locator("main tbody tr").filter(has_text="broken").get_by_role("link").click()
+    about = page.locator("section.panel")
+    expect(about).to_contain_text("No connection to an endpoint, or it broke off.")
+    expect(about.get_by_role("list").first).to_contain_text(
+        re.compile(r"Listener http over v2-rest.*Route routes\[1\]")
+    )
+    expect(about).to_contain_text("at the server")
+    assert faults_in_every_look(page) == []
+    other = context.new_page()
+    other.goto(page.url)
+    expect(other.locator("section.panel")).to_contain_text("No connection to an endpoint")
+    about.get_by_role("link", name="Explain a request like it").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Playground")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("broken")
+
+
+def test_a_request_that_is_not_kept_is_told(page: Page) -> None:
+    page.goto(page.url.split("#")[0] + "#/requests?request=gone-7")
+    expect(page.locator("section.panel")).to_contain_text("This request is not kept any more.")
