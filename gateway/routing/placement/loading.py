@@ -371,11 +371,7 @@ class Loader:
             await self._control.ask(request, place.endpoint)
             await self._control.until_gone(placement.model, place.endpoint, self.sleep)
         except GatewayError as error:
-            place.is_ours = False
-            self._table.became(placement, place, PlaceState.HELD)
-            place.until = self._clock() + FIRST_PAUSE
-            self._write(logging.WARNING, place, "model %r could not be unloaded: %s", placement.model, error.message)
-            self.ask_soon(place.endpoint)
+            self._stays(placement, place, error.message)
             raise
         finally:
             place.is_ours = False
@@ -384,9 +380,24 @@ class Loader:
         self._table.became(placement, place, PlaceState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelPlace) -> None:
-        """Unload a model at a place after the calls that are in flight there."""
-        await place.until_idle()
+        """Unload a model at a place after the calls that are in flight there, which have `timeout` to end: a stream may
+        go on for ever."""
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                await place.until_idle()
+        except TimeoutError as error:
+            text = f"it still has calls after {self._settings.timeout:g} s (placement.timeout)"
+            self._stays(placement, place, text)
+            raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         await self._unload(placement, place)
+
+    def _stays(self, placement: Placement, place: ModelPlace, why: str) -> None:
+        """Note that a model that was to be unloaded is still there."""
+        place.is_ours = False
+        self._table.became(placement, place, PlaceState.HELD)
+        place.until = self._clock() + FIRST_PAUSE
+        self._write(logging.WARNING, place, "model %r could not be unloaded: %s", placement.model, why)
+        self.ask_soon(place.endpoint)
 
     async def _run(self) -> None:
         while True:

@@ -70,6 +70,7 @@ class Stocktaking:
 
     def stop(self) -> None:
         """Ask nobody any more."""
+        self._again.clear()
         for task in (self._loop, *self._asking.values()):
             if task is not None:
                 task.cancel()
@@ -90,6 +91,7 @@ class Stocktaking:
         self._due.pop(endpoint, None)
         self._failures.pop(endpoint, None)
         self.errors.pop(endpoint, None)
+        self._again.discard(endpoint)
         if (asking := self._asking.get(endpoint)) is not None:
             asking.cancel()
 
@@ -124,12 +126,12 @@ class Stocktaking:
         try:
             with surviving(f"asking {endpoint.address} which models it has"):
                 await self._answered(endpoint)
-        finally:
+        finally:  # also if it was cancelled: the endpoint may have left, and come again at once
             del self._asking[endpoint]
-        if endpoint in self._again:
-            self._again.discard(endpoint)
-            if endpoint in self._placements.stocks:
-                self.ask_soon(endpoint)
+            if endpoint in self._again:
+                self._again.discard(endpoint)
+                if endpoint in self._placements.stocks:
+                    self.ask_soon(endpoint)
 
     async def _answered(self, endpoint: Endpoint) -> None:
         placements, asked = self._placements, self._placements.moment

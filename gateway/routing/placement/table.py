@@ -129,8 +129,8 @@ class ModelPlace:
         self.failures = 0
         """Failures since the last call that it has answered."""
         self.in_flight = 0
-        self.idle: asyncio.Future[None] | None = None
-        """Done when its last call has ended; None if nobody waits for that."""
+        self.idle: asyncio.Event | None = None
+        """Set when its last call has ended; None if nobody has waited for that."""
         self.has_lied = False
         """It is FAILED because the server lists the model and does not have it."""
         self.is_unsure = False
@@ -151,15 +151,15 @@ class ModelPlace:
         """Count one call less in flight."""
         self.in_flight -= 1
         self.last_used = now
-        if not self.in_flight and self.idle is not None and not self.idle.done():
-            self.idle.set_result(None)
+        if not self.in_flight and self.idle is not None:
+            self.idle.set()
 
     async def until_idle(self) -> None:
         """Wait until no call is in flight here."""
         while self.in_flight:
-            self.idle = self.idle or asyncio.get_running_loop().create_future()
-            await self.idle
-            self.idle = None
+            self.idle = self.idle or asyncio.Event()
+            self.idle.clear()
+            await self.idle.wait()
 
     def can_be_loaded(self, now: float) -> bool:
         """Whether nothing is there, and a load that failed is long enough ago. A server that has lost a model may

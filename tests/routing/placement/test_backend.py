@@ -295,6 +295,19 @@ async def test_a_question_on_its_way_at_a_reload_is_asked_again() -> None:
     assert a.events.count("models") == 3
 
 
+async def test_an_endpoint_that_leaves_and_comes_again_while_it_is_asked_is_asked_again() -> None:
+    a, b = Server("a", ["x"]), Server("b", ["y"])
+    fleet = await Fleet(a, b).asked()
+    a.gates["models"] = asyncio.Event()
+    fleet.backend.stocktaking.ask_soon(fleet.endpoints[0])
+    await settle()
+    fleet.backend.remove(fleet.endpoints[0])
+    fleet.backend.add(fleet.endpoints[0])
+    a.gates.pop("models").set()
+    await settle()
+    assert await fleet.server_of("x") == "a"
+
+
 async def test_servers_without_a_list_are_asked_for_the_models_that_routes_name() -> None:
     a, b = Server("a", ["x"]), Server("b", ["y"])
     a.lists = b.lists = False

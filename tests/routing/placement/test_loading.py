@@ -14,6 +14,7 @@ from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
 from gateway.routing.placement.plan import STARVED, LoadSettings
 from gateway.routing.placement.table import PlaceState
 from gateway.routing.queue import QueueSettings
+from tests.limits import GENEROUS
 from tests.routing.placement.servers import Fleet, Server, settle
 
 MODELS = [f"m{at}" for at in range(10)]
@@ -131,6 +132,28 @@ async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease()
     assert await late == "a"
     assert loads(a) == ["load m0", "unload m0", "load m1", "unload m1", "load m0"]
     assert a.most_held == 1
+
+
+async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1, timeout=0.01).asked()
+    await fleet.ask("m0")
+    a.gates["infer m0"] = asyncio.Event()
+    endless = asyncio.ensure_future(fleet.server_of("m0"))
+    await fleet.tick(STARVED)
+    other = asyncio.ensure_future(fleet.server_of("m1"))
+    await settle()
+    await fleet.tick(STARVED + 1)
+    async with asyncio.timeout(GENEROUS):
+        while not fleet.loader.failed_loads:
+            await settle()
+    place = fleet.backend.placements.models["m0"].places[fleet.endpoints[0]]
+    assert (place.state, place.is_ours, endless.done()) == (PlaceState.HELD, False, False)
+    assert loads(a) == ["load m0"]
+    a.gates.pop("infer m0").set()
+    assert await endless == "a"
+    assert await fleet.server_of("m0") == "a"
+    other.cancel()
 
 
 async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loaded_again() -> None:
