@@ -5,7 +5,7 @@ A listener of either flavor writes a model's signature as TensorFlow Serving doe
 """
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, unsupported
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import (
@@ -164,11 +164,14 @@ def decode_ready(reply: Message, target: Target) -> bool:
 
 
 def decode_status(reply: Message, request: Request, target: Target) -> Signature:
-    """The available versions of the model, in a Signature without tensors.
+    """The available versions of the model, in a Signature without tensors; an empty one if the server, which may have
+    nothing but `:predict`, lacks the path.
 
     Raises:
         GatewayError, DecodeError: as `decode_ready`.
     """
+    if errors.lacks_path(reply):
+        return Signature()
     if reply.status == 503 and not decode_ready(reply, target):
         return Signature(name=request.model)
     document = _document(reply, target)
@@ -230,6 +233,8 @@ def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
 
 
 def _document(reply: Message, target: Target) -> dict[str, Json]:
+    if errors.lacks_path(reply):
+        raise unsupported("the server does not describe its models: it lacks the path of V1 for that")
     if reply.status >= 400:
         raise errors.decode_error(reply)
     if reply.status != 200:

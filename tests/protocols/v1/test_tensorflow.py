@@ -147,6 +147,22 @@ def test_a_path_that_it_lacks_is_a_malformed_request() -> None:
 
 
 @pytest.mark.parametrize(
+    "page",
+    [b"", b"404 page not found\n", b"<!doctype html>\n<title>404 Not Found</title>", b'{"detail":"Not Found"}'],
+    ids=["empty", "Go", "Flask", "FastAPI"],
+)
+def test_a_server_that_has_only_predict_describes_no_model(page: bytes) -> None:
+    """Servers written by hand: their web framework answers to other paths."""
+    for part in ("", "status"):
+        question = Request(Operation.METADATA, "m", part=part)
+        answer = V1.decode_response(Message(headers=Headers(), parts=(page,), status=404), question, TF_TARGET)
+        assert answer == Signature()
+    with pytest.raises(GatewayError) as caught:
+        read(page, Operation.MODEL_READY, status=404)
+    assert caught.value.status is Status.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
     ("status", "body", "expected", "text"),
     [
         (404, b'{"error":"Servable not found for request: Latest(m)"}', Status.NOT_FOUND, "Servable not found"),
