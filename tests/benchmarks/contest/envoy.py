@@ -67,6 +67,19 @@ def by_path(port: int, clusters: Mapping[str, str], paths: Mapping[str, tuple[st
     return _document(port, "HTTP1", [], matcher, [_cluster(name, address) for name, address in clusters.items()])
 
 
+def fixed(port: int, replies: Mapping[str, object]) -> str:
+    """A server of HTTP/1.1 that answers each path with the same JSON."""
+    routes = [
+        {
+            "match": {"path": path},
+            "direct_response": {"status": 200, "body": {"inline_string": json.dumps(reply)}},
+            "response_headers_to_add": [{"header": {"key": "content-type", "value": "application/json"}}],
+        }
+        for path, reply in replies.items()
+    ]
+    return _document(port, "HTTP1", [], {"routes": routes}, [])
+
+
 def _document(
     port: int, codec: str, filters: Sequence[object], routing: Mapping[str, object], clusters: Sequence[object]
 ) -> str:
@@ -78,7 +91,10 @@ def _document(
         "generate_request_id": False,
         "codec_type": codec,
         "http2_protocol_options": _HTTP2,
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], **routing}]},
+        "route_config": {
+            "max_direct_response_body_size_bytes": LARGE,
+            "virtual_hosts": [{"name": "all", "domains": ["*"], **routing}],
+        },
         "http_filters": [*filters, router],
     }
     listener = {
