@@ -65,11 +65,11 @@ def _reason(status: int, text: str) -> Reason:
 
 
 def lacks_path(reply: Message) -> bool:
-    """Whether the server lacks the path itself: FastAPI says so, or the body is that of a web server or framework (a
-    page, a line, none). A missing model is told as V1's error."""
-    if reply.status != 404 or reply.headers.get(REASON_HEADER):
+    """Whether the server lacks the path or the verb: FastAPI says so, or the body is that of a web server or framework
+    (a page, a line, none). A missing model is told as V1's error."""
+    if reply.headers.get(REASON_HEADER):
         return False
-    return _error_text(reply.body) in ("", _NOT_FOUND)
+    return reply.status in (405, 501) or (reply.status == 404 and _error_text(reply.body) in ("", _NOT_FOUND))
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:

@@ -21,6 +21,7 @@ from gateway.core.types import (
 )
 from gateway.protocols.v1.schema import STATUS
 from tests.protocols.v1.wire import FACES, LISTENER, TF_TARGET, V1, post, received
+from tests.wires import Wires
 
 TF = FACES["tensorflow"]
 
@@ -146,20 +147,44 @@ def test_a_path_that_it_lacks_is_a_malformed_request() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "page",
-    [b"", b"404 page not found\n", b"<!doctype html>\n<title>404 Not Found</title>", b'{"detail":"Not Found"}'],
-    ids=["empty", "Go", "Flask", "FastAPI"],
-)
-def test_a_server_that_has_only_predict_describes_no_model(page: bytes) -> None:
-    """Servers written by hand: their web framework answers to other paths."""
-    for part in ("", "status"):
-        question = Request(Operation.METADATA, "m", part=part)
-        answer = V1.decode_response(Message(headers=Headers(), parts=(page,), status=404), question, TF_TARGET)
-        assert answer == Signature()
-    with pytest.raises(GatewayError) as caught:
-        read(page, Operation.MODEL_READY, status=404)
-    assert caught.value.status is Status.UNIMPLEMENTED
+PAGES = {
+    "Express": (404, b"<pre>Cannot GET /v1/models/m</pre>"),
+    "FastAPI": (404, b'{"detail":"Not Found"}'),
+    "Flask": (404, b"<!doctype html>\n<title>404 Not Found</title>"),
+    "Go": (404, b"404 page not found\n"),
+    "nothing": (404, b""),
+    "only POST": (405, b'{"detail":"Method Not Allowed"}'),
+}
+"""The answers of web frameworks to paths that a server written by hand lacks."""
+
+
+@pytest.mark.parametrize("framework", PAGES)
+async def test_a_server_that_has_only_predict_serves_clients_of_every_protocol(framework: str) -> None:
+    status, page = PAGES[framework]
+
+    async def server(message: Message) -> Message:
+        if message.path == "/v1/models/m:predict":
+            return Message(headers=Headers(), parts=(b'{"predictions": [[3.0]]}',), status=200)
+        return Message(headers=Headers(), parts=(page,), status=status)
+
+    wires = Wires(ONLY_PREDICT, server=server)
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", V2_REQUEST)
+    assert json.loads(bytes(reply.body))["outputs"] == [
+        {"name": "output0", "datatype": "FP64", "shape": [1, 1], "data": [3.0]}
+    ]
+    reply = await wires.post("umbridge", "/Evaluate", b'{"name": "m", "input": [[2.0]], "config": {}}')
+    assert json.loads(bytes(reply.body)) == {"output": [[3.0]]}
+    assert next(bytes(sent.body) for sent in wires.sent["server"] if sent.method == "POST") == b'{"instances":[[2.0]]}'
+    reply = await wires.send("v2-rest", Message("GET", "/v2/models/m/ready"))
+    assert reply.status != 200, "nobody knows"
+
+
+ONLY_PREDICT = """
+listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
+backends: {server: {protocol: v1-rest, endpoints: ["server:1"]}}
+routes: [{match: {model: "*"}, backend: server}]
+"""
+V2_REQUEST = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [2.0]}]}'
 
 
 @pytest.mark.parametrize(
