@@ -95,7 +95,7 @@ metrics: setup  ## the table of metrics in docs/observability.md
 chart: setup  ## the table of values in the README of deploy/helm/modelglot, and its copies of dashboard and alerts
 	$(BIN)/python -m deploy.helm.document
 
-pages: setup  ## what is generated in the documentation: keys (also of policies), commands, errors, examples, pairs
+pages: setup  ## what is generated in the documentation: keys (also of policies), commands, errors, examples, pairs, glossary
 	$(BIN)/python -m tests.config.document
 	$(BIN)/python -m tests.documents.generate
 

@@ -1,4 +1,4 @@
-"""The glossary in docs/architecture.md against the code: what it names exists, and one class name means one thing."""
+"""The glossary of docs/architecture.md: what it names exists and is defined, and one class name means one thing."""
 
 import pkgutil
 import re
@@ -7,14 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents.architecture import TERMS, definition
+
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs/architecture.md").read_text("utf-8")
-SECTION = PAGE.split("## Glossary\n")[1].split("\n## ")[0]
-ROWS = {
-    term: re.findall(r"`([^`]+)`", where)
-    for term, where in re.findall(r"^\| ([^|`]+) \| [^|]+ \| ([^|]+) \|$", SECTION, re.MULTILINE)[1:]
-}
-"""Each term and the paths in its last column."""
 VOCABULARY = ("core", "bridge", "routing")
 """The folders whose classes are the glossary's words."""
 FORMATS = ("gateway.core.http2", "gateway.core.json", "gateway.core.protobuf")
@@ -47,33 +42,46 @@ def public_classes() -> dict[str, list[str]]:
 CLASSES = public_classes()
 
 
-def test_the_glossary_has_terms_in_alphabetical_order() -> None:
-    assert "wire form" in ROWS
-    assert list(ROWS) == sorted(ROWS)
+def test_the_terms_are_in_alphabetical_order() -> None:
+    assert list(TERMS) == sorted(TERMS)
 
 
-@pytest.mark.parametrize("term", ROWS)
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_is_defined_in_words_beside_its_own(term: str) -> None:
+    """Whoever looks it up learns more than that it exists: a docstring that says less, or more than a reader of a table
+    takes in, is no definition."""
+    assert 3 <= len(set(re.findall(r"\w+", definition(term).lower())) - set(re.findall(r"\w+", term))) <= 50
+
+
+@pytest.mark.parametrize("term", TERMS)
 def test_what_the_glossary_names_exists(term: str) -> None:
-    assert ROWS[term], f"the glossary says of {term!r} no class or module"
-    for path in ROWS[term]:
+    for path in TERMS[term]:
         assert exists(path), f"{path}, which the glossary names for {term!r}, does not exist"
 
 
 def exists(path: str) -> bool:
+    """Whether there is a module, class, function or variable of this name, or a field of a class."""
+    above, _, name = path.rpartition(".")
     try:
         pkgutil.resolve_name(path)
-    except (ImportError, AttributeError):
+    except AttributeError:
+        return name in getattr(pkgutil.resolve_name(above), "__annotations__", {})
+    except ImportError:
         return False
     return True
 
 
-@pytest.mark.parametrize("term", [term for term in ROWS if "".join(term.title().split()) in CLASSES])
-def test_a_term_that_is_a_class_leads_to_that_class(term: str) -> None:
+WORDS = {word: term for term in TERMS for word in term.split(", ")}
+"""Each word with its row: a row may have two, such as `batch, row`."""
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if "".join(word.title().split()) in CLASSES])
+def test_a_term_that_is_a_class_leads_to_that_class(word: str) -> None:
     """`backend` is `Backend` and no other class. Only the folders count that the vocabulary is from."""
-    name = "".join(term.title().split())
+    name = "".join(word.title().split())
     modules = [each for each in CLASSES[name] if not each.startswith(FORMATS)]
     places = [f"{module}.{name}" for module in modules if module.split(".")[1] in VOCABULARY]
-    assert not places or set(places) & set(ROWS[term]), f"{term!r} is a class: {', '.join(places)}"
+    assert not places or set(places) & set(TERMS[WORDS[word]]), f"{word!r} is a class: {', '.join(places)}"
 
 
 def test_public_class_names_are_unique() -> None:

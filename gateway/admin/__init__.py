@@ -1,0 +1,1 @@
+"""The ports for operators: health and metrics, and the status API."""

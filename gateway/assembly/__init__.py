@@ -1,1 +1,2 @@
-"""The gateway's parts, made of a Config. Nothing here opens a socket."""
+"""Builds backends, bridges, policies and routes from a Config; finds protocols, policies and transports by scanning
+their folders. Nothing here opens a socket."""

@@ -36,7 +36,7 @@ VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
 
 
 class Credentials:
-    """The keys, tokens and certificates of one configuration.
+    """The API keys, tokens and certificates by which clients of one configuration prove who they are.
 
     - `principals`: makes principals of names.
     - `verify`: verifies tokens; None if there is no issuer.

@@ -49,7 +49,7 @@ _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: coll
 
 
 class Bridge:
-    """Answers one route's requests from clients of one protocol."""
+    """Fits the requests of one client protocol to one backend of a route, and its responses back."""
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:

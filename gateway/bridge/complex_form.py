@@ -1,4 +1,5 @@
-"""Models that take complex numbers for the complex step, and the plain models that their clients see.
+"""Models in complex form, which take and give imaginary parts in tensors of their own, for the complex step; and the
+plain models that their clients see.
 
 No protocol here has a datatype for complex numbers. Such a model takes and gives them in two real tensors: for an input
 `x` of floats an input `x_imag` of the same datatype and shape, and for an output `y` an output `y_imag`. Clients of the

@@ -1,4 +1,5 @@
-"""Derivatives: the signatures of companion models, and index tensors.
+"""Companion models such as `M.gradient`, which compute a derivative of `M` for protocols without operations for it:
+their signatures, and index tensors.
 
 UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. Elsewhere the derivative of a model `M` is a
 model of its own, its companion (`M.gradient`, ...). A companion takes the inputs of `M` and the derivative's own

@@ -1,4 +1,5 @@
-"""How commands that run a server stop: a first SIGTERM or SIGINT drains the server, a second one ends it at once."""
+"""How commands that run a server stop: a first SIGTERM or SIGINT drains it, so that it reports not ready for a while
+and then finishes the requests in flight; a second one ends it at once."""
 
 import asyncio
 import logging

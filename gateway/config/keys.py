@@ -577,9 +577,8 @@ class Config(Keys):
     log: LogConfig = LogConfig()
     """What is logged, and how."""
     request_ids: RequestIdsConfig | None = None
-    """Request ids: accepted or made, returned to clients and sent to backends. Without the key they are (with its
-    defaults) while requests are observed: by the access log, metrics or tracing. With it (`{}` is enough) they always
-    are."""
+    """Request ids: accepted or made, returned to clients and sent to backends; with the key (`{}` is enough) of all
+    requests. Without it only requests that are observed have one, and only replies that report an error tell it."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
     workers: Size | Literal["auto"] = 1

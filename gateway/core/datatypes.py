@@ -24,7 +24,8 @@ class Kind(StrEnum):
 
 
 class Datatype(StrEnum):
-    """`size` is bytes per element, 0 for BYTES; `dtype` is numpy's little-endian type, object for BYTES."""
+    """The type of a tensor's elements, by V2's names. `size` is bytes per element, 0 for BYTES; `dtype` is numpy's
+    little-endian type, object for BYTES."""
 
     def __new__(cls, name: str, size: int, kind: Kind, dtype: Any) -> "Datatype":
         member = str.__new__(cls, name)

@@ -9,7 +9,7 @@ from enum import Enum, IntEnum
 
 
 class Status(IntEnum):
-    """gRPC's canonical codes. Every protocol's own error numbers map to them."""
+    """The class of an error: gRPC's canonical codes. Every protocol's own error numbers map to them."""
 
     OK = 0
     CANCELLED = 1

@@ -4,7 +4,8 @@ from enum import Enum
 
 
 class Operation(Enum):
-    """One operation. The values are the words used in logs, metrics and YAML."""
+    """Something that a request asks for: `infer`, `metadata`, `gradient`, ... The values are the words used in logs,
+    metrics and YAML."""
 
     INFER = "infer"
     EXPLAIN = "explain"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Original(Struct, frozen=True):
-    """A body, and what was read from it.
+    """The body that a request or a response was read from, which goes on as it came if nothing has changed.
 
     - `form`: what the body is written in, known to the codec that set it.
     - `parts`: the body.

@@ -107,7 +107,7 @@ class Target:
 
 
 class Rows(Enum):
-    """How the tensors of one call hold the rows of a batch."""
+    """How the tensors of one call hold the rows of a batch, each of which is what a model takes as one example."""
 
     FREE = "in the batch dimension, if the model's signature has one"
     FIRST = "in the first dimension of every tensor, whatever the model"
@@ -358,6 +358,7 @@ class StreamForm:
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm
+"""The transport of a wire form, with what that transport alone needs to know of it."""
 NO_HTTP = HttpForm()
 
 
@@ -397,7 +398,8 @@ class OwnSettings:
 
 @frozen
 class Protocol:
-    """One wire form: its codec, which is five pure functions, and its properties.
+    """One wire form, a protocol over one transport and encoding such as `v2-rest`: its codec, which is five pure
+    functions, and its properties.
 
     | function | from | to | raises |
     |---|---|---|---|

@@ -13,7 +13,9 @@ from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
+"""Answers a Request: a backend, a bridge, or either within policies."""
 StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
+"""Answers one Request with any number of Responses."""
 
 
 @frozen
@@ -109,7 +111,7 @@ class Exchanges:
 
 
 class Connector(typing.Protocol):
-    """Exchanges messages with one endpoint."""
+    """Exchanges messages with one endpoint: the client side of a transport."""
 
     async def exchange(self, message: Message) -> Message:
         """Send `message` and wait for its reply. Cancelling gives the exchange up and closes its connection.
@@ -131,7 +133,7 @@ class Connector(typing.Protocol):
 
 
 class Listener(typing.Protocol):
-    """Accepts clients at one address."""
+    """Accepts clients at one address: the server side of a transport."""
 
     address: str
     """Where it is bound; for port 0 with the port that the system chose."""

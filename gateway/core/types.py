@@ -156,7 +156,7 @@ class ReplyMessage(Message, frozen=True):
 
 
 class Tensor(Struct, frozen=True):
-    """A named array.
+    """A named array: datatype, shape and data.
 
     - `name`: empty if the wire had none.
     - `shape`: has no negative dimension and matches `data`; whoever creates a Tensor has checked it.
@@ -391,7 +391,8 @@ DEFAULT_TRANSLATE = Translate()
 
 @frozen
 class Tries:
-    """How a call is tried at endpoints. Policies set it, the Backend obeys it."""
+    """How a call is tried at endpoints; a try is one sending of it to one of them. Policies set it, the Backend obeys
+    it."""
 
     seconds: float | None = None
     """The longest that one try may take at its endpoint: connecting included, waiting in a queue not."""
@@ -544,7 +545,7 @@ Answer: TypeAlias = (
     | NotReady
     | bool
 )
-"""What a Handler returns, by operation:
+"""The result of an operation, which a Handler returns:
 
 - `infer`, `explain` and the derivatives: Response
 - `metadata`: Signature

@@ -1,4 +1,5 @@
-"""The policies: one module each, whose name is the key under `policies:` of routes and backends.
+"""Policies wrap a Handler and add one behaviour each, such as `timeout`. The name of a policy's module is its key under
+`policies:` of routes and backends.
 
 A policy module has
 

@@ -10,7 +10,8 @@ _LOOK = 8
 
 
 class Budget:
-    """At most `share` further calls for each call of the last 10 to 20 s, and `least` on top of that.
+    """How many further calls a policy may add to those of clients: at most `share` for each call of the last 10 to 20
+    s, and `least` on top of that.
 
     Without it, a server that fails because it is overloaded would get several times as many calls.
     """

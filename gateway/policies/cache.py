@@ -98,9 +98,9 @@ class Settings(Documented):
 
 
 class Flight:
-    """A call on its way. `leader`: the request that is sent. `waiting`: those who wait for the answer, or for the error
-    as a value, in the order in which they came. Each has a future of its own, which costs less than
-    `asyncio.shield`."""
+    """A call that a cache makes for all who ask for the same while it is on its way. `leader`: the request that is
+    sent. `waiting`: those who wait for the answer, or for the error as a value, in the order in which they came. Each
+    has a future of its own, which costs less than `asyncio.shield`."""
 
     __slots__ = ("leader", "task", "waiting")
 
@@ -136,7 +136,7 @@ class Flight:
 
 
 class Cache(PolicyState):
-    """The answers of one entry of `policies:`, and its calls in flight."""
+    """The answers that a policy `cache` keeps and gives to equal calls, and its calls in flight."""
 
     keeps_answers = True
 

@@ -38,7 +38,8 @@ class CircuitRules:
 
 
 class Circuit:
-    """The last calls of one model.
+    """The state of one model under `circuit_breaker`: it gets calls (closed), none (open), or one as a trial
+    (half-open).
 
     `epoch` counts the changes of state. A call that began before the last change says nothing about the time since.
     """

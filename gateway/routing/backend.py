@@ -46,7 +46,8 @@ from gateway.routing.waiting import WaitingCalls
 
 
 class Backend:
-    """A Handler that sends each Request to one of its endpoints.
+    """A named group of model servers that speak one wire form: a Handler that sends each Request to one of its
+    endpoints.
 
     At most `max_in_flight` calls run at once on each endpoint (0: any number).
     """

@@ -21,9 +21,11 @@ _SLACK = 0.01
 
 
 class Endpoint:
-    """One address. Backends with the same address share the Endpoint, and with it the slots.
+    """One address of a backend. Backends with the same address share the Endpoint, and with it the slots.
 
     It is a Connector that passes messages on to its own `connector` and notes in `health` whether the address answers.
+
+    - `slot`: room for one call in flight; `max_in_flight` says how many there are.
     """
 
     __slots__ = (

@@ -32,7 +32,7 @@ K = TypeVar("K", bound=Hashable)
 Model: TypeAlias = tuple[str, str, str]
 """A model's name, its version, and the operation."""
 CallKind: TypeAlias = tuple[Model, int]
-"""What calls have in common that take about as long as each other: the model, and a checksum of the parameters."""
+"""The model and a checksum of the parameters, which calls have in common that take about as long as each other."""
 
 MOST_KINDS = 1024
 """How many kinds, and how many models, are remembered: those of which a call has ended last."""

@@ -92,7 +92,7 @@ def _unknown(place: int) -> float | None:
 
 
 class FairQueue(Generic[T]):
-    """A queue of at most `limit` waiters, each in a line of its client.
+    """The queue of a backend whose slots are all taken: at most `limit` waiters, each in a line of its client.
 
     `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if nothing is known.
     """

@@ -60,8 +60,8 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """Conditions, and the Destinations by client protocol: `whole` for the model itself, `companions` for its
-    derivatives.
+    """The conditions under which requests take it, and their Destinations by client protocol: `whole` for the model
+    itself, `companions` for its derivatives.
 
     `joins_versions`: the backend's protocol writes a model and its version as one name.
     """
@@ -89,7 +89,7 @@ class Reading:
 
 
 class Router:
-    """Finds the Destination of a Request.
+    """Finds the Destination of a Request: that of the first route whose conditions hold.
 
     - `routes`: in the order of the configuration.
     - `server`: the Destinations of SERVER_OPERATIONS, which take no route.

@@ -35,7 +35,7 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 
 class Sequences:
-    """The endpoints of the sequences used last."""
+    """The endpoints of sequences: requests of one `sequence_id` go to one endpoint, because the model keeps state."""
 
     def __init__(self) -> None:
         self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()

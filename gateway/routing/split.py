@@ -21,7 +21,7 @@ RANDOM = Random()
 
 
 class Split:
-    """Chooses one of several backends for each call.
+    """Chooses one of several backends for each call, by their weights.
 
     - `weights`: the name of each backend and its share of the calls; at least one weight is above 0.
     - `header`: the header, in lower case, whose value decides; "" without one.

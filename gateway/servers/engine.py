@@ -46,7 +46,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job for an engine to run."""
+    """One model server for an engine to run."""
 
     name: str
     """For people who look at the engine's list of jobs."""
@@ -90,7 +90,8 @@ class RefusedError(EngineError):
 
 
 class Engine(Protocol):
-    """Runs jobs. All methods raise EngineError; none blocks the event loop."""
+    """Runs model servers as jobs: processes of this machine, or those of a batch system. All methods raise EngineError;
+    none blocks the event loop."""
 
     async def submit(self, job: Job) -> str:
         """Start `job`, at once or when the engine has room. Returns the engine's own id of it."""

@@ -30,8 +30,8 @@ FAST, SLOW = 0.1, 1.0
 
 
 class Fleet:
-    """The servers of one backend, whose jobs nobody else uses. Call `start`, then `attach` it to each backend that
-    takes over, then `close`."""
+    """The model servers that the gateway has started for one backend. Nobody else uses their jobs. Call `start`, then
+    `attach` it to each backend that takes over, then `close`."""
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
         self._jobs = jobs

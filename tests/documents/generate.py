@@ -4,21 +4,24 @@
 - `docs/errors.md`, from what the protocols write for each reason
 - `config/examples/README.md`, from the comments at the start of the examples
 - the tables between `<!-- pair: FRONT BACK -->` and `<!-- end -->` in other pages, from `docs/matrix.md`
+- the tables between `<!-- NAME: begin -->` and `<!-- NAME: end -->` for each of TABLES
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.assembly.registry import protocols
 from gateway.cli import application
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
 from gateway.protocols.mip.schema import ErrorCode
+from tests.documents import architecture
 from tests.documents.pages import ROOT, pages, slugify
 
 COMMANDS = ROOT / "docs/commands.md"
@@ -32,7 +35,7 @@ PAIR = re.compile(r"<!-- pair: (\S+) (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 def generated() -> dict[Path, str]:
     """Each generated file with the text that it should have."""
     whole = {COMMANDS: commands(), ERRORS: errors(), EXAMPLES / "README.md": examples()}
-    parts = {page: text for page in pages() if page not in whole and (text := with_pairs(page)) is not None}
+    parts = {page: text for page in pages() if page not in whole and (text := with_tables(page)) is not None}
     return whole | parts
 
 
@@ -174,6 +177,30 @@ def _mip(reason: Reason) -> str:
     return f"{code} {ErrorCode(code).name}"
 
 
+PAGES_OF_PHRASES = {
+    "What each pair of protocols carries": "matrix.md",
+    "keys, tokens": "security.md#keys",
+    "`principals` and `permissions`": "security.md#permissions",
+    "rate_limit": "policies/rate_limit.md",
+    "circuit_breaker": "policies/circuit_breaker.md",
+}
+"""The phrases of the column "what to look at" that are links in the runbook; the console has no pages to link to."""
+
+
+def reasons() -> str:
+    """The table of reasons in the runbook: the texts of the console."""
+    rows = (
+        f"| `{reason.value}` | {text.meaning} | {_linked(text.look_at)} |\n" for reason, text in EXPLANATIONS.items()
+    )
+    return "| reason | meaning | what to look at |\n|---|---|---|\n" + "".join(rows)
+
+
+def _linked(text: str) -> str:
+    for phrase, page in PAGES_OF_PHRASES.items():
+        text = text.replace(phrase, f"[{phrase}]({page})")
+    return text
+
+
 # --- examples ---
 
 EXAMPLES_HEAD = """\
@@ -203,12 +230,13 @@ def _comment(path: Path) -> str:
 # --- pairs ---
 
 
-def with_pairs(page: Path) -> str | None:
-    """The text of `page` with current tables of pairs; None if it has none."""
+def with_tables(page: Path) -> str | None:
+    """The text of `page` with current tables; None if it has none that are generated."""
     text = page.read_text("utf-8")
-    if not PAIR.search(text):
+    if not PAIR.search(text) and not TABLE.search(text):
         return None
-    return PAIR.sub(lambda found: f"<!-- pair: {found[1]} {found[2]} -->\n{pair(found[1], found[2])}<!-- end -->", text)
+    text = PAIR.sub(lambda found: f"<!-- pair: {found[1]} {found[2]} -->\n{pair(found[1], found[2])}<!-- end -->", text)
+    return TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
 
 
 def pair(front: str, back: str) -> str:
@@ -247,6 +275,15 @@ def _meaning(word: str) -> str:
 
 def _cells(line: str) -> Sequence[str]:
     return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|  |") else line[2:-2].split(" | ")
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "folders": architecture.folders,
+    "glossary": architecture.glossary,
+    "reasons": reasons,
+}
+"""The tables in pages that a person writes, by the names in their marks."""
+TABLE = re.compile(rf"(<!-- ({'|'.join(TABLES)}): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents.generate import generated, pair
+from tests.documents.generate import PAGES_OF_PHRASES, generated, pair, reasons
 from tests.documents.pages import ROOT
 
 GENERATED = generated()
@@ -21,3 +21,8 @@ def test_a_pair_is_read_from_its_column_of_the_matrix() -> None:
     assert "| datatypes that arrive unchanged | FP64 |" in lines
     assert "| two rows | a call each |" in lines
     assert "| id | kept |" in lines
+
+
+def test_every_phrase_that_the_runbook_links_is_in_its_table() -> None:
+    table = reasons()
+    assert all(table.count(f"[{phrase}]({page})") == 1 for phrase, page in PAGES_OF_PHRASES.items())

@@ -12,7 +12,7 @@ from tests.documents.pages import FENCE, ROOT, pages
 WHOLE = {COMMANDS, ERRORS, MATRIX, ROOT / "docs/carried.md", ROOT / "docs/benchmarks/README.md"}
 """The generated pages of docs."""
 TABLES = re.compile(
-    r"<!-- (?:keys: begin -->.*?<!-- keys: end|metrics: begin -->.*?<!-- metrics: end"
+    r"<!-- (?:(keys|metrics|folders|glossary|reasons): begin -->.*?<!-- \1: end"
     r"|findings -->.*?<!-- end of findings|pair: [^>]*-->.*?<!-- end) -->",
     re.DOTALL,
 )

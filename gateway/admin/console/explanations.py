@@ -1,5 +1,5 @@
-"""The meaning of errors' reasons and what to look at, for the page of the console: the table "Errors" of
-`docs/runbook.md`, which is not installed with the package. A test compares both."""
+"""The meaning of errors' reasons and what to look at, for the page of the console. `make pages` writes the table of
+reasons in `docs/runbook.md` from these texts."""
 
 from gateway.core.errors import Reason
 from gateway.core.frozen import frozen

@@ -38,7 +38,8 @@ class GraphError(ValueError):
 
 
 class Transform(ABC):
-    """One function, with its options. `takes`: the number of tensors, None for a list of one or more."""
+    """A pure function of tensors between the steps of a graph, with its options. `takes`: the number of tensors, None
+    for a list of one or more."""
 
     takes: ClassVar[int | None] = None
     has_derivative: ClassVar[bool] = True

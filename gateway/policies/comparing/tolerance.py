@@ -7,7 +7,9 @@ from gateway.core.frozen import frozen
 
 @frozen
 class Tolerance:
-    """An element is equal to the expected one if one of the limits holds: their distance is at most
+    """How far two floats may be apart and still count as equal.
+
+    An element is equal to the expected one if one of the limits holds: their distance is at most
     `atol + rtol * |expected|`, or there are at most `ulp` steps from one to the other. All limits 0 means that values
     must be equal.
 

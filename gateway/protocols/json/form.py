@@ -93,7 +93,8 @@ class ModelListing:
 
 @frozen
 class Form:
-    """One declared wire form. `tensors` has the datatype and shape of every tensor of its templates, or of none."""
+    """A wire form that is declared as data: where things stand in JSON over HTTP. `tensors` has the datatype and shape
+    of every tensor of its templates, or of none."""
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None

@@ -53,7 +53,8 @@ def _answers(endpoint: Endpoint) -> bool:
 
 
 class Loader:
-    """Loads models of one backend on demand. Backends of one name that follow each other share it."""
+    """Loads and unloads the models of one backend: on demand, and as operators ask for it. Backends of one name that
+    follow each other share it."""
 
     def __init__(
         self,

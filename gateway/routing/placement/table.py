@@ -33,7 +33,7 @@ class PlaceState(Enum):
     """The values are the words of reports."""
 
     HELD = "held"
-    """The server has the model: it gets calls for it."""
+    """The server is a holder: it has the model, and gets calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
@@ -178,7 +178,7 @@ class ModelPlace:
 
 
 class Placement:
-    """One model: its places, and the choices among those that hold it."""
+    """The endpoints that have one model or load it, and the choices among those that hold it."""
 
     __slots__ = (
         "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",

@@ -140,7 +140,7 @@ class WorkerProcess:
 
 
 class Supervisor:
-    """A gateway of several processes. It has the methods of a Gateway that commands call.
+    """The process that starts the workers and owns what they share. It has the methods of a Gateway that commands call.
 
     `gateway` is the supervisor's own part: it owns the backends' state and has the health port and the status API.
     """

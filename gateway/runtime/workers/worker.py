@@ -36,7 +36,7 @@ def main(descriptor: int) -> None:
 
 
 class Worker:
-    """The worker's side of the channel: what the supervisor asks of it."""
+    """A process that serves clients, one of several: its side of the channel, and what the supervisor asks of it."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None

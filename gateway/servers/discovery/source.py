@@ -42,7 +42,7 @@ class LookupFailedError(Exception):
 
 
 class Source(typing.Protocol):
-    """A place where addresses stand."""
+    """A place where addresses of a backend stand, such as a DNS name or a file."""
 
     @property
     def description(self) -> str:

@@ -1,0 +1,212 @@
+"""The tables of docs/architecture.md that are made of the code: the folders, from the docstrings of packages, and the
+glossary, from those of the classes and modules that define its terms."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.documents.pages import ROOT
+from tests.test_layering import ROOMS, STRANGERS
+
+TERMS: dict[str, tuple[str, ...]] = {
+    "activity": ("gateway.routing.activity.Activity",),
+    "agreement": ("gateway.routing.placement.agreement.Agreement",),
+    "answer": ("gateway.core.types.Answer",),
+    "assembly": ("gateway.assembly",),
+    "backend": ("gateway.routing.backend.Backend",),
+    "batch, row": ("gateway.core.protocol.Rows", "gateway.bridge.rows"),
+    "branch": ("gateway.routing.branches.Branch",),
+    "bridge": ("gateway.bridge.bridge.Bridge",),
+    "budget": ("gateway.policies.budget.Budget",),
+    "cache": ("gateway.policies.cache.Cache", "gateway.policies.cached_answers.AnswerStore"),
+    "capture": ("gateway.core.globs.ModelRenaming",),
+    "carrier": ("gateway.core.protocol.Carrier",),
+    "cassette": ("gateway.cli.cassettes.files.CassetteFile", "gateway.cli.cassettes.entries"),
+    "circuit": ("gateway.policies.circuits.Circuit",),
+    "codec, wire form": ("gateway.core.protocol.Protocol",),
+    "companion model": ("gateway.bridge.derivatives",),
+    "complex form": ("gateway.bridge.complex_form", "gateway.reference.complex_form"),
+    "connector": ("gateway.core.transport.Connector",),
+    "credential": ("gateway.auth.authenticator.Credentials",),
+    "cutter": ("gateway.core.protocol.Cutter",),
+    "datatype": ("gateway.core.datatypes.Datatype",),
+    "destination": ("gateway.core.transport.Destination",),
+    "difference": ("gateway.policies.comparing.answers.Difference",),
+    "discovery": ("gateway.servers.discovery",),
+    "drain of a gateway": ("gateway.cli.stopping",),
+    "drain of an endpoint": ("gateway.routing.draining.Drain", "gateway.assembly.discovery.EndpointCloser"),
+    "ejection": ("gateway.routing.health.Ejection",),
+    "endpoint": ("gateway.routing.endpoint.Endpoint",),
+    "engine": ("gateway.servers.engine.Engine",),
+    "explanation": ("gateway.assembly.explain.request.Explanation",),
+    "extension": ("gateway.bridge.extensions", "gateway.routing.extensions"),
+    "face": ("gateway.core.protocol.Protocol.faces",),
+    "fallback": ("gateway.routing.branches.Branches",),
+    "finite difference": ("gateway.bridge.finite_differences", "gateway.bridge.estimates"),
+    "fitting": ("gateway.bridge.fitting.Fitting",),
+    "flavor": ("gateway.core.protocol.Flavors",),
+    "fleet": ("gateway.servers.fleet.Fleet",),
+    "flight": ("gateway.policies.cache.Flight",),
+    "form": ("gateway.protocols.json.form.Form", "gateway.assembly.forms"),
+    "framing": ("gateway.core.protocol.Framing", "gateway.core.protocol.StreamFraming"),
+    "gather": ("gateway.policies.gather",),
+    "grant": ("gateway.core.principal.Grant",),
+    "graph": ("gateway.bridge.graphs.graph.Graph", "gateway.bridge.graphs.model.GraphModel"),
+    "guard": ("gateway.assembly.guard.Guard",),
+    "handler": ("gateway.core.transport.Handler", "gateway.core.transport.StreamHandler"),
+    "holder": ("gateway.routing.placement.table.PlaceState.HELD",),
+    "job": ("gateway.servers.engine.Job",),
+    "kind of calls": ("gateway.routing.longest_first.CallKind",),
+    "lease": ("gateway.servers.discovery.register.Lease",),
+    "listener": ("gateway.core.transport.Listener",),
+    "load": ("gateway.routing.load.told.ToldLoad",),
+    "load shedding": ("gateway.transports.shedding",),
+    "loader": ("gateway.routing.placement.loading.Loader",),
+    "message": ("gateway.core.types.Message",),
+    "mirror": ("gateway.policies.mirror",),
+    "observer": ("gateway.core.record.Observer",),
+    "operation": ("gateway.core.operations.Operation",),
+    "original": ("gateway.core.original.Original",),
+    "pair, matrix": ("tests.contract.matrix",),
+    "passthrough": ("gateway.core.protocol.HttpForm.passthrough",),
+    "payload": ("gateway.core.types.Translate.payload",),
+    "payload log": (
+        "gateway.observing.payload_log.calls.PayloadLog",
+        "gateway.observing.payload_log.entries",
+        "gateway.observing.payload_log.events.Event",
+    ),
+    "peer": ("tests.peers",),
+    "placement": ("gateway.routing.placement.table.Placement", "gateway.routing.placement.table.Placements"),
+    "point": ("gateway.core.protocol.Wire.points",),
+    "policy": ("gateway.policies",),
+    "principal": ("gateway.core.principal.Principal",),
+    "probe": ("gateway.routing.readiness.probe", "gateway.routing.probing.Prober"),
+    "protocol": ("gateway.protocols", "gateway.core.protocol.Protocol"),
+    "queue": ("gateway.routing.queue.FairQueue", "gateway.routing.longest_first.LongestFirstQueue"),
+    "reason": ("gateway.core.errors.Reason",),
+    "record": ("gateway.core.record.Record",),
+    "reference server": ("gateway.reference",),
+    "reload": ("gateway.cli.reloading", "gateway.runtime.app.Gateway.reload"),
+    "request": ("gateway.core.types.Request",),
+    "response": ("gateway.core.types.Response",),
+    "room": ("gateway.routing.placement.plan.Room", "gateway.routing.placement.plan.Rooms"),
+    "route": ("gateway.routing.router.Route",),
+    "router": ("gateway.routing.router.Router",),
+    "safe": ("gateway.policies.context.PolicyContext",),
+    "sequence": ("gateway.routing.sequences.Sequences",),
+    "signature": ("gateway.core.types.Signature",),
+    "slot": ("gateway.routing.endpoint.Endpoint",),
+    "source": ("gateway.servers.discovery.source.Source",),
+    "span": ("gateway.core.spans.Span",),
+    "split": ("gateway.routing.split.Split",),
+    "status": ("gateway.core.errors.Status",),
+    "step of a graph": ("gateway.bridge.graphs.graph.GraphStep", "gateway.bridge.graphs.calls.StepCalls"),
+    "stock": ("gateway.routing.placement.table.Stock", "gateway.routing.placement.stocktaking.Stocktaking"),
+    "strategy": ("gateway.routing.balancing.Strategy",),
+    "stream": ("gateway.core.streaming",),
+    "supervisor": ("gateway.runtime.workers.supervisor.Supervisor",),
+    "sweep": ("gateway.bridge.graphs.sweep.Sweep", "gateway.bridge.graphs.chain_rule.ChainRule"),
+    "target": ("gateway.core.protocol.Target",),
+    "tensor": ("gateway.core.types.Tensor",),
+    "tolerance": ("gateway.policies.comparing.tolerance.Tolerance",),
+    "trace": ("gateway.core.spans.TraceContext",),
+    "traits": ("gateway.core.protocol.Traits",),
+    "transform": ("gateway.bridge.graphs.transforms.Transform",),
+    "transport": ("gateway.transports",),
+    "try": ("gateway.core.types.Tries",),
+    "weight": ("gateway.routing.balancing.Weights",),
+    "worker": ("gateway.runtime.workers.worker.Worker",),
+}
+"""The project's words, each with the places in the code that have it. The docstring of the first defines it."""
+
+
+def glossary() -> str:
+    """The table of terms."""
+    rows = (f"| {term} | {definition(term)} | {_code(places)} |\n" for term, places in TERMS.items())
+    return "| term | meaning | where |\n|---|---|---|\n" + "".join(rows)
+
+
+def definition(term: str) -> str:
+    """The first sentence of a docstring; where one lists the term (- `slot`: ...), the sentence there."""
+    text = docstring(TERMS[term][0])
+    listed = re.search(rf"^ *- `{term}`: (.+?)(?=\n *- |\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    return _first_sentence(listed[1] if listed else text)
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    found = re.search(r"(?<!\.\.)\.(?= |$)", paragraph)
+    sentence = paragraph[: found.start()] if found else paragraph.rstrip(":")
+    return f"{sentence[0].upper()}{sentence[1:]}.".replace("|", "\\|")
+
+
+def docstring(path: str) -> str:
+    """What the code says of a module, class, function, variable or field.
+
+    Raises:
+        LookupError: there is no such thing, or it has no docstring.
+    """
+    parts = path.split(".")
+    for end in range(len(parts), 0, -1):
+        place = ROOT.joinpath(*parts[:end])
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                return _within(_parsed(file), parts[end:], path)
+    raise LookupError(f"{path}: there is no such module")
+
+
+@cache
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+def _within(scope: ast.AST, names: list[str], path: str) -> str:
+    text = ast.get_docstring(scope) if isinstance(scope, ast.Module | ast.ClassDef) else None
+    for name in names:
+        scope, text = _named(scope, name, path)
+    if not text:
+        raise LookupError(f"{path}: it has no docstring")
+    return text
+
+
+def _named(scope: ast.AST, name: str, path: str) -> tuple[ast.AST, str | None]:
+    """What is called `name` in a module or class, and its docstring."""
+    inside = getattr(scope, "body", [])
+    for node, after in zip(inside, [*inside[1:], None], strict=True):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return node, ast.get_docstring(node)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            return node, str(after.value.value) if is_text else None
+    raise LookupError(f"{path}: there is no {name}")
+
+
+def folders() -> str:
+    """The table of the folders of `gateway`, from the bottom to the top."""
+    return "| folder | what is in it | may import |\n|---|---|---|\n" + "".join(_folder_rows())
+
+
+def _folder_rows() -> Iterator[str]:
+    below: set[str] = set()
+    for room, uses in ROOMS.items():
+        if not (ROOT / "gateway" / room).is_dir():
+            continue
+        yield _folder_row(room, "all of the above" if len(below) > 1 and uses >= below else _code(sorted(uses)))
+        below.add(room)
+        if room in ("protocols", "transports"):
+            continue
+        for file in sorted((ROOT / "gateway" / room).glob("*/__init__.py")):
+            name = f"{room}.{file.parent.name}"
+            yield _folder_row(name, _code(sorted(STRANGERS[name])) if name in STRANGERS else "")
+
+
+def _folder_row(name: str, uses: str) -> str:
+    paragraph = " ".join(docstring(f"gateway.{name}").split("\n\n")[0].split()).replace("|", "\\|")
+    return f"| `gateway/{name.replace('.', '/')}` | {paragraph} | {uses} |\n"
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
