@@ -1,16 +1,4 @@
-"""The errors of the client: one tree below ClientError, made of the gateway's Status and Reason.
-
-| class | meaning |
-|---|---|
-| ConnectError | no connection to the server, or it broke; `sent` says whether the request may have reached the server |
-| Timeout | no answer within the time limit, the client's own or the server's |
-| NotFound | the server has no such model or version, or no such path |
-| InvalidInput | the request is wrong: names, datatypes, shapes, values, parameters |
-| Refused | the server does not take it: a key is missing or wrong, no permission, too large, too many requests |
-| Unsupported | the model, the server or the protocol does not have the operation |
-| ServerError | the model or the server failed |
-| BadReply | a ServerError: the reply is not of the protocol, or contradicts the model's metadata |
-"""
+"""The errors of the client: one tree below ClientError, made of the gateway's Status and Reason."""
 
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -64,13 +52,13 @@ def _is_of_the_client(trace: TracebackType) -> bool:
 
 
 class ConnectError(ClientError):
-    """There is no connection to the server, or it broke. `sent`: the server may have seen the request."""
+    """There is no connection to the server, or it broke. `sent` says whether the server may have seen the request."""
 
     sent = False
 
 
 class Timeout(ClientError):
-    """There was no answer in time."""
+    """There was no answer in time, by the client's `timeout` or the server's own limit."""
 
 
 class NotFound(ClientError):
@@ -82,7 +70,7 @@ class InvalidInput(ClientError):
 
 
 class Refused(ClientError):
-    """The server does not take the request: credentials, permissions, size, or too many requests."""
+    """A key is missing or wrong, no permission, too large, or too many requests."""
 
 
 class Unsupported(ClientError):
@@ -94,7 +82,7 @@ class ServerError(ClientError):
 
 
 class BadReply(ServerError):
-    """The reply is not of the protocol, or contradicts the model's metadata."""
+    """A `ServerError`: the reply is not of the protocol, or contradicts the model's metadata."""
 
 
 _CLASSES: dict[Status, type[ClientError]] = {

@@ -18,8 +18,11 @@ import typer
 from gateway.admin.console.explanations import EXPLANATIONS
 from gateway.assembly.registry import protocols
 from gateway.cli import application
+from gateway.client import errors as client
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
+from gateway.protocols.grps import GRPS_REST
+from gateway.protocols.json import ready
 from gateway.protocols.mip.schema import ErrorCode
 from tests.documents import architecture
 from tests.documents.pages import ROOT, pages, slugify
@@ -201,6 +204,48 @@ def _linked(text: str) -> str:
     return text
 
 
+def client_errors() -> str:
+    """The table of errors in the client's page: the docstrings of their classes."""
+    classes = [
+        each for each in vars(client).values() if isinstance(each, type) and issubclass(each, client.ClientError)
+    ]
+    rows = (
+        f"| `{each.__name__}` | {_cell(each.__doc__ or '')} |\n" for each in classes if each is not client.ClientError
+    )
+    return "| class | meaning |\n|---|---|\n" + "".join(rows)
+
+
+# --- settings of a protocol, ready forms ---
+
+
+def grps_settings() -> str:
+    """The table of the settings of grps-rest."""
+    assert GRPS_REST.settings is not None
+    rows = (
+        f"| `{each.name}` |{f' `{each.default}`' if each.default else ''} | {_cell(each.description)} |\n"
+        for each in GRPS_REST.settings.keys
+    )
+    return "| setting | default | meaning |\n|---|---|---|\n" + "".join(rows)
+
+
+FORMS = Path("gateway/protocols/json/forms")
+BRIDGES = ROOT / "docs/bridges"
+
+
+def ready_forms() -> str:
+    """The table of ready forms: the comments at the start of their files, with the pages about pairs that use them."""
+    return "| name | servers and clients | a page |\n|---|---|---|\n" + "".join(map(_ready_form, ready.names()))
+
+
+def _ready_form(name: str) -> str:
+    comment = re.split("^# http", (ROOT / FORMS / f"{name}.yaml").read_text("utf-8"), maxsplit=1, flags=re.MULTILINE)[0]
+    told = _cell(re.sub("^# ", "", comment, flags=re.MULTILINE))
+    used = re.compile(rf"form: {name}\b|json:{name}\b")
+    pages = [page for page in sorted(BRIDGES.glob("*.md")) if used.search(page.read_text("utf-8"))]
+    links = ", ".join(f"[{page.stem}](bridges/{page.name})" for page in pages)
+    return f"| [`{name}`](../{FORMS}/{name}.yaml) | {told} | {links} |\n"
+
+
 # --- examples ---
 
 EXAMPLES_HEAD = """\
@@ -278,8 +323,11 @@ def _cells(line: str) -> Sequence[str]:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "client errors": client_errors,
     "folders": architecture.folders,
     "glossary": architecture.glossary,
+    "grps settings": grps_settings,
+    "ready forms": ready_forms,
     "reasons": reasons,
 }
 """The tables in pages that a person writes, by the names in their marks."""
