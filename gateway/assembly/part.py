@@ -51,6 +51,8 @@ class GatewayPart:
     """A Collector of Prometheus in place of that for this process."""
     policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
     """Place, name and state of the policies of the other parts."""
+    principal_states: Callable[[str], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
+    """Place, policy, and what it keeps about one principal, of the policies whose state all parts share."""
     policy_numbers: Callable[[], Numbers] | None = None
     """The numbers of the policies' metrics, with the counts of processes that have ended."""
     clear_caches: Callable[[str], Awaitable[None]] | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from gateway.core.frozen import frozen
 from gateway.core.principal import EVERYTHING, Grant, Principal
 
 BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
@@ -13,6 +14,14 @@ BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
 
 _MOST_REMEMBERED = 4096
 """Principals that are remembered; an issuer of tokens chooses their names."""
+
+
+@frozen
+class PrincipalEntry:
+    """An entry of `principals`: a name or a glob of names, and the names of its sets of permissions."""
+
+    pattern: str
+    sets: tuple[str, ...]
 
 
 class Principals:
@@ -44,7 +53,16 @@ class Principals:
         """Whether the configuration has an entry for this name."""
         return bool(self._own(name))
 
+    def entry(self, name: str) -> PrincipalEntry | None:
+        """The entry that counts for this name: its own, else that of the first glob that matches."""
+        globs = (glob for glob in self._named if fnmatchcase(name, glob))
+        pattern = name if name in self._named else next(globs, None)
+        return None if pattern is None else PrincipalEntry(pattern, self._named[pattern])
+
+    def grants(self, name: str) -> tuple[Grant, ...]:
+        """The grants of a set of permissions. Raises KeyError if there is none of this name."""
+        return self._sets[name]
+
     def _own(self, name: str) -> tuple[str, ...]:
-        if name in self._named:
-            return self._named[name]
-        return next((sets for glob, sets in self._named.items() if fnmatchcase(name, glob)), ())
+        entry = self.entry(name)
+        return () if entry is None else entry.sets

@@ -13,6 +13,7 @@ import numpy as np
 from gateway.core.frozen import frozen
 from gateway.core.record import OK
 from gateway.observing.batches import ENDED, SECONDS, Batch, RequestKind
+from gateway.observing.stages import StageSums, stage_sums
 
 MOST_ERRORS = 20
 """The last errors that are kept."""
@@ -23,6 +24,7 @@ bring any number of these, while the configuration bounds everything else."""
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
 """The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, each 1.58 times the one before."""
 _BOUNDS = np.array(LATENCY_BOUNDS)
+_BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
 """Listener, route, backend and endpoint; the last ones are empty where a request did not come so far."""
@@ -48,7 +50,12 @@ class RequestError:
     reason: str
 
 
-_NOTHING: tuple[int, Counter[str], list[int]] = (0, Counter(), [0] * (len(LATENCY_BOUNDS) + 1))
+_NOTHING: tuple[int, Counter[str], list[int], StageSums] = (
+    0,
+    Counter(),
+    [0] * (len(LATENCY_BOUNDS) + 1),
+    StageSums(),
+)
 
 
 class CountedPath:
@@ -56,27 +63,30 @@ class CountedPath:
 
     - `place`: the way. `succeeded`: the number of requests without an error. `failed`: that of the others, by status.
     - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last one above them.
+    - `stages`: what they spent in each stage.
     - `changed`: when the last one ended, on the clock `time.monotonic`.
     """
 
-    __slots__ = ("_told", "changed", "failed", "latencies", "place", "succeeded")
+    __slots__ = ("_told", "changed", "failed", "latencies", "place", "stages", "succeeded")
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.succeeded = 0
         self.failed: Counter[str] = Counter()
         self.latencies = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.stages = StageSums()
         self.changed = 0.0
         self._told = _NOTHING
-        """`succeeded`, `failed` and `latencies` at the last call of `news`."""
+        """`succeeded`, `failed`, `latencies` and `stages` at the last call of `news`."""
 
     def news(self) -> "CountedPath":
         """The requests that were counted since the last call."""
-        succeeded, failed, latencies = self._told
-        self._told = self.succeeded, self.failed.copy(), self.latencies.copy()
+        succeeded, failed, latencies, stages = self._told
+        self._told = self.succeeded, self.failed.copy(), self.latencies.copy(), self.stages
         found = CountedPath(self.place)
         found.succeeded, found.failed = self.succeeded - succeeded, self.failed - failed
         found.latencies = list(map(sub, self.latencies, latencies))
+        found.stages = self.stages - stages
         found.changed = self.changed
         return found
 
@@ -100,22 +110,29 @@ class Counters:
 
     def count(self, batch: Batch) -> None:
         """Count requests that have ended."""
-        buckets = _BOUNDS.searchsorted(batch.numbers[SECONDS]).tolist()
-        paths = {
-            kind: self._path((kind.listener, kind.route, kind.backend, kind.endpoint)) for kind in set(batch.kinds)
-        }
-        self._changed.update(paths.values())
-        ended = batch.numbers[ENDED].tolist()
-        for id, kind, bucket, at in zip(batch.ids, batch.kinds, buckets, ended, strict=True):
-            path = paths[kind]
-            path.latencies[bucket] += 1
-            path.changed = at
+        numbers = Counter(batch.kinds)
+        path_of = {kind: self._path((kind.listener, kind.route, kind.backend, kind.endpoint)) for kind in numbers}
+        paths = list(dict.fromkeys(path_of.values()))
+        self._changed.update(paths)
+        place_of = {path: at for at, path in enumerate(paths)}
+        place_of_kind = {kind: place_of[path] for kind, path in path_of.items()}
+        places = np.array(list(map(place_of_kind.__getitem__, batch.kinds)))
+        cells = places * _BUCKETS + _BOUNDS.searchsorted(batch.numbers[SECONDS])
+        latencies = np.bincount(cells, minlength=len(paths) * _BUCKETS).reshape(-1, _BUCKETS).tolist()
+        for path, counted, sums in zip(paths, latencies, stage_sums(batch, places, len(paths)), strict=True):
+            path.latencies = list(map(add, path.latencies, counted))
+            path.stages += sums
+        for kind, ended in dict(zip(batch.kinds, batch.numbers[ENDED].tolist(), strict=True)).items():
+            path_of[kind].changed = max(path_of[kind].changed, ended)
+        for kind, number in numbers.items():
             if kind.status == OK:
-                path.succeeded += 1
+                path_of[kind].succeeded += number
             else:
-                path.failed[kind.status] += 1
-                self.errors += 1
-                self._errors.append(_error(id, kind))
+                path_of[kind].failed[kind.status] += number
+                self.errors += number
+        if any(kind.status != OK for kind in numbers):
+            failed = ((id, kind) for id, kind in zip(batch.ids, batch.kinds, strict=True) if kind.status != OK)
+            self._errors.extend(_error(id, kind) for id, kind in failed)
 
     def take(self) -> "Counters":
         """Take the counts so far, for `add` of another process, and begin anew."""
@@ -130,6 +147,7 @@ class Counters:
             path.succeeded += each.succeeded
             path.failed.update(each.failed)
             path.latencies = list(map(add, path.latencies, each.latencies))
+            path.stages += each.stages
             path.changed = max(path.changed, each.changed)
             self._changed.add(path)
         self.errors += other.errors

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.observing.counters import LATENCY_BOUNDS, CountedPath
+from gateway.observing.stages import STAGES, StageSums
 
 STEP = 10.0
 """Seconds of a step."""
 STEPS = 360
 """The steps that are kept: an hour."""
 MOST_SERIES = 256
-"""Parts of the gateway with a history of their own, 10 KB each. Reloads may bring any number of names; those beyond are
+"""Parts of the gateway with a history of their own, 17 KB each. Reloads may bring any number of names; those beyond are
 counted in the history of the whole gateway only."""
 
 Part: TypeAlias = tuple[str, str]
@@ -23,8 +24,10 @@ Part: TypeAlias = tuple[str, str]
 ALL: Part = ("", "")
 """The whole gateway."""
 
-REQUESTS, ERRORS, MEDIAN, P95, P99, IN_FLIGHT, WAITING = range(7)
-"""The rows of a series. Those of latencies are seconds, NaN where no request has ended."""
+REQUESTS, ERRORS, IN_FLIGHT, WAITING, MEDIAN, P95, P99, STAGE = range(8)
+"""The rows of a series; from STAGE on there is one for each of STAGES. From MEDIAN on they are seconds, NaN where no
+request has ended: three of latencies, and the mean times of the stages."""
+ROWS = STAGE + len(STAGES)
 
 
 class PartLoad(NamedTuple):
@@ -39,7 +42,7 @@ class Steps(NamedTuple):
 
     - `times`: Unix times of the ends of the steps. `seconds`: their lengths; a step that the process was too busy to
       end in time is longer than STEP.
-    - `values`: FP32[7, steps]; the rows are REQUESTS to WAITING.
+    - `values`: FP32[12, steps]; the rows are REQUESTS to STAGE and those after it.
     """
 
     times: NDArray[np.float64]
@@ -93,11 +96,13 @@ class _Sum:
     def __init__(self) -> None:
         self.succeeded = self.failed = 0
         self.latencies: Sequence[int] = (0,) * (len(LATENCY_BOUNDS) + 1)
+        self.stages = StageSums()
 
     def add(self, path: CountedPath) -> None:
         self.succeeded += path.succeeded
         self.failed += path.failed.total()
         self.latencies = [one + other for one, other in zip(self.latencies, path.latencies, strict=True)]
+        self.stages += path.stages
 
 
 def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
@@ -114,15 +119,16 @@ def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
 
 def _column(counted: _Sum | None, load: PartLoad) -> tuple[float, ...]:
     if counted is None:
-        return (0, 0, math.nan, math.nan, math.nan, *load)
+        return (0, 0, *load, *[math.nan] * (ROWS - MEDIAN))
     latencies = (quantile(counted.latencies, part) for part in (0.5, 0.95, 0.99))
-    return (counted.succeeded + counted.failed, counted.failed, *latencies, *load)
+    requests = counted.succeeded + counted.failed
+    return (requests, counted.failed, *load, *latencies, *counted.stages.means(requests))
 
 
 def _nothing() -> NDArray[np.float32]:
     """A series without requests."""
-    made = np.zeros((WAITING + 1, STEPS), np.float32)
-    made[MEDIAN : P99 + 1] = math.nan
+    made = np.zeros((ROWS, STEPS), np.float32)
+    made[MEDIAN:] = math.nan
     return made
 
 

@@ -3,11 +3,13 @@
 They are kept as the batches in which they came, so that keeping them costs the same for any number of them.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from gateway.core.record import OK
 from gateway.observing.access_lines import LONGEST_NAME
@@ -99,6 +101,18 @@ class RecentRequests:
             self._all.add(batch)
         for batch in other._failed.batches:
             self._failed.add(batch)
+
+    def numbers(self, is_wanted: Callable[[RequestKind], bool]) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
+        """How many of the last MOST_RECENT requests are of each kind that is wanted, and their numbers as in
+        `Batch.numbers`. The failed ones that are kept longer are left out: with them failures would seem frequent."""
+        kinds: Counter[RequestKind] = Counter()
+        found = [np.empty((ENDED + 1, 0))]
+        for batch in self._all.batches:
+            wanted = {kind for kind in set(batch.kinds) if is_wanted(kind)}
+            places = [at for at, kind in enumerate(batch.kinds) if kind in wanted] if wanted else []
+            kinds.update(map(batch.kinds.__getitem__, places))
+            found.append(batch.numbers[:, places])
+        return kinds, np.concatenate(found, axis=1)
 
     def __iter__(self) -> Iterator[RecentRequest]:
         """The requests, each once, the newest first."""

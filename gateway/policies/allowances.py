@@ -26,6 +26,12 @@ class Allowances:
     def __len__(self) -> int:
         return len(self._full_at)
 
+    def left(self, client: str, now: float) -> tuple[int, float]:
+        """The tokens in the bucket of `client`, and the seconds until it is full."""
+        missing = max(self._full_at.get(client, now) - now, 0.0)
+        # Whole tokens, with the rounding error of `take`.
+        return int((self._spread - missing) / self._interval + 1e-6), missing
+
     def take(self, client: str, now: float) -> float:
         """Take a token of `client`. Returns 0.0; or, without taking anything, the seconds until there is one."""
         known = self._full_at

@@ -31,6 +31,10 @@ class PolicyState:
         thread."""
         raise NotImplementedError
 
+    def of_principal(self, name: str) -> Mapping[str, object] | None:
+        """The part of this state that is about one principal, as JSON; None if nothing is."""
+        return None
+
     async def close(self, seconds: float) -> None:
         """Close its connections, if it has any. What it does beside requests may go on for at most `seconds`."""
 
@@ -63,6 +67,16 @@ class Shared(Protocol):
 
     async def take(self, client: str) -> float | None:
         """As SharedState's; None while nobody answers."""
+
+
+PlacedState: TypeAlias = tuple[str, str, PolicyState]
+"""Place, policy and state of an entry of `policies:`."""
+
+
+def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:
+    """Place, policy, and the part that is about one principal, of each state that has one."""
+    found = ((place, policy, state.of_principal(name)) for place, policy, state in states)
+    return [(place, policy, part) for place, policy, part in found if part is not None]
 
 
 @frozen

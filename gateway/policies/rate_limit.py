@@ -75,7 +75,7 @@ class RateLimit(SharedState):
         self._place = "rate_limit"
         self._clock = clock
         self._refused = 0
-        burst = settings.burst or settings.requests
+        self._burst = burst = settings.burst or settings.requests
         interval = settings.seconds / settings.requests
         self._text = f"more than {settings.requests} requests in {settings.seconds:g} s"
         self._client = _KEYS[settings.by]
@@ -84,7 +84,7 @@ class RateLimit(SharedState):
         self._redis: SharedAllowances | None = None
         self._without_redis = settings.without_redis
         self._shared: Shared | None = None
-        self.settings = settings
+        self.settings = self._settings = settings
         if settings.redis is not None:
             rate = f"{settings.requests}:{settings.seconds:g}:{burst}:{settings.by}:{self._header}"
             prefix = f"gateway:rate_limit:{settings.name}:{rate}:"
@@ -158,6 +158,18 @@ class RateLimit(SharedState):
         shown: dict[str, object] = {"clients": len(self._local), "refused": self._refused}
         return {**shown, "redis": "up" if self._redis.is_reached else "down"} if self._redis else shown
 
+    def of_principal(self, name: str) -> Mapping[str, object] | None:
+        """With `by: principal` the limit, how many requests are left of it now (`left`), and in how many seconds all
+        are (`full_in`). These are null where Redis counts."""
+        settings = self._settings
+        if settings.by != "principal":
+            return None
+        shown = {"requests": settings.requests, "seconds": settings.seconds, "burst": self._burst}
+        if self._redis is not None:
+            return {**shown, "left": None, "full_in": None}
+        left, full_in = self._local.left(_principal_key(name), self._clock())
+        return {**shown, "left": left, "full_in": round(full_in, 3)}
+
     async def close(self, seconds: float) -> None:
         """Close the connections to Redis."""
         if self._redis:
@@ -182,8 +194,12 @@ def _network(host: str) -> str:
 
 def _by_principal(request: Request, header: str) -> str:
     principal = request.principal
+    return _by_client(request, header) if principal is None else _principal_key(principal.name)
+
+
+def _principal_key(name: str) -> str:
     # NUL: no address, and with it no client without a principal, has the same text.
-    return _by_client(request, header) if principal is None else f"\0{_short(principal.name)}"
+    return f"\0{_short(name)}"
 
 
 def _by_model(request: Request, header: str) -> str:

@@ -14,6 +14,7 @@ from gateway.observing.history import (
     MEDIAN,
     P99,
     REQUESTS,
+    STAGE,
     STEPS,
     WAITING,
     History,
@@ -21,6 +22,7 @@ from gateway.observing.history import (
     PartLoad,
     quantile,
 )
+from gateway.observing.stages import STAGES
 from tests import records
 
 
@@ -83,6 +85,22 @@ def test_latencies_are_those_of_the_step_and_unknown_without_requests() -> None:
     assert np.isnan(median[1])
     assert np.isnan(slow[1])
     assert 0.6 < median[2] <= 1.0
+
+
+def test_the_mean_time_of_each_stage_is_that_of_the_step() -> None:
+    kept = Kept()
+    slow, fast = record(seconds=1.0), record(seconds=0.5)
+    slow.upstream, slow.queued, slow.decode = 0.5, 0.25, 0.125
+    kept.step(slow, fast)
+    kept.step()
+    kept.step(fast)
+    rows = {name: kept.row(STAGE + at) for at, name in enumerate(STAGES)}
+    assert {name: row[0] for name, row in rows.items() if name != "writing"} == {
+        "queue": 0.125, "server": 0.25, "gateway": 0.375, "reading": 0.125,
+    }  # fmt: skip
+    assert np.isnan([row[1] for row in rows.values()]).all()
+    assert (rows["server"][2], rows["gateway"][2]) == (0, 0.5)
+    assert np.isnan(rows["writing"]).all()
 
 
 def test_of_loads_the_highest_of_the_step_is_kept() -> None:

@@ -16,6 +16,16 @@ def test_a_burst_passes_and_then_the_rate() -> None:
     assert allowances.take("a", 10) > 0
 
 
+def test_what_is_left_is_told_without_taking_of_it() -> None:
+    allowances = Allowances(interval=0.1, burst=5)
+    assert allowances.left("a", 0) == (5, 0)
+    assert [allowances.take("a", 0) for _ in range(3)] == [0] * 3
+    assert [allowances.left("a", 0)[0] for _ in range(2)] == [2, 2]
+    assert allowances.left("a", 0)[1] == pytest.approx(0.3)
+    assert allowances.left("a", 0.15)[0] == 3
+    assert allowances.left("a", 9) == allowances.left("b", 0) == (5, 0)
+
+
 def test_each_client_has_its_own() -> None:
     allowances = Allowances(interval=1, burst=1)
     assert [allowances.take(client, 0) for client in "abab"] == [0, 0, 1, 1]

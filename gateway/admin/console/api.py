@@ -18,15 +18,18 @@ from gateway.admin.console import graphs, placement, traffic
 from gateway.admin.console.configuration import Configuration, FindWarnings, Marked
 from gateway.admin.console.history import DrawnHistory, drawn_history
 from gateway.admin.console.keys import ListedKeys, listed_keys
-from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, signature
+from gateway.admin.console.models import ListedModels, ModelLists, ModelSignature, graph_signature, signature
 from gateway.admin.console.policies import PlacedPolicies, PolicySettings
+from gateway.admin.console.principals import DescribedPrincipal, described_principal
 from gateway.admin.console.reasons import ExplainedReason, explained
 from gateway.admin.console.requests import STATUSES, ListedRequests, Search, listed
+from gateway.admin.console.summary import RequestSummary, SummarisedPart, summary
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.playground.api import add_playground
 from gateway.admin.status import CertificateStatus, GatewayStatus, LoadError
 from gateway.assembly.guard import Access, Guard
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.graphs.model import GraphModel
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Status
 from gateway.core.transport import Listener
@@ -90,6 +93,10 @@ class ShownGateway(typing.Protocol):
         """The same backends as bridges call them."""
 
     @property
+    def graphs(self) -> Mapping[str, GraphModel]:
+        """The models that are made of others, by name."""
+
+    @property
     def graph_steps(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
         """The counts of each step of a graph, by the names of both."""
 
@@ -100,6 +107,9 @@ class ShownGateway(typing.Protocol):
     @property
     def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
         """Place, name and state of each policy that keeps one."""
+
+    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, policy, and what it keeps about one principal."""
 
     @property
     def access(self) -> Access:
@@ -194,14 +204,27 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         listener: Annotated[str, part_of(description="Its name.")] = "",
         route: Annotated[str, part_of(description="Its place, such as `routes[2]`.")] = "",
         backend: Annotated[str, part_of(description="The name of the one that was asked last.")] = "",
+        exactly: Annotated[bool, Query(description="`model` and `principal` are whole names.")] = False,
         most: Annotated[int, Query(ge=1, le=2 * MOST_RECENT, description="The most that are sent.")] = 200,
     ) -> Response:
         """The last thousand requests and the last thousand that failed, as the access log tells of them: without
         headers, keys and tensors. All conditions are to be met; parts of names are found in any case of letters."""
         if status and status not in STATUSES:
             raise HTTPException(422, f"there is no status {status!r}; expected one of {', '.join(STATUSES)}")
-        search = Search(id, model, principal, status, listener, route, backend)
+        search = Search(id, model, principal, status, listener, route, backend, exactly)
         return _reply(request, listed(gateway.recent_requests, search, most, time() - monotonic()))
+
+    @app.get("/api/summary", summary="The last requests of a part in figures", response_model=RequestSummary)
+    async def read_summary(
+        request: Request,
+        kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
+        name: Annotated[str, part_of(description="Its name; the place of a route.")] = "",
+    ) -> Response:
+        """The requests of a part among the last thousand of the gateway: how many failed, their times as a whole and by
+        stages, and the routes, backends, models and principals that they have."""
+        if bool(kind) != bool(name):
+            raise HTTPException(422, "`kind` and `name` are given together, or neither")
+        return _reply(request, summary(gateway.recent_requests, kind, name, time() - monotonic()))
 
 
 def _add_configuration(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings) -> None:
@@ -253,6 +276,16 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
         found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text)
         return _reply(request, found.model_dump(mode="json"))
 
+    @app.get("/api/principal", summary="What a principal may do, without secrets", response_model=DescribedPrincipal)
+    async def read_principal(
+        request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its whole name.")]
+    ) -> Response:
+        """A principal's permissions by the configuration, its rate limits with what is left of them, its API keys by
+        their ids, and how clients come to be it."""
+        states = gateway.principal_states(name)
+        found = await asyncio.to_thread(described_principal, name, gateway.config, gateway.access, states)
+        return _reply(request, found.model_dump(mode="json"))
+
     @app.get("/api/certificates", summary="The certificates, with their ends", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
         """The TLS files of listeners, ports and backends, and when the certificates in use expire."""
@@ -277,22 +310,26 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         },
     )
     async def read_signature(
-        backend: Annotated[str, Query(max_length=LONGEST_NAME)],
+        backend: Annotated[str, Query(max_length=LONGEST_NAME, description="Empty for a model of `models`.")],
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
         """The signature of a model by the server of a backend, and by the routes. `model` is the server's name of
-        it."""
-        side = gateway.backend_sides.get(backend)
-        if side is None:
-            raise HTTPException(404, f"there is no backend {backend!r}")
+        it. That of a model which is made of others is known by the signatures of these."""
+        side, graph = gateway.backend_sides.get(backend), gateway.graphs.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
-                return await signature(gateway.config, side, model, version)
+                if not backend and graph is not None:
+                    return await graph_signature(graph)
+                if side is not None:
+                    return await signature(gateway.config, side, model, version)
         except TimeoutError:
-            raise HTTPException(504, f"backend {backend!r} did not answer within {SIGNATURE_SECONDS:g} s") from None
+            asked = f"backend {backend!r}" if backend else f"a model of {model!r}"
+            raise HTTPException(504, f"{asked} did not answer within {SIGNATURE_SECONDS:g} s") from None
         except GatewayError as error:
             raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
+        wanted = f"backend {backend!r}" if backend else f"model {model!r} that is made of others"
+        raise HTTPException(404, f"there is no {wanted}")
 
 
 def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:

@@ -12,12 +12,14 @@ from gateway.observing.history import (
     P95,
     P99,
     REQUESTS,
+    STAGE,
     STEP,
     STEPS,
     WAITING,
     History,
     Part,
 )
+from gateway.observing.stages import STAGES
 
 ROWS = {
     "requests": REQUESTS,
@@ -27,6 +29,7 @@ ROWS = {
     "p99": P99,
     "in_flight": IN_FLIGHT,
     "waiting": WAITING,
+    **{name: STAGE + at for at, name in enumerate(STAGES)},
 }
 
 
@@ -53,6 +56,15 @@ class DrawnHistory(BaseModel):
     """The most at one moment of the step; null for routes, of which that is not known, and so is `waiting`."""
     waiting: list[float | None]
     """The most calls at one moment that waited for a free slot of a backend."""
+    queue: list[float | None]
+    """The mean time of a request in queues of backends, in seconds, and so are the following."""
+    server: list[float | None]
+    """Calls of model servers, with the network."""
+    gateway: list[float | None]
+    """All other time. `queue`, `server` and `gateway` make up the whole."""
+    reading: list[float | None]
+    """The part of `gateway` that reading requests takes, and `writing` replies; of one request in 16."""
+    writing: list[float | None]
 
 
 def drawn_history(history: History, part: Part) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Literal
 
 from pydantic import BaseModel
@@ -35,6 +36,13 @@ class ListedKeys(BaseModel):
     """At most 500."""
     matching: int
     """All that are found."""
+
+
+def keys_of(keys: KeyFile | None, uses: Mapping[str, float], principal: str) -> list[ListedKey]:
+    """The keys of a principal, the first MOST_KEYS; `uses` as in `listed_keys`."""
+    now = datetime.now(UTC)
+    found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
+    return [_listed(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
 
 
 def listed_keys(file: str | None, keys: KeyFile | None, uses: Mapping[str, float], text: str) -> ListedKeys:

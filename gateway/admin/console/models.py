@@ -1,4 +1,4 @@
-"""The models of the backends and their signatures, from the servers' own metadata.
+"""The models of the backends and their signatures, from the servers' own metadata, and those that are made of others.
 
 Servers are asked when somebody looks, and their answers are remembered for a minute. Requests of clients wait for none
 of this.
@@ -13,13 +13,15 @@ from pydantic import BaseModel
 
 from gateway.assembly.routes import rewritten
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.graphs.model import GraphModel
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
 from gateway.config.unreachable import RouteIndex, takes_all
-from gateway.core.errors import Status
+from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import replace
 from gateway.core.globs import backend_name, client_name, wildcards
-from gateway.core.types import ModelEntry, Signature, TensorSpec
+from gateway.core.operations import Operation
+from gateway.core.types import ModelEntry, Request, Signature, TensorSpec
 from gateway.routing.listing import SECONDS_WAITED, BackendModels
 
 ASKED_AT_ONCE = 32
@@ -42,17 +44,19 @@ class ReachedBy(BaseModel):
 
 
 class ListedModel(BaseModel):
-    """A model of a backend."""
+    """A model of a backend, or one that is made of others."""
 
     backend: str
+    """Empty for a model that is made of others."""
     name: str
     """The server's name of it."""
     version: str
     state: str
     """As the server says; empty if it does not."""
     reason: str
-    source: Literal["server", "configuration"]
-    """`configuration`: the server does not list it, or did not answer, but a route names it."""
+    source: Literal["server", "configuration", "graph"]
+    """`configuration`: the server does not list it, or did not answer, but a route names it. `graph`: it is one of
+    `models`."""
     reached_by: list[ReachedBy]
     """Without the routes whose requests an earlier route takes."""
 
@@ -65,7 +69,7 @@ class BackendWithoutList(BaseModel):
 
 
 class ListedModels(BaseModel):
-    """The models of all backends."""
+    """The models of all backends, and those that are made of others."""
 
     models: list[ListedModel]
     without_list: list[BackendWithoutList]
@@ -92,6 +96,8 @@ class ModelSignature(BaseModel):
     platform: str
     route: str | None
     """The route whose `signature` replaces what the server says; null if none does."""
+    unknown: str
+    """Why all but the inputs is not known; empty if it is."""
 
 
 class ModelLists:
@@ -150,7 +156,18 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
     return _described(found, None if route is None else f"routes[{route}]")
 
 
-def _described(found: Signature, route: str | None) -> ModelSignature:
+async def graph_signature(model: GraphModel) -> ModelSignature:
+    """The signature of a model that is made of others: its inputs as they are configured, and the rest as the metadata
+    of these tell it, if they can be asked."""
+    try:
+        answer = await model(Request(Operation.METADATA, model.graph.name))
+    except GatewayError as error:
+        return _described(Signature(model.graph.inputs), None, error.message)
+    assert isinstance(answer, Signature)
+    return _described(answer, None)
+
+
+def _described(found: Signature, route: str | None, unknown: str = "") -> ModelSignature:
     return ModelSignature(
         inputs=list(map(_tensor, found.inputs)),
         outputs=list(map(_tensor, found.outputs)),
@@ -158,6 +175,7 @@ def _described(found: Signature, route: str | None) -> ModelSignature:
         versions=list(found.versions),
         platform=found.platform,
         route=route,
+        unknown=unknown,
     )
 
 
@@ -175,7 +193,13 @@ def _stating(config: Config, backend: str, model: str) -> Iterator[int]:
 def _models(
     config: Config, entries: Mapping[str, Sequence[ModelEntry]], without: list[BackendWithoutList]
 ) -> ListedModels:
-    found: list[ListedModel] = []
+    found = [
+        ListedModel(
+            backend="", name=name, version="", state="", reason="", source="graph",
+            reached_by=[ReachedBy(route=f"models.{name}", name=name)],
+        )
+        for name in config.models
+    ]  # fmt: skip
     shadows = _Shadows(config)
     for name, listed in entries.items():
         routes = [(at, route) for at, route in enumerate(config.routes) if name in route.backends]

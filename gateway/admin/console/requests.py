@@ -8,6 +8,7 @@ from msgspec.structs import asdict
 from pydantic import BaseModel
 
 from gateway.admin.console.reasons import ExplainedReason, explained
+from gateway.admin.console.summary import readable
 from gateway.core.errors import Status
 from gateway.core.frozen import frozen
 from gateway.core.record import OK
@@ -73,7 +74,8 @@ class ListedRequests(BaseModel):
 @frozen
 class Search:
     """Conditions of requests. Empty ones match all. `id`, `model` and `principal` are parts of those of the request, in
-    any case of letters; the others are equal to them, but for the status FAILED."""
+    any case of letters; the others are equal to them, but for the status FAILED. `exactly`: `model` and `principal` are
+    equal to them, too."""
 
     id: str = ""
     model: str = ""
@@ -82,6 +84,7 @@ class Search:
     listener: str = ""
     route: str = ""
     backend: str = ""
+    exactly: bool = False
 
     def matches(self, request: RecentRequest) -> bool:
         """Whether all conditions are met."""
@@ -95,9 +98,14 @@ class Search:
             and self.route in ("", request.route)
             and self.backend in ("", request.backend)
             and self.id.casefold() in request.id.casefold()
-            and self.model.casefold() in request.model.casefold()
-            and self.principal.casefold() in request.principal.casefold()
+            and self._has(self.model, request.model)
+            and self._has(self.principal, request.principal)
         )
+
+    def _has(self, wanted: str, name: str) -> bool:
+        if self.exactly:
+            return wanted in ("", readable(name))
+        return wanted.casefold() in name.casefold()
 
 
 def listed(requests: Iterable[RecentRequest], search: Search, most: int, since_1970: float) -> dict[str, Any]:
@@ -118,6 +126,6 @@ def _listed(request: RecentRequest, since_1970: float) -> dict[str, Any]:
     found = asdict(request)
     at = datetime.fromtimestamp(found.pop("ended") + since_1970, UTC)
     found["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    found["model"] = request.model.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair
+    found["model"] = readable(request.model)
     found |= {name: round(found[name], 6) for name in ("queued", "upstream", "seconds")}
     return found

@@ -24,6 +24,7 @@ from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
 from gateway.assembly.servers import Fleets
 from gateway.bridge.backend import BackendSide
+from gateway.bridge.graphs.model import GraphModel
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.keys import Config, ListenerConfig
 from gateway.config.keys import Ready as ReadyRule
@@ -40,7 +41,7 @@ from gateway.observing.history import History
 from gateway.observing.payload_log.queue import PayloadLogCounts
 from gateway.observing.recent import RecentRequests
 from gateway.observing.tracing import TraceCounts
-from gateway.policies.places import Numbers, numbers
+from gateway.policies.places import Numbers, numbers, states_of_principal
 from gateway.routing.backend import Backend
 from gateway.runtime.app.draining import Draining
 from gateway.runtime.app.history import keep_history
@@ -407,6 +408,11 @@ class Gateway:
         return numbers(((place, name, each.status()) for place, name, each in states if name in metrics), metrics)
 
     @property
+    def graphs(self) -> Mapping[str, GraphModel]:
+        """The models of the configuration in use that are made of others, by name."""
+        return self._assembly.graphs.models
+
+    @property
     def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
         """The counts of each step of a graph, by the names of both, in all processes."""
         found = {key: Counter(counts) for key, counts in list(self.steps_of_workers.items())}
@@ -426,6 +432,12 @@ class Gateway:
         if self._part.policies is not None:
             return self._part.policies()
         return [(place, name, state.status()) for place, name, state in self._assembly.policing.states]
+
+    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, policy, and what it keeps about one principal."""
+        if self._part.principal_states is not None:
+            return self._part.principal_states(name)
+        return states_of_principal(self._assembly.policing.states, name)
 
     @property
     def traces(self) -> TraceCounts:

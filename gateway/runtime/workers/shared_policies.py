@@ -2,11 +2,11 @@
 request that a worker gets takes from them."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gateway.assembly.assembly import Assembly
 from gateway.core.errors import GatewayError
-from gateway.policies.places import SharedState
+from gateway.policies.places import SharedState, states_of_principal
 from gateway.runtime.workers.channel import Channel, ChannelClosedError
 
 
@@ -31,6 +31,11 @@ class SharedPolicies:
         before = self._newest
         self._newest = {name: self._states.get(name, each) for name, each in _states(assembly)}
         self._states = before | self._newest
+
+    def of_principal(self, name: str) -> list[tuple[str, str, Mapping[str, object]]]:
+        """Place, policy, and what it keeps about one principal, in the newest configuration."""
+        names = ((each.place.rpartition(" "), each) for each in self._newest.values())
+        return states_of_principal(((place, policy, each) for (place, _, policy), each in names), name)
 
     def take(self, name: str, client: str) -> float | None:
         """Take a request. Returns 0, or the seconds to wait; None if there is no such state, as while the configuration

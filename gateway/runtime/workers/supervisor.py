@@ -177,6 +177,7 @@ class Supervisor:
             workers=lambda: (len(self._running()), sum(each.restarts for each in self.workers)),
             process=Processes(lambda: [os.getpid(), *(each.pid for each in self._running())]),
             policies=self._totals.policies,
+            principal_states=self.shared_policies.of_principal,
             policy_numbers=self._totals.policy_numbers,
             clear_caches=self.clear_caches,
             tell_drained=self.tell_drained,

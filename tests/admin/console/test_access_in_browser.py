@@ -20,11 +20,17 @@ KEY, ENTRY = new_key("alice", note="the laptop")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
     folder = tmp_path_factory.mktemp("access")
     (folder / "keys.yaml").write_text(write_keys([ENTRY, new_key("bob")[1]]))
-    access = f'auth: {{keys: {{file: "{folder}/keys.yaml"}}}}\nprincipals: {{"*": {{permissions: [all]}}}}\n'
-    with looked(folder, access + CONFIG.replace('admin: {bind: "127.0.0.1:0"}', ADMIN)) as found:
+    text = CONFIG.replace('admin: {bind: "127.0.0.1:0"}', ADMIN).replace("backend: gone}", f"backend: gone, {LIMIT}}}")
+    with looked(folder, ACCESS.replace("FOLDER", str(folder)) + text) as found:
         yield found
 
 
+ACCESS = """
+auth: {keys: {file: FOLDER/keys.yaml}}
+permissions: {doubling: [{operations: [infer], models: ["dou*"]}, {operations: [admin], listeners: [http]}]}
+principals: {alice: {permissions: [doubling, all]}, "b*": {permissions: [doubling]}}
+"""
+LIMIT = "policies: [{rate_limit: {requests: 1000, seconds: 60, by: principal}}]"
 ADMIN = 'admin: {bind: "127.0.0.1:0", auth: {}}'
 
 
@@ -41,6 +47,31 @@ def test_keys_are_listed_and_the_one_that_looks_was_just_used(context: BrowserCo
     assert faults_in_every_look(page) == []
     page.get_by_role("searchbox", name="Filter keys").fill("laptop")
     expect(rows).to_have_count(1)
+
+
+PARTS = ("Permissions", "Rate limits", "API keys")
+
+
+def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/principal?of=bob")
+    page.get_by_label("Key or token").fill(KEY)
+    page.get_by_role("button", name="Continue").click()
+    permissions, limits, keys = (
+        page.locator("div.part").filter(has=page.get_by_role("heading", name=name)) for name in PARTS
+    )
+    expect(permissions).to_contain_text("By the entry b* of principals, the first that matches its name.")
+    expect(permissions.locator("tbody tr")).to_have_text(
+        ["doublingrun models (infer)dou*all", "doublinguse the status API and this console (admin)allhttp"]
+    )
+    expect(permissions).to_contain_text(
+        "Everybody may do everything on the listeners that ask for no credentials: http"
+    )
+    expect(limits.locator("tbody tr")).to_have_text("routes[1]1,000 in 60 s1,0001,000now")
+    expect(keys.locator("tbody tr")).to_contain_text("not since the start")
+    assert faults_in_every_look(page) == []
+    page.goto(f"{gateway.admin}/console/#/principal?of=nobody")
+    expect(permissions).to_contain_text("No entry of principals has this name")
 
 
 def test_the_configuration_is_read_again_by_a_button(context: BrowserContext, gateway: Looked) -> None:

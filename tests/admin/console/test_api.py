@@ -228,11 +228,22 @@ async def test_policies_have_their_settings_and_their_state(gateway: Gateway, cl
         assert (await client.get("/api/policies", params={"place": place})).status_code == 404
 
 
+async def test_models_that_are_made_of_others_are_listed_with_their_signature(client: httpx.AsyncClient) -> None:
+    listed = (await client.get("/api/models")).json()["models"]
+    found = {each["name"]: each for each in listed if not each["backend"]}
+    assert found.keys() == {"fourfold", "eightfold"}
+    assert found["fourfold"]["reached_by"] == [{"route": "models.fourfold", "name": "fourfold"}]
+    reply = await client.get("/api/models/signature", params={"backend": "", "model": "eightfold"})
+    assert reply.json()["inputs"] == [{"name": "x", "datatype": "FP64", "shape": [-1, 3]}]
+    assert [each["name"] for each in reply.json()["outputs"]] == ["y"]
+
+
 @pytest.mark.parametrize(
     ("backend", "model", "status", "text"),
     [
         ("lab", "nothing", 404, "no model 'nothing'"),
         ("other", "double", 404, "there is no backend 'other'"),
+        ("", "double", 404, "there is no model 'double' that is made of others"),
         ("gone", "broken", 502, "backend 'gone'"),
     ],
 )
@@ -248,7 +259,7 @@ async def test_the_openapi_description_has_every_path(client: httpx.AsyncClient)
     described = (await client.get("/openapi.json")).json()
     names = (
         "topology", "traffic", "history", "requests", "errors", "configuration", "models", "models/signature", "graphs",
-        "graphs/traffic", "keys", "certificates", "policies",
+        "graphs/traffic", "keys", "certificates", "policies", "principal", "summary",
     )  # fmt: skip
     for name in names:
         content = described["paths"][f"/api/{name}"]["get"]["responses"]["200"]["content"]

@@ -14,6 +14,7 @@ from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.accessibility import OPPOSITES, faults_in, faults_in_every_look
 from tests.admin.console.browser import needs_chromium
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
+from tests.interop.processes import free_port
 
 pytestmark = needs_chromium
 
@@ -139,7 +140,12 @@ def test_a_click_on_a_node_leaves_what_is_connected_and_can_be_shared(
     other.goto(page.url)
     expect(other.locator(".node")).to_have_count(5)
     page.get_by_role("link", name="Show everything").click()
-    expect(page.locator(".node")).to_have_count(2 + 5 + 3 + 3)  # a graph among the routes
+    everything = 2 + 5 + 3 + 3  # a graph among the routes
+    expect(page.locator(".node")).to_have_count(everything)
+    page.get_by_role("link", name="backend science").press("Enter")
+    expect(page.locator(".node")).to_have_count(5)
+    page.get_by_role("link", name="backend science").press("Escape")
+    expect(page.locator(".node")).to_have_count(everything)
 
 
 def test_focus_on_a_node_shows_its_details(page: Page) -> None:
@@ -363,11 +369,22 @@ def test_nothing_is_asked_while_the_page_is_hidden(context: BrowserContext, gate
 
 
 def test_a_gateway_that_is_gone_is_told(context: BrowserContext, tmp_path: Path) -> None:
-    with looked(tmp_path) as gateway:
-        page = context.new_page()
+    admin = free_port()
+    text = CONFIG.replace('admin: {bind: "127.0.0.1:0"}', f'admin: {{bind: "127.0.0.1:{admin}"}}')
+    page = context.new_page()
+    ready = page.locator("#ready")
+    with looked(tmp_path, text) as gateway:
         page.goto(gateway.admin)
         expect(page.locator(".node").first).to_be_visible()
+        expect(ready).to_have_text("ready")
     expect(page.get_by_role("status").first).to_contain_text("the gateway does not answer")
+    expect(ready).to_have_text("no answer")
+    page.get_by_role("navigation").get_by_role("link", name="Playground").click()
+    assert faults_in(page, OPPOSITES) == []
+    with looked(tmp_path, text):
+        expect(ready).to_have_text("ready")
+        expect(page.get_by_label("Model", exact=True)).to_have_value("fourfold")  # asked for again
+    assert page.locator("#connection").inner_text() == ""
 
 
 def place(text: str, value: str) -> str:

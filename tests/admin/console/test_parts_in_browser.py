@@ -61,13 +61,29 @@ def test_a_backend_has_its_endpoints_and_the_routes_that_lead_to_it(context: Bro
 def test_a_model_has_what_its_kept_requests_tell(context: BrowserContext, gateway: Looked) -> None:
     page = opened(context, gateway, "model?of=double")
     about = page.get_by_role("region", name="About")
-    expect(about).to_contain_text(re.compile(r"Requests6, 75 % of those that are kept.*Failed2, 33 %.*Backendstensors"))
+    expect(about).to_contain_text(
+        re.compile(r"Requests6, 75 % of the last 8 of the gateway.*Failed2, 33 %.*Backendstensors")
+    )
     assert faults_in_every_look(page) == []
     page.goto(page.url.replace("double", "doubl"))
     expect(about).to_contain_text("Requests0")
 
 
+@pytest.mark.parametrize("kind", ["route?of=routes[3]", "backend?of=tensors", "model?of=double"])
+def test_where_the_time_of_requests_goes_is_told(context: BrowserContext, gateway: Looked, kind: str) -> None:
+    page = opened(context, gateway, kind)
+    stages = page.get_by_role("region", name="Where the time goes")
+    rows = stages.get_by_role("row")
+    expect(rows).to_have_count(6)
+    expect(rows.filter(has_text="at the model server")).to_contain_text(re.compile(r"\d %.*ms.*ms"))
+    expect(rows.filter(has_text="waiting in the queue")).to_contain_text("0 ms")
+    expect(stages).to_contain_text("6 requests, those of the last 8 of the gateway")
+    assert float(stages.locator("rect.server").first.get_attribute("width") or 0) > 0
+
+
 def test_a_principal_has_its_page(context: BrowserContext, gateway: Looked) -> None:
     page = opened(context, gateway, "principal?of=alice")
     expect(page.get_by_role("heading", level=1)).to_have_text("Principal alice")
-    expect(page.get_by_role("region", name="About")).to_contain_text("API keys")
+    expect(page.get_by_role("main")).to_contain_text(
+        re.compile("No entry of principals has this name.*API keysIt has none.")
+    )

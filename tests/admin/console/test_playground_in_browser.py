@@ -291,3 +291,46 @@ def test_the_link_of_the_view_is_in_sight_on_a_phone(context: BrowserContext, ga
     page.set_viewport_size({"width": 375, "height": 800})
     page.reload()
     expect(page.get_by_role("navigation").get_by_role("link", name="Playground")).to_be_in_viewport(ratio=0.95)
+
+
+BRITTLE = """
+  brittle:
+    inputs: {x: "FP64 [-1, -1]"}
+    steps: {only: {model: broken, inputs: {x: $x}}}
+    outputs: {y: $only}
+"""
+
+
+def test_a_model_that_is_made_of_others_is_tried(context: BrowserContext, tmp_path: Path) -> None:
+    text = CONFIG.replace("protocols: [v2-rest, umbridge]}", "protocols: [v2-rest, umbridge], allow_explain: true}", 1)
+    with looked(tmp_path, text + BRITTLE) as gateway:
+        page = context.new_page()
+        page.goto(f"{gateway.admin}/console/#/graphs")
+        page.get_by_role("link", name="Try it in the playground").click()
+        expect(page.get_by_label("Model", exact=True)).to_have_value("fourfold")
+        expect(page.locator("fieldset legend")).to_have_text("x FP64 [-1, -1]")
+        page.get_by_label("Shape").fill("1, 2")
+        page.get_by_label("Values").fill("1.5, 4")
+        page.get_by_role("button", name="Explain", exact=True).click()
+        way = page.locator(".stages")
+        expect(way).to_contain_text(re.compile(r"Graph: 2 steps.*step first calls double \(routes\[3\]\): "))
+        sent(page)
+        outputs = page.get_by_role("region", name="Outputs")
+        expect(outputs.locator("tbody tr")).to_have_text(["yFP64[1, 2][[6.0, 16.0]]", "bothFP64[1, 2][[9.0, 24.0]]"])
+        page.get_by_role("tab", name="Explain").click()
+        expect(way).to_contain_text("models.fourfold: a model that is made of others")
+        expect(way).to_contain_text(re.compile(r"step first \(double\): .*\d ms.*step second \(double\): .*\d ms"))
+        assert faults_in(page, OPPOSITES) == []
+        page.get_by_role("tab", name="Snippets").click()
+        expect(page.get_by_role("region", name="Snippet for curl")).to_contain_text("/v2/models/fourfold/infer")
+        page.goto(f"{gateway.admin}/console/#/models")
+        page.get_by_role("button", name="fourfold").click()
+        expect(page.get_by_role("region", name="Signature")).to_contain_text(
+            re.compile("InputsName.*xFP64.*Outputs.*both")
+        )
+        page.goto(f"{gateway.admin}/console/#/playground?model=brittle")
+        page.get_by_label("Values").fill("1")
+        sent(page)
+        expect(page.locator(".outcome .badge")).to_have_text("UNAVAILABLE")
+        page.get_by_role("tab", name="Explain").click()
+        expect(page.locator(".stages li.down").first).to_contain_text("Graph: 1 step")

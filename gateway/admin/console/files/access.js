@@ -3,7 +3,7 @@
 import { to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText } from "./dom.js";
-import { NONE, count } from "./format.js";
+import { NONE, count, dateTime } from "./format.js";
 import { Table } from "./table.js";
 
 const DAY = 86_400_000; // milliseconds
@@ -11,7 +11,7 @@ const SOON = 30; // days before an end at which it is marked, as in the log
 const ASKED_AGAIN = 10_000; // milliseconds
 
 const days = (iso) => (new Date(iso) - Date.now()) / DAY;
-const date = (iso) => (iso ? new Date(iso).toLocaleString() : NONE);
+const date = (iso) => (iso ? dateTime(iso) : NONE);
 
 /** A time in words: how long ago it was, or how long it is until then. */
 function distance(iso) {
@@ -32,6 +32,16 @@ const endState = (iso) => (!iso || days(iso) > SOON ? "ok" : days(iso) > 0 ? "de
 const badge = (state, text) => html("span", { class: `badge ${state}` }, text);
 const moment = (iso, text) => (iso ? html("time", { datetime: iso, title: date(iso) }, text) : text);
 
+/** The cells of a key in a table that has no filter, by the titles in KEY_HEADINGS. */
+export const KEY_HEADINGS = ["Id", "State", "Last used", "Ends", "Note"];
+export const keyCells = (key) => [
+  html("code", {}, key.id), badge(key.state === "valid" ? "ok" : "down", key.state), moment(key.last_used, ago(key.last_used)),
+  ending(key), key.note || NONE,
+];
+
+const ending = (key) =>
+  (key.state === "valid" && key.expires ? badge(endState(key.expires), end(key.expires)) : moment(key.expires, end(key.expires)));
+
 const KEYS = [
   { id: "id", title: "Id", text: (row) => row.id, fill: (cell, row) => cell.append(html("code", {}, row.id)) },
   {
@@ -48,7 +58,7 @@ const KEYS = [
   },
   {
     id: "expires", title: "Ends", text: (row) => end(row.expires), value: (row) => (row.expires ? Date.parse(row.expires) : Infinity),
-    fill: (cell, row) => cell.append(row.state === "valid" && row.expires ? badge(endState(row.expires), end(row.expires)) : moment(row.expires, end(row.expires))),
+    fill: (cell, row) => cell.append(ending(row)),
   },
   { id: "created", title: "Made", text: (row) => date(row.created), value: (row) => row.created ?? "" },
   { id: "note", title: "Note", text: (row) => row.note || NONE, wide: true },

@@ -4,6 +4,12 @@ const KEY = "gateway-key";
 
 export class Refused extends Error {}
 export class Failed extends Error {}
+/** There was no reply at all. */
+export class Unanswered extends Failed {
+  constructor() {
+    super("the gateway does not answer");
+  }
+}
 
 export function hasKey() {
   return sessionStorage.getItem(KEY) !== null;
@@ -31,7 +37,7 @@ export async function ask(path, query = "") {
     // "omit": the browser shall not ask for a password of its own when a key is missing
     reply = await fetch(`../api/${path}${query}`, { headers, credentials: "omit", cache: "no-store" });
   } catch {
-    throw new Failed("the gateway does not answer");
+    throw new Unanswered();
   }
   const time = Number(reply.headers.get("gateway-time"));
   if (reply.status === 304) return { value: before.value, time, changed: false };
@@ -61,7 +67,7 @@ export async function post(path, value, signal) {
     reply = await fetch(`../api/${path}`, { method: "POST", headers, body: JSON.stringify(value), credentials: "omit", cache: "no-store", signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Failed("the gateway does not answer");
+    throw new Unanswered();
   }
   if (reply.status === 401 || reply.status === 403) throw new Refused((await reply.text()).trim());
   if (reply.status === 422) {

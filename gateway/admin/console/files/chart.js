@@ -19,7 +19,7 @@ export function roundStep(value, most, least = 0) {
 }
 
 export const clock = (unix, parts = { hour: "2-digit", minute: "2-digit" }) =>
-  new Date(1000 * unix).toLocaleTimeString(undefined, { hour12: false, ...parts });
+  new Date(1000 * unix).toLocaleTimeString(undefined, { hourCycle: "h23", ...parts });
 export const exactClock = (unix) => clock(unix, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 export class Chart {

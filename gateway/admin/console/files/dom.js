@@ -32,6 +32,22 @@ export function withCode(text) {
   return text.split("`").map((part, at) => (at % 2 ? html("code", {}, part) : part));
 }
 
+const pen = document.createElement("canvas").getContext("2d");
+
+/** As much of `text` as is at most so many pixels wide in the page's font, of this weight and size. */
+export function fitted(text, width, font = "600 13px") {
+  pen.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
+  const isNarrow = (each) => pen.measureText(each).width <= width;
+  if (isNarrow(text)) return text;
+  let [low, high] = [0, Math.min(text.length, width)]; // a letter has at least a pixel
+  while (high - low > 1) {
+    const half = (low + high) >> 1;
+    if (isNarrow(`${text.slice(0, half)}…`)) low = half;
+    else high = half;
+  }
+  return `${text.slice(0, low)}…`;
+}
+
 /** A small button for what is not done by accident: pressed once it asks, pressed again it does it. */
 export function twice(text, press) {
   let isAsked = false;

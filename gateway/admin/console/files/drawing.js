@@ -1,8 +1,8 @@
 // What flows where, as a drawing: listeners, routes, backends and endpoints in four columns.
 
 import { to } from "./address.js";
-import { html, setText, svg } from "./dom.js";
-import { conditions, count, rate, seconds, share, shortened } from "./format.js";
+import { fitted, html, setText, svg } from "./dom.js";
+import { conditions, count, rate, seconds, share } from "./format.js";
 import { keyOf } from "./traffic.js";
 
 const WIDTH = 202;
@@ -14,7 +14,6 @@ const MOST = { listener: 8, route: 12, backend: 12, endpoint: 16 };
 const KINDS = ["listener", "route", "backend", "endpoint"];
 const TITLES = { listener: "Listeners", route: "Routes", backend: "Backends", endpoint: "Endpoints" };
 const GROUPS = { listener: "listeners", route: "routes", backend: "backends", endpoint: "endpoints" };
-const LETTERS = 22;
 
 /** Everything that can be drawn: `{kind, key, name, text}` and what they are made of. */
 export function nodesOf(model) {
@@ -182,7 +181,7 @@ export class Drawing {
 
   #node(node, x, y, isChosen) {
     const id = `${node.kind}:${node.key}`;
-    const name = svg("text", { class: "title", x: 14, y: 19 }, shortened(node.name, LETTERS));
+    const name = svg("text", { class: "title", x: 14, y: 19 }, fitted(node.name, WIDTH - 22));
     const state = svg("rect", { class: "state", x: 0, y: 0, width: 5, height: HEIGHT, rx: 2 });
     const numbers = svg("text", { class: "numbers", x: 14, y: 36 });
     const full = svg("title");
@@ -242,7 +241,7 @@ export class Drawing {
     const inFlight = inFlightOf(traffic, node);
     if (inFlight) facts.push(`${count(inFlight)} in flight`);
     const text = facts.join(" · ");
-    setText(part.numbers, shortened(text, 33));
+    setText(part.numbers, fitted(text, WIDTH - 20, "12px"));
     const state = stateOf(traffic, node, sum);
     part.state.setAttribute("class", `state ${state}`);
     const label = `${node.kind} ${node.name}, ${node.text}: ${text}${state === "ok" || state === "" ? "" : `, ${state}`}`;

@@ -3,11 +3,11 @@
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText, withCode } from "./dom.js";
-import { NONE, count, time } from "./format.js";
+import { NONE, count, dateTime, time } from "./format.js";
 import { plainTable } from "./table.js";
 
 const FIELDS = [
-  ["Time", (each) => html("time", { datetime: each.at, title: each.at }, time(each.at))],
+  ["Time", (each) => html("time", { datetime: each.at, title: dateTime(each.at) }, time(each.at))],
   ["Status", (each) => each.status],
   ["Listener", (each) => each.listener],
   ["Operation", (each) => each.operation || NONE],

@@ -20,6 +20,8 @@ export function share(part, whole) {
 
 export function seconds(value) {
   if (value === null) return NONE;
+  if (value === 0) return "0 ms";
+  if (value < 5e-6) return "<0.01 ms";
   if (value < 0.001) return `${(1000 * value).toFixed(2)} ms`;
   if (value < 0.1) return `${(1000 * value).toFixed(1)} ms`;
   if (value < 1) return `${Math.round(1000 * value)} ms`;
@@ -34,8 +36,19 @@ export function shortened(text, length) {
   return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
 }
 
+/** A time of this day in the reader's zone; of another day with its date. */
+export function moment(iso) {
+  const at = new Date(iso);
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? time(iso) : dateTime(iso);
+}
+
+export function dateTime(iso) {
+  return new Date(iso).toLocaleString(undefined, { hourCycle: "h23" });
+}
+
 export function time(iso) {
-  return new Date(iso).toLocaleTimeString(undefined, { hour12: false });
+  return new Date(iso).toLocaleTimeString(undefined, { hourCycle: "h23" });
 }
 
 /** The conditions of a route in one line. */

@@ -1,6 +1,6 @@
 // The models that are made of others: one picture of steps and tensors, with the calls of each step, live.
 
-import { change, read } from "./address.js";
+import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText, svg } from "./dom.js";
 import { NONE, count, rate, seconds, share, shortened } from "./format.js";
@@ -38,7 +38,9 @@ export function show(root, { attempt }) {
 
   function draw() {
     const graph = chosen();
-    setText(about, graph ? graph.description : "The configuration makes no model of others (`models`).");
+    about.replaceChildren(...(graph
+      ? [graph.description, " ", html("a", { href: to("playground", { model: graph.name }) }, "Try it in the playground")]
+      : ["The configuration makes no model of others (`models`)."]));
     drawing.hidden = !graph;
     choice.parentElement.hidden = graphs.length < 2;
     if (!graph) return;

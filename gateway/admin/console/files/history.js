@@ -32,9 +32,10 @@ const CHARTS = [
 const HEADINGS = ["Until", "Requests", "Failed", "Median", "95 %", "99 %", "In flight", "Waiting"];
 
 export class History {
-  /** Of the whole gateway, or of a part: `kind` and `name` as in /api/history. */
-  constructor(attempt, kind = "", name = "") {
+  /** Of the whole gateway, or of a part: `kind` and `name` as in /api/history. `stages`: Stages that tell the same range. */
+  constructor(attempt, kind = "", name = "", stages = null) {
     this.attempt = attempt;
+    this.stages = stages;
     this.query = kind ? `?${new URLSearchParams({ kind, name })}` : "";
     // requests in flight are counted for listeners and backends, not for routes
     const shown = CHARTS.filter((each) => kind !== "route" || !each.lines.includes(LINES.inFlight));
@@ -49,7 +50,7 @@ export class History {
     this.element = html("section", { class: "history", "aria-labelledby": "history-title" },
       html("div", { class: "controls" }, html("h2", { id: "history-title" }, "History"), html("label", { for: "history-range" }, "Show"), this.range),
       this.note,
-      html("div", { class: "charts" }, ...this.charts.map((each) => each.element)),
+      html("div", { class: "charts" }, this.stages?.element, ...this.charts.map((each) => each.element)),
       this.table);
     this.history = null;
     this.asked = -Infinity;
@@ -91,6 +92,7 @@ export class History {
     setText(this.note, times.length ? "" : "The first ten seconds have not passed yet.");
     const to = times.at(-1) ?? Date.now() / 1000;
     for (const each of this.charts) each.update(this.history, to - length, to, title);
+    this.stages?.tellHistory(this.history, to - length, title);
     if (this.table.open) this.#fill(to - length);
   }
 

@@ -13,6 +13,7 @@ import * as overview from "./overview.js";
 import * as part from "./part.js";
 import * as placement from "./placement.js";
 import * as playground from "./playground.js";
+import * as principal from "./principal.js";
 import * as requests from "./requests.js";
 import * as tables from "./tables.js";
 import { Traffic } from "./traffic.js";
@@ -46,7 +47,7 @@ const PAGES = [
   ["route", "Route", part.route, "routes"],
   ["backend", "Backend", part.backend, "backends"],
   ["model", "Model", part.model, "models"],
-  ["principal", "Principal", part.principal, "access"],
+  ["principal", "Principal", principal.principal, "access"],
 ];
 
 const find = (id) => document.getElementById(id);
@@ -92,6 +93,7 @@ async function attempt(question, isTold = false) {
       stop();
       askForKey(api.hasKey() ? error.message : "");
     } else if (error instanceof api.Failed) {
+      if (error instanceof api.Unanswered) tellState("down", "no answer");
       if (isTold) throw error;
       setText(find("connection"), `What is shown may be old: ${error.message}. Trying again…`);
     } else throw error;
@@ -143,9 +145,14 @@ async function refresh() {
 }
 
 function tellReady({ ready, shedding }) {
-  const badge = find("ready");
-  badge.className = `badge ${ready ? (shedding ? "degraded" : "ok") : "down"}`;
-  setText(badge, ready ? (shedding ? "overloaded" : "ready") : "not ready");
+  if (!ready) tellState("down", "not ready");
+  else if (shedding) tellState("degraded", "overloaded");
+  else tellState("ok", "ready");
+}
+
+function tellState(state, text) {
+  find("ready").className = `badge ${state}`;
+  setText(find("ready"), text);
 }
 
 document.addEventListener("visibilitychange", () => {

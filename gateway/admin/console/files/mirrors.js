@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { html } from "./dom.js";
-import { NONE, count, seconds, share, time } from "./format.js";
+import { NONE, count, dateTime, seconds, share, time } from "./format.js";
 import { plainTable } from "./table.js";
 
 const HEADINGS = ["Route", "Mirrored to", "Share", "Equal", "Different", "Failed", "Dropped", "Mean, own", "Mean, mirror"];
@@ -41,7 +41,7 @@ function counts(found) {
 function differences({ place, state }) {
   const reasons = Object.entries({ ...state.failures, ...state.drops }).map(([name, each]) => `${name} ${count(each)}`);
   const rows = state.last_differences.map((each) => [
-    html("time", { datetime: each.at, title: each.at }, time(each.at)), each.model || NONE, each.text, html("code", {}, each.request_id || NONE)]);
+    html("time", { datetime: each.at, title: dateTime(each.at) }, time(each.at)), each.model || NONE, each.text, html("code", {}, each.request_id || NONE)]);
   return [
     reasons.length ? html("p", { class: "muted" }, `${place} to ${state.backend}, failed or dropped: ${reasons.join(", ")}`) : null,
     rows.length ? plainTable({

@@ -20,11 +20,11 @@ export function show(root, { attempt }) {
         fill: (cell, row) => cell.append(html("button", { type: "button", class: "link", click: () => choose(row) }, row.name)),
       },
       { id: "version", title: "Version", text: (row) => row.version || NONE },
-      { id: "backend", title: "Backend", text: (row) => row.backend },
+      { id: "backend", title: "Backend", text: (row) => row.backend || NONE },
       {
-        id: "state", title: "State", text: (row) => row.state || (row.source === "server" ? "listed" : "not listed"),
+        id: "state", title: "State", text: wordOf,
         fill: (cell, row) => cell.append(
-          html("span", { class: `badge ${stateOf(row)}` }, row.state || (row.source === "server" ? "listed" : "not listed")),
+          html("span", { class: `badge ${stateOf(row)}` }, wordOf(row)),
           row.reason ? html("p", { class: "muted why" }, shortened(row.reason, LONGEST_REASON)) : ""),
       },
       {
@@ -33,6 +33,7 @@ export function show(root, { attempt }) {
       },
     ],
   });
+  let isWanted = false; // the list could not be read
   const panel = html("section", { class: "panel", "aria-label": "Signature", tabindex: "-1", hidden: true });
   const note = html("p", { class: "muted", role: "status" }, "Asking the servers…");
   const again = html("button", { type: "button", click: load }, "Refresh");
@@ -41,8 +42,10 @@ export function show(root, { attempt }) {
   root.append(html("h1", {}, "Models"), without, html("div", { class: "beside" }, table.element, panel));
 
   async function load() {
+    isWanted = false;
     const found = await attempt(() => ask("models"));
     if (!found) {
+      isWanted = true;
       setText(note, "The list could not be read.");
       return;
     }
@@ -89,28 +92,36 @@ export function show(root, { attempt }) {
 
   load();
   showSignature(false);
-  return { update() {}, moved: () => showSignature(false) };
+  return {
+    update: () => {
+      if (isWanted) load();
+    },
+    moved: () => showSignature(false),
+  };
 }
+
+const WORDS = { server: "listed", configuration: "not listed", graph: "made of others" };
+const wordOf = (row) => row.state || WORDS[row.source];
 
 const stateOf = (row) => {
   const state = row.state.toUpperCase();
   if (state === "READY") return "ok";
   if (state === "UNAVAILABLE") return "down";
-  return state || row.source === "server" ? "" : "degraded";
+  return state || row.source !== "configuration" ? "" : "degraded";
 };
 
 function describe(signature, backend) {
   const facts = [
-    ["Backend", backend],
+    ["Backend", backend || "none: it is made of other models"],
     ["Platform", signature.platform || NONE],
     ["Versions", signature.versions.join(", ") || NONE],
     ["Operations", signature.operations.join(", ") || NONE],
-    ["Tensors from", signature.route ? `${signature.route} (signature)` : "the server's metadata"],
+    ["Tensors from", signature.route ? `${signature.route} (signature)` : backend ? "the server's metadata" : "the models of its steps"],
   ];
   return [
     html("dl", { class: "facts" }, ...facts.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
     tensors("Inputs", signature.inputs),
-    tensors("Outputs", signature.outputs),
+    signature.unknown ? html("p", { class: "bad" }, `Only the inputs are known: ${signature.unknown}`) : tensors("Outputs", signature.outputs),
   ];
 }
 

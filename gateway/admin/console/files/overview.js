@@ -3,7 +3,7 @@
 import { change, read, to } from "./address.js";
 import { html, setText, svg } from "./dom.js";
 import { Drawing, inFlightOf, nodesOf } from "./drawing.js";
-import { NONE, count, rate, seconds, share } from "./format.js";
+import { NONE, count, dateTime, rate, seconds, share } from "./format.js";
 import { History } from "./history.js";
 
 const FIGURES = [
@@ -31,7 +31,8 @@ class Figure {
     setText(this.value, now ? this.text(now) : NONE);
     const values = history.map((point) => point[this.name]);
     const most = Math.max(...values, 1e-9);
-    setText(this.scale, history.length > 1 ? `0 to ${this.text({ [this.name]: Math.max(...values) })}, ${spanOf(history)}` : "");
+    const range = values.some((value) => value !== null) ? [`0 to ${this.text({ [this.name]: Math.max(...values) })}`] : [];
+    setText(this.scale, history.length > 1 ? [...range, spanOf(history)].join(", ") : "");
     const step = 100 / Math.max(values.length - 1, 1);
     let pen = "M"; // lifted where there is no value, such as a latency without requests
     const parts = values.map((value, at) => {
@@ -67,6 +68,9 @@ export function show(root, { attempt }) {
   const drawing = new Drawing((node) => {
     hovered = node;
     describe();
+  });
+  drawing.element.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && chosen) location.hash = to("overview");
   });
   const filter = html("input", {
     type: "search", class: "filter", placeholder: "Filter", "aria-label": "Filter the drawing", spellcheck: "false",
@@ -112,7 +116,7 @@ function factsOfAll({ topology, traffic }) {
     ["Listeners", count(topology.listeners.length)],
     ["Routes", count(topology.routes.length)],
     ["Backends", count(topology.backends.length)],
-    ["Configuration read", new Date(topology.loaded_at).toLocaleString()],
+    ["Configuration read", dateTime(topology.loaded_at)],
     ["Reloads", count(topology.reloads)],
   ];
 }

@@ -1,27 +1,39 @@
-// The pages of a route, a backend, a model and a principal: what is set, what passes, and how long it takes.
+// The pages of a route, a backend and a model: what is set, what passes, and how long it takes.
 
 import { read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText } from "./dom.js";
-import { NONE, conditions, count, rate, seconds, share, time } from "./format.js";
+import { NONE, conditions, count, dateTime, rate, seconds, share, time } from "./format.js";
 import { History } from "./history.js";
+import { Stages } from "./stages.js";
+import { plainTable } from "./table.js";
 
 const ASKED_AGAIN = 4000; // milliseconds
 const LISTED = 20; // requests
-const KEPT = 2000; // requests that the gateway keeps at most, besides a part of a batch
+const HEADINGS = ["Request id", "Time", "Status", "Model", "Principal", "Total"];
 
 const hasFailed = (request) => request.status !== "OK" || request.code >= 400;
-const link = (kind, name) => html("a", { href: to(kind, { of: name }) }, name);
-const list = (nodes) => (nodes.length ? nodes.flatMap((each, at) => (at ? [", ", each] : [each])) : [NONE]);
+export const link = (kind, name) => html("a", { href: to(kind, { of: name }) }, name);
+export const list = (nodes) => (nodes.length ? nodes.flatMap((each, at) => (at ? [", ", each] : [each])) : [NONE]);
 
 /** Whether the pointer or the focus is on it, so that nothing is taken from under it. */
 const isHeld = (node) => node.childElementCount > 0 && (node.matches(":hover") || node.contains(document.activeElement));
 
 /** A list of names and values. */
-const facts = (entries) => html("dl", { class: "facts" }, ...entries.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]));
+export const facts = (entries) => html("dl", { class: "facts" }, ...entries.flatMap(([name, value]) => [html("dt", {}, name), html("dd", {}, value)]));
+
+const shown = new WeakMap(); // the value, as JSON, that each node was filled for
+
+/** Fill `node` with `make()`, but only if `value` is another one than the last time: nothing jumps, and what is selected stays. */
+export function renew(node, value, make) {
+  const text = JSON.stringify(value);
+  if (shown.get(node) === text) return;
+  shown.set(node, text);
+  node.replaceChildren(...make());
+}
 
 /** A page: its heading, and sections that are filled again and again. */
-class PartPage {
+export class PartPage {
   constructor(root, kind, title) {
     this.name = read().parameters.get("of") ?? "";
     this.about = html("section", { class: "panel part", "aria-label": "About" });
@@ -39,6 +51,11 @@ class PartPage {
     return true;
   }
 
+  /** That there is no such part, with a link to those that there are. */
+  tellNone(text, view) {
+    if (!isHeld(this.about)) this.about.replaceChildren(html("p", {}, text), html("p", {}, html("a", { href: to(view) }, `All ${view}`)));
+  }
+
   /** What passes the part, beside all of the gateway's requests. `sum` and `all` as in Traffic. */
   tell(entries, sum, all) {
     const passed = sum && [
@@ -51,33 +68,32 @@ class PartPage {
   }
 
   tellPolicies(found) {
-    this.policies.replaceChildren(
+    renew(this.policies, found, () => [
       html("h2", {}, "Policies"),
       ...(found.length ? found.map(policy) : [html("p", { class: "muted" }, "There are none here.")]),
-    );
+    ]);
   }
 
   tellRequests(found, query) {
     if (isHeld(this.requests)) return;
-    const rows = found.slice(0, LISTED).map((each) => html("tr", {},
-      html("td", {}, html("a", { href: to("requests", { ...query, request: each.id }) }, html("code", {}, each.id))),
-      html("td", {}, time(each.at)),
-      html("td", {}, html("span", { class: `badge ${hasFailed(each) ? "down" : "ok"}` }, each.status)),
-      html("td", {}, each.model ? link("model", each.model) : NONE),
-      html("td", {}, each.principal ? link("principal", each.principal) : NONE),
-      html("td", { class: "number" }, seconds(each.seconds))));
-    const headings = ["Request id", "Time", "Status", "Model", "Principal", "Total"];
-    this.requests.replaceChildren(
+    renew(this.requests, found, () => [
       html("h2", {}, "The last requests"),
-      rows.length
-        ? html("div", { class: "scroll", role: "region", "aria-label": "The last requests", tabindex: "0" }, html("table", {},
-          html("thead", {}, html("tr", {}, ...headings.map((each) => html("th", { scope: "col", class: each === "Total" ? "number" : undefined }, each)))),
-          html("tbody", {}, ...rows)))
+      found.length
+        ? plainTable({ label: "The last requests", headings: HEADINGS, names: HEADINGS.map((_, at) => (at === 5 ? "number" : undefined)), rows: found.map((each) => requestRow(each, query)) })
         : html("p", { class: "muted" }, "None is kept."),
       html("p", {}, html("a", { href: to("requests", query) }, "Search in requests")),
-    );
+    ]);
   }
 }
+
+const requestRow = (each, query) => [
+  html("a", { href: to("requests", { ...query, request: each.id }) }, html("code", {}, each.id)),
+  html("time", { datetime: each.at, title: dateTime(each.at) }, time(each.at)),
+  html("span", { class: `badge ${hasFailed(each) ? "down" : "ok"}` }, each.status),
+  each.model ? link("model", each.model) : NONE,
+  each.principal ? link("principal", each.principal) : NONE,
+  seconds(each.seconds),
+];
 
 function policy({ name, settings, states }) {
   const told = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value ?? "") || NONE);
@@ -92,19 +108,20 @@ function policy({ name, settings, states }) {
 function configured(kind, title, place, entries) {
   return (root, { attempt }) => {
     const page = new PartPage(root, kind, title);
-    const history = new History(attempt, kind, page.name);
-    root.append(history.element, page.policies, page.requests);
+    const stages = new Stages("h3");
+    const history = new History(attempt, kind, page.name, stages);
+    const parts = [history.element, page.policies, page.requests];
+    root.append(...parts);
 
     async function update(model) {
       const found = entries(model, page.name);
-      if (!found) {
-        page.about.replaceChildren(html("p", {}, `The configuration in use has no ${kind} ${page.name}.`));
-        for (const each of [history.element, page.policies, page.requests]) each.hidden = true;
-        return;
-      }
+      for (const each of parts) each.hidden = !found;
+      if (!found) return page.tellNone(`The configuration in use has no ${kind} ${page.name}.`, `${kind}s`);
       page.tell(found, model.traffic.of(`${kind}s`, page.name), model.traffic.groups.all);
       history.update();
       if (!page.isDue) return;
+      const summary = await attempt(() => ask("summary", `?${new URLSearchParams({ kind, name: page.name })}`));
+      if (summary) stages.tellSummary(summary.value);
       const policies = await attempt(() => ask("policies", `?${new URLSearchParams({ place: place(page.name) })}`));
       if (policies) page.tellPolicies(policies.value.policies);
       const requests = await attempt(() => ask("requests", `?${new URLSearchParams({ [kind]: page.name, most: LISTED })}`));
@@ -141,53 +158,45 @@ export const backend = configured("backend", "Backend", (name) => `backends.${na
   ];
 });
 
-/** A page of a name that clients choose, of which the requests tell that are kept. */
-function named(kind, title, more) {
-  return (root, { attempt }) => {
+/** A page of a name that clients choose, of which the last requests tell. `made(view)` gives its own parts: `more` are nodes
+ * that `refresh(name)` fills, and `entries(names)` facts made of the names that the requests have. */
+export function named(kind, title, made) {
+  return (root, view) => {
+    const { attempt } = view;
     const page = new PartPage(root, kind, title);
-    const note = html("p", { class: "muted" });
-    root.append(note, page.requests);
+    const stages = new Stages("h2");
+    const { more, entries, refresh } = made(view);
+    root.append(...more, stages.element, page.requests);
 
     async function update() {
       if (!page.isDue) return;
-      const reply = await attempt(() => ask("requests", `?${new URLSearchParams({ [kind]: page.name, most: KEPT })}`));
-      if (!reply) return;
-      const found = reply.value.requests.filter((each) => each[kind] === page.name); // the gateway finds parts of names
-      page.tell([...summary(found, reply.value.kept), ...(await more(page.name, found, attempt))]);
-      setText(note, "Counted are the requests that are kept: the last thousand of the gateway, and the last thousand that failed.");
-      page.tellRequests(found, { [kind]: page.name });
+      const query = new URLSearchParams({ kind, name: page.name });
+      const summary = await attempt(() => ask("summary", `?${query}`));
+      if (!summary) return;
+      page.tell([...figures(summary.value), ...entries(summary.value.names)]);
+      stages.tellSummary(summary.value);
+      await refresh(page.name);
+      const requests = await attempt(() => ask("requests", `?${new URLSearchParams({ [kind]: page.name, exactly: true, most: LISTED })}`));
+      if (requests) page.tellRequests(requests.value.requests, { [kind]: page.name });
     }
 
     return { update };
   };
 }
 
-function summary(found, kept) {
-  const failed = found.filter(hasFailed).length;
-  const sorted = found.map((each) => each.seconds).sort((a, b) => a - b);
-  const at = (part) => (sorted.length ? seconds(sorted[Math.ceil(part * sorted.length) - 1]) : NONE);
-  const mean = (key) => (found.length ? seconds(found.reduce((sum, each) => sum + each[key], 0) / found.length) : NONE);
-  return [
-    ["Requests", `${count(found.length)}, ${share(found.length, kept)} of those that are kept`],
-    ["Failed", `${count(failed)}, ${share(failed, found.length)}`],
-    ["Median, 95 %, 99 %", [0.5, 0.95, 0.99].map(at).join(", ")],
-    ["Mean in queues, at the server, all", [mean("queued"), mean("upstream"), mean("seconds")].join(", ")],
-  ];
-}
+/** Figures of a reply of /api/summary. */
+const figures = ({ requests, of, failed, total }) => [
+  ["Requests", `${count(requests)}, ${share(requests, of)} of the last ${count(of)} of the gateway`],
+  ["Failed", `${count(failed)}, ${share(failed, requests)}`],
+  ["Median, 95 %, 99 %", [total.median, total.p95, total.p99].map(seconds).join(", ")],
+];
 
-const distinct = (found, key) => [...new Set(found.map((each) => each[key]).filter(Boolean))].sort();
-
-export const model = named("model", "Model", async (name, found) => [
-  ["Routes", list(distinct(found, "route").map((each) => (each.startsWith("routes[") ? link("route", each) : each)))],
-  ["Backends", list(distinct(found, "backend").map((each) => link("backend", each)))],
-  ["Principals", list(distinct(found, "principal").map((each) => link("principal", each)))],
-]);
-
-export const principal = named("principal", "Principal", async (name, found, attempt) => {
-  const keys = await attempt(() => ask("keys", `?${new URLSearchParams({ text: name })}`));
-  const own = (keys?.value.keys ?? []).filter((each) => each.principal === name);
-  return [
-    ["Models", list(distinct(found, "model").map((each) => link("model", each)))],
-    ["API keys", list(own.map((each) => html("span", {}, html("code", {}, each.id), ` ${each.state}`)))],
-  ];
-});
+export const model = named("model", "Model", () => ({
+  more: [],
+  entries: ({ route: routes, backend: backends, principal: principals }) => [
+    ["Routes", list(routes.map((each) => (each.startsWith("routes[") ? link("route", each) : each)))],
+    ["Backends", list(backends.map((each) => link("backend", each)))],
+    ["Principals", list(principals.map((each) => link("principal", each)))],
+  ],
+  refresh: () => {},
+}));

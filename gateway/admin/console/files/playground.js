@@ -42,6 +42,7 @@ export function show(root, { attempt }) {
   let asked = 0; // which question for a signature is the last
   let inputs = [];
   let canceling = null; // ends what is under way
+  let isLoading = false;
   let written = ""; // what the snippets were written for
 
   const listener = html("select", { change: () => chooseListener() });
@@ -86,7 +87,9 @@ export function show(root, { attempt }) {
   const chosenListener = () => settings?.listeners.find((each) => each.name === listener.value);
 
   async function load() {
+    isLoading = true;
     const [found, listed] = [await attempt(() => ask("playground")), await attempt(() => ask("models"))];
+    isLoading = false;
     if (!found) return;
     settings = found.value;
     models = listed?.value.models ?? [];
@@ -144,7 +147,7 @@ export function show(root, { attempt }) {
         const reply = await attempt(() => ask("models/signature", query), true);
         if (turn !== asked) return;
         signature = reply?.value ?? null;
-        setText(about, signature && !signature.inputs.length ? "The server does not say what the model takes: add its inputs." : "");
+        setText(about, signature?.unknown ? `Only the inputs are known: ${signature.unknown}` : signature && !signature.inputs.length ? "The server does not say what the model takes: add its inputs." : "");
       } catch (error) {
         if (turn !== asked) return;
         setText(about, `The signature is not known: ${error.message}`);
@@ -315,7 +318,13 @@ export function show(root, { attempt }) {
   }
 
   load();
-  return { update: (model) => { gateway = model; }, moved() {} };
+  return {
+    update: (model) => {
+      gateway = model;
+      if (!settings && !isLoading) load(); // it did not answer before
+    },
+    moved() {},
+  };
 }
 
 function value(datatype, how, at) {

@@ -2,8 +2,9 @@
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
-import { html, setText, svg, withCode } from "./dom.js";
-import { NONE, count, seconds, time } from "./format.js";
+import { html, setText, withCode } from "./dom.js";
+import { NONE, count, dateTime, seconds, time } from "./format.js";
+import { STAGES, bar, swatch } from "./stages.js";
 import { Table } from "./table.js";
 
 const CONDITIONS = [["id", "Request id"], ["model", "Model"], ["principal", "Principal"]];
@@ -15,7 +16,6 @@ const STATUSES = [
     "DATA_LOSS", "UNAUTHENTICATED",
   ].map((each) => [each, each]),
 ];
-const TIMES = [["queued", "in queues"], ["upstream", "at the server"], ["rest", "in the gateway"]];
 
 const hasFailed = (request) => request.status !== "OK" || request.code >= 400;
 const badge = (request) => html("span", { class: `badge ${hasFailed(request) ? "down" : "ok"}` }, request.status);
@@ -55,7 +55,7 @@ export function show(root, { attempt }) {
   })]));
   fields.set("status", html("select", { "aria-label": "Status", change: () => search() }, ...STATUSES.map(([value, title]) => html("option", { value }, title))));
   const only = html("span", { class: "controls" });
-  const about = html("section", { class: "panel", "aria-labelledby": "request-title", hidden: true });
+  const about = html("section", { class: "panel", "aria-labelledby": "request-title", tabindex: "-1", hidden: true, keydown: (event) => { if (event.key === "Escape") close(); } });
   const told = html("span", { class: "muted", role: "status" });
   table.controls.replaceChildren(...fields.values(), table.order, only, told); // the gateway searches, not the table
   root.append(
@@ -102,6 +102,12 @@ export function show(root, { attempt }) {
     await choose();
   }
 
+  function close() {
+    const row = [...table.element.querySelectorAll("td a")].find((each) => each.textContent === one?.id);
+    location.hash = to("requests", conditions());
+    row?.focus();
+  }
+
   async function choose() {
     const id = read().parameters.get("request");
     if (!id) {
@@ -130,6 +136,7 @@ export function show(root, { attempt }) {
     one = request;
     about.replaceChildren(...description(request, reasons[request.reason]), html("p", {}, html("a", { href: to("requests", { ...conditions() }) }, "Close")));
     about.hidden = false;
+    about.focus(); // on a phone it stands above the rows, out of sight
   }
 
   follow();
@@ -145,7 +152,7 @@ export function show(root, { attempt }) {
 function description(request, explanation) {
   return [
     html("h2", { id: "request-title" }, request.id),
-    html("p", {}, badge(request), ` ${request.code || ""} `, html("time", { datetime: request.at }, new Date(request.at).toLocaleString())),
+    html("p", {}, badge(request), ` ${request.code || ""} `, html("time", { datetime: request.at }, dateTime(request.at))),
     ...(request.reason ? [html("p", {}, html("strong", {}, request.reason), explanation ? ": " : "", ...withCode(explanation?.meaning ?? ""))] : []),
     ...(explanation ? [html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at))] : []),
     html("h3", {}, "Its way"),
@@ -176,21 +183,13 @@ function stages(request) {
 
 /** A bar of the parts of the time, and the same in words. */
 function spent(request) {
-  const parts = { queued: request.queued, upstream: request.upstream };
-  parts.rest = Math.max(0, request.seconds - parts.queued - parts.upstream);
   // calls at the same time take longer together than the request
-  const all = Math.max(parts.queued + parts.upstream + parts.rest, 1e-9);
-  let x = 0;
-  const bars = TIMES.map(([name]) => {
-    const width = (100 * parts[name]) / all;
-    const bar = svg("rect", { class: name, x: x.toFixed(2), y: 0, width: width.toFixed(2), height: 10 });
-    x += width;
-    return bar;
-  });
+  const gateway = Math.max(0, request.seconds - request.queued - request.upstream);
+  const times = { queue: request.queued, server: request.upstream, gateway };
   return [
-    svg("svg", { class: "spent", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" }, ...bars),
+    bar(times),
     html("ul", { class: "legend" },
-      ...TIMES.map(([name, title]) => html("li", {}, svg("svg", { class: "swatch spent", viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("rect", { class: name, width: 22, height: 10 })), ` ${title} `, html("span", { class: "value" }, seconds(parts[name])))),
+      ...STAGES.map(([name, title]) => html("li", {}, swatch(name), ` ${title} `, html("span", { class: "value" }, seconds(times[name])))),
       html("li", {}, "all ", html("span", { class: "value" }, seconds(request.seconds)))),
   ];
 }

@@ -4,6 +4,7 @@ import { change, read } from "./address.js";
 import { html, setText } from "./dom.js";
 
 const SHOWN = 200; // rows; more are shown on demand
+const LONG = 48; // letters; a text that has more is broken into lines, so that it leaves the other columns in sight
 
 /**
  * A table that is neither filtered nor sorted. `headings` and each of `rows`: texts or nodes; `names[at]`: the class of
@@ -11,8 +12,13 @@ const SHOWN = 200; // rows; more are shown on demand
  */
 export function plainTable({ label, caption, headings, names = [], rows }) {
   const body = rows.map((cells) => html("tr", { role: "row" }, ...cells.map((cell, at) =>
-    html("td", { role: "cell", class: names[at], "data-title": headings[at] }, cell))));
+    markLong(html("td", { role: "cell", class: names[at], "data-title": headings[at] }, cell)))));
   return region(label, caption, headings.map((each, at) => html("th", { role: "columnheader", scope: "col", class: names[at] }, each)), html("tbody", { role: "rowgroup" }, ...body));
+}
+
+function markLong(cell) {
+  cell.classList.toggle("long", cell.textContent.length > LONG);
+  return cell;
 }
 
 /** The roles are those of the elements, which browsers forget where a row is shown as a card. */
@@ -176,6 +182,7 @@ export class Table {
         cell.replaceChildren();
         column.fill(cell, row);
       } else cell.textContent = text;
+      markLong(cell);
     }
   }
 }

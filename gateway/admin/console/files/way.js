@@ -1,15 +1,14 @@
 // The way of one request as a drawing: listener, protocol, routes, bridge, policies, backend, reply.
 
-import { html, svg } from "./dom.js";
+import { fitted, html, svg } from "./dom.js";
 import { stateOf, wordOf } from "./drawing.js";
-import { NONE, conditions, count, seconds, shortened } from "./format.js";
+import { NONE, conditions, count, seconds } from "./format.js";
 
 const WIDTH = 104;
 const HEIGHT = 74;
 const GAP = 16;
 const SMALL = 24;
 const MOST = 6; // routes, and backends, that are drawn below their stage
-const LETTERS = 11;
 const STATES = ["down", "degraded", "unknown", "ok"]; // of backends, the worst first
 const WORDS = { down: "failed", unreached: "not reached" };
 
@@ -51,10 +50,10 @@ function policiesOf(topology, route, backend) {
   ];
 }
 
-const matches = (topology, place) => {
+function matches(topology, place) {
   const found = topology?.routes.find((each) => each.place === place);
-  return found ? conditions(found.match) : "";
-};
+  return found ? `matches (${conditions(found.match)})` : "a model that is made of others";
+}
 
 const stepCount = (steps) => (steps.length === 1 ? "1 step" : `${steps.length} steps`);
 
@@ -92,7 +91,7 @@ function offline(found, topology, traffic) {
     { id: "decode", title: "Protocol", name: found.protocol, seconds: took.decode, lines: [found.pattern && `pattern ${found.pattern}`, request && `${request.operation} of ${request.model}${request.version ? `, version ${request.version}` : ""}`, ...(request?.inputs ?? []).map((each) => `input ${tensor(each)}`)] },
     {
       id: "route", title: "Route", name: decision?.route || (decision?.note ? "not needed" : NONE), seconds: took.route,
-      lines: [decision?.note, decision?.readings.length && `the name is read as ${decision.readings.join(", or as ")}`, ...(decision?.routes ?? []).map((each) => `${each.route}: ${each.taken ? `matches (${matches(topology, each.route)})` : each.unmet.join("; ") || "would match, but an earlier route does"}`)],
+      lines: [decision?.note, decision?.readings.length && `the name is read as ${decision.readings.join(", or as ")}`, ...(decision?.routes ?? []).map((each) => `${each.route}: ${each.taken ? matches(topology, each.route) : each.unmet.join("; ") || "would match, but an earlier route does"}`)],
       below: (decision?.routes ?? []).filter((each) => !each.taken).map((each) => ({ name: each.route, why: each.unmet.join("; ") || "an earlier route matches" })),
     },
     { id: "fit", title: "Bridge", name: found.inputs.some((each) => changed(each).includes("→") || !each.before || !each.after) ? "changed" : call ? "unchanged" : NONE, seconds: call?.encode, lines: [found.signature && `signature: ${found.signature}`, found.rows > 1 && `${found.rows} calls: the backend takes one row each`, ...found.inputs.map(changed)] },
@@ -125,20 +124,20 @@ function online(live, sent, listener, topology) {
     { id: "decode", title: "Protocol", name: live.protocol, seconds: milliseconds(span("decode")?.ms), lines: [`${live.operation}`] },
     {
       id: "route", title: "Route", name: live.route || NONE,
-      lines: [...(live.routes ?? []).map(([name, why]) => `${name}: ${why}`), live.route && `${live.route}: matches (${matches(topology, live.route)})`],
+      lines: [...(live.routes ?? []).map(([name, why]) => `${name}: ${why}`), live.route && `${live.route}: ${matches(topology, live.route)}`],
       below: (live.routes ?? []).map(([name, why]) => ({ name, why })),
     },
     { id: "fit", title: "Bridge", name: isChanged ? "changed" : "unchanged", seconds: fitting.length ? milliseconds(fitting.reduce((sum, each) => sum + each.ms, 0)) : null, lines: changes.length ? changes : ["tensors pass unchanged"] },
     { id: "policies", title: "Policies", name: `${live.tries} ${live.tries === 1 ? "try" : "tries"}`, seconds: live.queued_ms ? milliseconds(live.queued_ms) : null, lines: [`${live.tries} ${live.tries === 1 ? "try" : "tries"}, ${live.queued_ms} ms in the queue`, ...policies] },
     {
       id: "backend", title: steps.length ? "Graph" : "Backend", name: steps.length ? stepCount(steps) : live.backend || NONE,
-      seconds: milliseconds(last?.ms), bytes: last?.reply_bytes,
+      seconds: steps.length ? null : milliseconds(last?.ms), bytes: steps.length ? null : last?.reply_bytes,
       lines: [...steps.map(done), live.model && `model ${live.model}${live.version ? `, version ${live.version}` : ""}`, ...tries.map((each) => `try ${each.number} at ${each.endpoint} (${each.protocol}): ${each.ms} ms, ${bytes(each.request_bytes)} out, ${bytes(each.reply_bytes) || "nothing"} back${each.error ? `; ${each.error}` : ""}`)],
     },
     { id: "encode", title: "Reply", name: live.status, seconds: milliseconds(span("encode")?.ms), bytes: reply?.size, lines: [sent.error, live.shortened && "the explanation was too long for a header and is shortened"] },
   ];
   const isFailed = live.status !== "OK";
-  const stage = !isFailed ? null : last?.error || live.tries ? "backend" : live.route ? "fit" : "route";
+  const stage = !isFailed ? null : last?.error || live.tries || steps.length ? "backend" : live.route ? "fit" : "route";
   return marked(stages, stage, isFailed && sent.error, true);
 }
 
@@ -174,7 +173,7 @@ function drawn(stages) {
       svg("title", {}, [stage.title, stage.name, ...stage.lines].join("\n")),
       svg("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 6 }), svg("rect", { class: `state ${stage.state}`, width: 5, height: HEIGHT, rx: 2 }),
       svg("text", { class: "kind", x: 12, y: 16 }, stage.title),
-      svg("text", { class: "title", x: 12, y: 33 }, shortened(String(stage.name), LETTERS)),
+      svg("text", { class: "title", x: 12, y: 33 }, fitted(String(stage.name), WIDTH - 18)),
       svg("text", { class: "numbers", x: 12, y: 51 }, time(stage) || bytes(stage.bytes)),
       svg("text", { class: "numbers", x: 12, y: 66 }, time(stage) && bytes(stage.bytes))));
     const below = stage.below ?? [];
@@ -185,7 +184,7 @@ function drawn(stages) {
         svg("path", { class: "arrow unreached", d: `M${x + 10} ${place ? y - SMALL / 2 - 6 : HEIGHT + 4}V${y + SMALL / 2}H${x + 18}` }),
         svg("g", { class: "stage left", transform: `translate(${x + 18} ${y})` }, svg("title", {}, `${each.name}: ${each.why}`),
           svg("rect", { class: "box", width: WIDTH - 18, height: SMALL, rx: 4 }),
-          svg("text", { class: "numbers", x: 8, y: 16 }, shortened(each.name, LETTERS))));
+          svg("text", { class: "numbers", x: 8, y: 16 }, fitted(each.name, WIDTH - 34, "12px"))));
     });
   });
   return html("div", { class: "scroll", role: "region", "aria-label": "The way of the request", tabindex: "0" }, drawing);

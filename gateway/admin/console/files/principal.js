@@ -1,0 +1,91 @@
+// The page of a principal: what it may do, its limits and keys, and what its requests tell.
+
+import { KEY_HEADINGS, keyCells } from "./access.js";
+import { to } from "./address.js";
+import { ask } from "./api.js";
+import { html } from "./dom.js";
+import { NONE, count, seconds } from "./format.js";
+import { facts, link, list, named, renew } from "./part.js";
+import { plainTable } from "./table.js";
+
+/** Each permission in words, as docs/security.md has them. */
+const PERMISSIONS = {
+  infer: "run models",
+  metadata: "read about models and servers",
+  control: "load and unload models, change settings of servers",
+  offline: "take listeners offline and online",
+  explain: "ask how a request was answered",
+  admin: "use the status API and this console",
+  details: "get errors in full",
+  metrics: "read the metrics",
+};
+
+const globs = (names, all) => (names.includes("*") ? all : names.join(", "));
+const period = (value) => (value === 1 ? "a second" : `${value.toLocaleString("en-US")} s`);
+
+export const principal = named("principal", "Principal", ({ attempt }) => {
+  const [permissions, limits, keys] = [0, 1, 2].map(() => html("div", { class: "part" }));
+  return {
+    more: [permissions, limits, keys],
+    entries: ({ model: models }) => [["Models", list(models.map((each) => link("model", each)))]],
+    refresh: async (name) => {
+      const reply = await attempt(() => ask("principal", `?${new URLSearchParams({ name })}`));
+      if (!reply) return;
+      const found = reply.value;
+      const { limits: _, keys: __, ...rights } = found;
+      renew(permissions, rights, () => permissionsOf(found));
+      renew(limits, found.limits, () => limitsOf(found));
+      // how long ago a key was used changes without a change of the reply
+      renew(keys, [found.keys, Math.floor(Date.now() / 60_000)], () => keysOf(found));
+    },
+  };
+});
+
+function permissionsOf({ name, entry, sets, tokens, certificates, anonymous_on: anonymous, open_listeners: open }) {
+  const rows = sets.flatMap((set) => set.grants.map((grant) => [
+    html("code", {}, set.name),
+    html("ul", { class: "plain" }, ...grant.operations.map((each) => html("li", {}, `${PERMISSIONS[each] ?? each} `, html("span", { class: "muted" }, `(${each})`)))),
+    globs(grant.models, "all"), globs(grant.listeners, "all"),
+  ]));
+  const source = entry === null
+    ? ["No entry of ", html("code", {}, "principals"), " has this name: where credentials are asked for, it may do nothing."]
+    : ["By the entry ", html("code", {}, entry), " of ", html("code", {}, "principals"), entry === name ? "." : ", the first that matches its name."];
+  const ways = [
+    ...(certificates.length ? [["Certificates", `of ${certificates.join(", ")}`]] : []),
+    ...tokens.map(({ issuer, claim }) => ["Tokens", `of ${issuer}${claim === null ? "" : `, which add the sets that their claim ${claim} names`}`]),
+    ...(anonymous.length ? [["Without credentials", `on ${anonymous.join(", ")}`]] : []),
+  ];
+  return [
+    html("h2", {}, "Permissions"),
+    html("p", {}, ...source),
+    rows.length ? plainTable({ label: "Permissions", headings: ["Set", "May", "Models", "Listeners"], names: [undefined, "wide", "wide", "wide"], rows }) : "",
+    ways.length ? facts(ways) : "",
+    open.length ? html("p", { class: "muted" }, `Everybody may do everything on the listeners that ask for no credentials: ${open.join(", ")}.`) : "",
+  ].filter(Boolean);
+}
+
+const linked = (place) => (place.startsWith("backends.") ? link("backend", place.slice("backends.".length)) : link("route", place));
+
+function limitsOf({ limits }) {
+  const rows = limits.map((each) => [
+    linked(each.place), `${count(each.requests)} in ${period(each.seconds)}`, count(each.burst),
+    each.left === null ? "counted by Redis" : count(each.left), each.left === null ? NONE : each.full_in ? `in ${seconds(each.full_in)}` : "now",
+  ]);
+  const headings = ["At", "Requests", "At once", "Left now", "All again"];
+  return [
+    html("h2", {}, "Rate limits"),
+    rows.length
+      ? plainTable({ label: "Rate limits", headings, names: headings.map((_, at) => (at ? "number" : undefined)), rows })
+      : html("p", { class: "muted" }, "No policy rate_limit counts by principal. Other limits stand on the pages of routes and backends."),
+  ];
+}
+
+function keysOf({ keys }) {
+  return [
+    html("h2", {}, "API keys"),
+    keys.length
+      ? plainTable({ label: "API keys", headings: KEY_HEADINGS, names: [undefined, undefined, undefined, undefined, "wide"], rows: keys.map(keyCells) })
+      : html("p", { class: "muted" }, "It has none."),
+    html("p", {}, html("a", { href: to("access") }, "All keys")),
+  ];
+}

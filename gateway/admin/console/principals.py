@@ -1,0 +1,119 @@
+"""A principal: what it may do, its limits, and how clients come to be it: `/api/principal`. No reply has a secret."""
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.admin.console.keys import ListedKey, keys_of
+from gateway.assembly.guard import Access
+from gateway.auth.permissions import BUILT_IN
+from gateway.config.keys import Config
+
+
+class DescribedGrant(BaseModel):
+    """Permits operations on models; `models` and `listeners` are globs."""
+
+    operations: list[str]
+    models: list[str]
+    listeners: list[str]
+
+
+class PermissionSet(BaseModel):
+    """A set of permissions."""
+
+    name: str
+    is_built_in: bool
+    grants: list[DescribedGrant]
+
+
+class PrincipalLimit(BaseModel):
+    """A `rate_limit` by principal."""
+
+    place: str
+    """Such as `routes[2]` or `backends.lab`."""
+    requests: int
+    """The number of requests in `seconds`, and `burst` that at once."""
+    seconds: float
+    burst: int
+    left: int | None
+    """The requests that it may send at once now; null where Redis counts them, and so is `full_in`."""
+    full_in: float | None
+    """The seconds until `left` is `burst`."""
+
+
+class TokenIssuer(BaseModel):
+    """An issuer whose tokens may name the principal."""
+
+    issuer: str
+    claim: str | None
+    """The claim whose sets of permissions a token has besides; null if there is none."""
+
+
+class DescribedPrincipal(BaseModel):
+    """A principal by the configuration in use."""
+
+    name: str
+    entry: str | None
+    """Its name or the first glob in `principals` that matches it; null if none does: it may do nothing then."""
+    sets: list[PermissionSet]
+    """Of that entry."""
+    limits: list[PrincipalLimit]
+    keys: list[ListedKey]
+    """Its API keys, at most 500."""
+    tokens: list[TokenIssuer]
+    certificates: list[str]
+    """Globs of the identities in client certificates that stand for it."""
+    anonymous_on: list[str]
+    """The listeners where it is who comes without credentials."""
+    open_listeners: list[str]
+    """The listeners that ask for no credentials: there everybody may do everything."""
+
+
+def described_principal(
+    name: str, config: Config, access: Access, states: Sequence[tuple[str, str, Mapping[str, Any]]]
+) -> DescribedPrincipal:
+    """The principal of this name. `states`: place, policy, and what it keeps about the principal."""
+    principals, keys = access.credentials.principals, None if access.file is None else access.file.keys
+    entry, auth = principals.entry(name), config.auth
+    return DescribedPrincipal(
+        name=name,
+        entry=None if entry is None else entry.pattern,
+        sets=[] if entry is None else [_set(each, access) for each in dict.fromkeys(entry.sets)],
+        limits=[PrincipalLimit(place=place, **state) for place, policy, state in states if policy == "rate_limit"],
+        keys=keys_of(keys, access.credentials.uses, name),
+        tokens=[
+            TokenIssuer(issuer=each.issuer, claim=each.permissions)
+            for each in (() if auth is None else auth.jwt)
+            if name.startswith(each.prefix)
+        ],
+        certificates=[
+            each.identity
+            for each in (() if auth is None else auth.certificates)
+            if fnmatchcase(name, _literal(each.principal))
+        ],
+        anonymous_on=[
+            each.name for each in config.listeners if each.auth is not None and each.auth.anonymous == name
+        ],
+        open_listeners=[each.name for each in config.listeners if each.auth is None],
+    )  # fmt: skip
+
+
+def _set(name: str, access: Access) -> PermissionSet:
+    grants = access.credentials.principals.grants(name)
+    return PermissionSet(
+        name=name,
+        is_built_in=name in BUILT_IN,
+        grants=[
+            DescribedGrant(
+                operations=sorted(each.permissions), models=list(each.models), listeners=list(each.listeners)
+            )
+            for each in grants
+        ],
+    )
+
+
+def _literal(pattern: str) -> str:
+    """The glob of the names that a principal of certificates has: in it only `*`, the identity, is special."""
+    return pattern.replace("[", "[[]").replace("?", "[?]")

@@ -1,0 +1,91 @@
+"""The last requests of a part of the gateway in figures: `/api/summary`."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from gateway.observing.access_lines import LONGEST_NAME
+from gateway.observing.batches import ENDED, SECONDS, RequestKind
+from gateway.observing.recent import RecentRequests, has_failed
+from gateway.observing.stages import READING, STAGES, stage_seconds
+
+SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal"]
+"""Parts whose requests can be summarised; empty for all requests."""
+RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
+MOST_NAMES = 100
+"""Names of each of RELATED that are listed, the most frequent first."""
+
+
+class Times(BaseModel):
+    """Times of requests, in seconds; null where none was measured."""
+
+    requests: int
+    """Those that were measured."""
+    mean: float | None
+    median: float | None
+    p95: float | None
+    p99: float | None
+
+
+class RequestSummary(BaseModel):
+    """The requests of a part among the last thousand of the gateway."""
+
+    requests: int
+    of: int
+    """The last requests of the whole gateway, without probes: 1000 and the rest of a batch."""
+    since: datetime | None
+    """When the oldest of these ended; null if there are none."""
+    failed: int
+    total: Times
+    stages: dict[str, Times]
+    """By `queue`, `server` and `gateway`, which make up the whole time, and `reading` and `writing`, parts of `gateway`
+    that are measured of one request in 16."""
+    names: dict[str, list[str]]
+    """The routes, backends, models and principals of the requests, the most frequent first."""
+
+
+def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: float) -> dict[str, Any]:
+    """A RequestSummary as a JSON object. `since_1970`: the Unix time at which the clock of the requests was 0."""
+    all_kinds, all_numbers = kept.numbers(lambda _: True)
+    kinds, numbers = kept.numbers(_is_of(kind, name)) if kind else (all_kinds, all_numbers)
+    seconds = stage_seconds(numbers)
+    ended = all_numbers[ENDED]
+    names: dict[str, list[str]] = {each: [] for each in RELATED}
+    for found, _ in kinds.most_common():
+        for each, listed in names.items():
+            text = readable(getattr(found, each))
+            if text and text not in listed and len(listed) < MOST_NAMES:
+                listed.append(text)
+    return {
+        "requests": numbers.shape[1],
+        "of": len(ended),
+        "since": datetime.fromtimestamp(ended.min() + since_1970, UTC).isoformat() if len(ended) else None,
+        "failed": sum(number for each, number in kinds.items() if has_failed(each)),
+        "total": _times(numbers[SECONDS]),
+        "stages": {
+            stage: _times(row[row > 0] if at >= READING else row)
+            for at, (stage, row) in enumerate(zip(STAGES, seconds, strict=True))
+        },
+        "names": names,
+    }
+
+
+def readable(name: str) -> str:
+    """A name as it is shown and asked for: its first 256 characters, without halves of surrogate pairs."""
+    return name[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
+
+
+def _is_of(kind: SummarisedPart, name: str) -> Callable[[RequestKind], bool]:
+    return lambda each: readable(getattr(each, kind)) == name
+
+
+def _times(values: NDArray[np.float64]) -> dict[str, Any]:
+    if not len(values):
+        return {"requests": 0, "mean": None, "median": None, "p95": None, "p99": None}
+    parts = np.quantile(values, (0.5, 0.95, 0.99), method="inverted_cdf")  # times that requests had
+    mean, median, p95, p99 = np.round((values.mean(), *parts), 7).tolist()
+    return {"requests": len(values), "mean": mean, "median": median, "p95": p95, "p99": p99}

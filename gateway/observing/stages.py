@@ -1,0 +1,67 @@
+"""The stages in which a request spends its time: waiting in queues, at model servers, and in the gateway itself."""
+
+from operator import add, sub
+from typing import NamedTuple, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.observing.batches import DECODE, ENCODE, QUEUED, SECONDS, UPSTREAM, Batch
+
+StageSeconds: TypeAlias = NDArray[np.float64]
+"""FP64[5, requests]: the seconds of each request in QUEUE to WRITING."""
+
+STAGES = ("queue", "server", "gateway", "reading", "writing")
+"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` make up the whole time:
+
+- `queue`: in queues of backends.
+- `server`: calls of endpoints, all tries together, with their codecs and the network.
+- `gateway`: all other time, such as that of the client's codec, routing, policies and fitting. 0 where several calls at
+  the same time took longer together than the request.
+- `reading`, `writing`: the parts of `gateway` that the client's codec takes, known of some requests only.
+"""
+QUEUE, SERVER, GATEWAY, READING, WRITING = range(5)
+
+
+def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
+    """The stages of requests, by their numbers as in `Batch.numbers`. READING and WRITING are 0 where not measured."""
+    found = numbers[[QUEUED, UPSTREAM, SECONDS, DECODE, ENCODE]]
+    found[GATEWAY] -= found[QUEUE] + found[SERVER]
+    np.maximum(found[GATEWAY], 0, out=found[GATEWAY])
+    return found
+
+
+class StageSums(NamedTuple):
+    """The seconds that some requests spent in each stage together, and how many of them had `reading` and `writing`
+    measured."""
+
+    queue: float = 0.0
+    server: float = 0.0
+    gateway: float = 0.0
+    reading: float = 0.0
+    writing: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+
+    def __add__(self, other: Self) -> Self:  # type: ignore[override]  # these are added, not joined
+        return type(self)(*map(add, self, other))
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(*map(sub, self, other))
+
+    def means(self, requests: int) -> tuple[float, ...]:
+        """The mean seconds of each of STAGES, of so many requests; NaN where there are none."""
+        numbers = (requests, requests, requests, self.read, self.written)
+        return tuple(total / number if number else float("nan") for total, number in zip(self, numbers, strict=False))
+
+
+def stage_sums(batch: Batch, groups: NDArray[np.int64], number: int) -> list[StageSums]:
+    """The sums of the requests of each group. `groups`: INT64[requests], that of each in `batch`, of `number`."""
+    seconds = stage_seconds(batch.numbers)
+    measured = np.concatenate((seconds, seconds[READING:] > 0))
+    if number == 1:
+        return [StageSums(*measured.sum(axis=1).tolist())]
+    sums = np.zeros((number, len(measured)))
+    for at, row in enumerate(measured):
+        sums[:, at] = np.bincount(groups, row, number)
+    return [StageSums(*each) for each in sums.tolist()]
