@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "pyproject.toml"
 CHART = "deploy/helm/modelglot/Chart.yaml"
+CITATION = "CITATION.cff"
 IN_TEXT = (
     "deploy/Dockerfile",
     "deploy/compose.yaml",
@@ -43,6 +44,7 @@ def set_version(new: str, root: Path = ROOT) -> None:
     old = version(root)
     _replace(root / PROJECT, f'version = "{old}"', f'version = "{new}"')
     _replace(root / CHART, f"\nversion: {old}\n", f"\nversion: {new}\n")
+    _replace(root / CITATION, f"\nversion: {old}\n", f"\nversion: {new}\n")
     _replace(root / CHART, f'appVersion: "{old}"', f'appVersion: "{new}"')
     for name in IN_TEXT:
         path = root / name

@@ -21,7 +21,9 @@ from gateway.assembly.server_operations import server_operations
 from gateway.assembly.statistics import ListenerStatistics
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.bridge import Bridge
+from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
+from gateway.bridge.signatures import RouteSignatures
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
@@ -223,8 +225,12 @@ class Routers:
         self, name: str, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
     ) -> Listed:
         backend = self._sides[name]
+        settings = route_settings(config)
+        of_route = RouteSignatures(Rewrite(settings, backend))
 
         async def claims(model: str) -> frozenset[Operation]:
+            if settings.derivatives is not None:
+                return await of_route.operations((model, "", ""))
             return (await backend.signatures.get((model, "", ""))).operations
 
         return Listed(
@@ -232,7 +238,7 @@ class Routers:
             frozenset(client.name for client in _matching_clients(config, clients)),
             models[name],
             rewritten(config),
-            claims if backend.traits.wire.derivatives else None,
+            claims if backend.traits.wire.derivatives or settings.derivatives is not None else None,
         )
 
 

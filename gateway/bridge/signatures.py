@@ -189,7 +189,8 @@ class RouteSignatures:
                 return
             raise
         if operation not in claimed:
-            raise unsupported(f"model {key[0]!r} does not claim {operation.value}")
+            text = f"model {key[0]!r} does not claim {operation.value}"
+            raise unsupported(f"{text}; `translate.derivatives` on the route estimates it")
 
     async def operations(self, key: Key) -> frozenset[Operation]:
         """The operations that the model claims or has companions for.

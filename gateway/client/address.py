@@ -57,7 +57,7 @@ def split_address(address: str, protocol: str, transports: "dict[str, str]", *, 
     if not protocol and separator and scheme not in _ALL_SCHEMES:
         raise ValueError(f"no protocol {name!r}{_meant(name, transports)}")
     if not protocol:
-        raise ValueError(f"the address {address!r} does not say the protocol; {_expected(transports)}")
+        raise ValueError(f"the address {address!r} does not say the protocol; {_expected(address, transports)}")
     if protocol not in transports:
         raise ValueError(f"no protocol {protocol!r}{_meant(protocol, transports)}")
     if not separator and tls:
@@ -78,5 +78,14 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(known)}"
 
 
-def _expected(names: Iterable[str]) -> str:
-    return f"expected PROTOCOL://HOST:PORT with one of {', '.join(names)}, or the protocol named beside it"
+def _expected(address: str, names: Iterable[str]) -> str:
+    scheme, _, rest = address.rpartition("://")
+    example = f"{_EXAMPLES.get(scheme, 'v2-rest')}://{rest}"
+    return (
+        f"write it as {example} does, or give `protocol` beside the address; `gateway probe {address}` tells what the"
+        f" server speaks. Protocols: {', '.join(names)}"
+    )
+
+
+_EXAMPLES = {"grpcs": "v2-grpc+tls", "https": "v2-rest+tls", "tcp": "mip", "tcps": "mip+tls", "unix": "mip"}
+"""A wire form for addresses of each scheme."""

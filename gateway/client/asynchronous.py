@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, nullcontext
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gateway.bridge.settings import Cast
 from gateway.client import requests
@@ -28,7 +29,7 @@ from gateway.client.settings import (
     Unset,
 )
 from gateway.client.taking import taking
-from gateway.client.tracebacks import brief_async_generator, brief_coroutine
+from gateway.client.tracebacks import brief_async_generator, brief_coroutine, forget_frames
 from gateway.core.errors import DecodeError, GatewayError, invalid_output
 from gateway.core.frozen import replace
 from gateway.core.html_tables import html_table
@@ -74,7 +75,14 @@ class AsyncClient:
         limits: CallLimits = DEFAULT_LIMITS,
         kind: ServerKind = DEFAULT_KIND,
     ) -> None:
-        self._settings = ServerArguments(address, protocol, headers, key, tls, limits, kind).checked()
+        arguments = ServerArguments(address, protocol, headers, key, tls, limits, kind)
+        try:
+            self._settings = arguments.checked()
+        except ValueError as error:
+            forget_frames(error)
+            raise
+        self.arguments: dict[str, Any] = {**vars(arguments), "timeout": timeout}
+        """Those that it was made with, by name."""
         self.address = self._settings.place.address
         """As the transport reads it, without the protocol."""
         self.protocol = self._settings.place.protocol
@@ -157,8 +165,8 @@ class AsyncClient:
             async for response in responses:
                 yield as_outputs(response)
 
-    @brief_coroutine
     @taking(MapArguments)
+    @brief_coroutine
     async def map(self, arguments: MapArguments) -> Results:
         """The results of a model at many points, in their order.
 
@@ -168,12 +176,12 @@ class AsyncClient:
         - `most`: the calls at once; no more than the client's own `max_in_flight`.
         - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
           server names; and up to five times if there was no connection. Never if the model may have run.
-        - `errors`: "raise" the first that is final: no other point is begun, those in flight end, and the error has the
-          `results` that there are. Or "return" all: the results have them as `errors`.
+        - `errors`: "raise" the first that is final: no other point is begun, and those in flight end. Or "return" all:
+          the results have them as `errors`.
         - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
           terminals and notebooks; else what makes a bar as tqdm does.
 
-        The others are as in `infer`.
+        The others are as in `infer`. Whatever ends the map early has the `results` so far, also an interrupt (Ctrl-C).
 
         Raises:
             ClientError: as `infer`.
@@ -181,15 +189,16 @@ class AsyncClient:
             ModuleNotFoundError: a bar is wanted and tqdm is not installed.
         """
         results = Results()
-        with Window(arguments) as window:
-            async with aclosing(evaluations(self.infer, window)) as ended:
-                async for each in ended:
-                    results.add(each)
-        window.check(results)
+        with results.kept_by_errors(arguments.total):
+            with Window(arguments) as window:
+                async with aclosing(evaluations(self.infer, window)) as ended:
+                    async for each in ended:
+                        results.add(each)
+            window.check()
         return results
 
-    @brief_async_generator
     @taking(MapArguments)
+    @brief_async_generator
     async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
         """As `map`, but each evaluation as soon as it ends: `index`, `point`, `outputs`, `error` and `tries`. No point
         is begun while nobody asks for the next one, and none is kept. Closing the generator cancels those in flight.
@@ -375,6 +384,7 @@ class AsyncClient:
         seconds = self._seconds(timeout)
         server = await self._connected(seconds)
         with self._errors(seconds):
+            requests.check_model(request.model)
             async with server.turns if request.operation in CALLS else nullcontext():
                 if seconds is None:
                     return await server.ask(request, cast)
@@ -392,6 +402,8 @@ class AsyncClient:
             ClientError: as `stream`.
         """
         seconds = self._seconds(timeout)
+        with self._errors():
+            requests.check_model(request.model)
         server = await self._connected(seconds)
         async with server.turns, aclosing(server.stream(request, cast)) as responses:
             while True:
@@ -416,6 +428,10 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As pickled: a client with the same arguments, which has connections of its own."""
+        return partial(type(self), **self.arguments), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.address}>"

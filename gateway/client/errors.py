@@ -1,6 +1,5 @@
 """The errors of the client: one tree below ClientError, made of the gateway's Status and Reason."""
 
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
@@ -33,22 +32,10 @@ class ClientError(Exception):
         self.retry_after = retry_after
         self.results: Results | None = None
 
-    def _render_traceback_(self) -> list[str]:
-        """The lines that IPython shows: of its usual traceback those up to the caller's line."""
-        from IPython import get_ipython
-
-        trace = self.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            if _is_of_the_client(trace.tb_next):
-                trace.tb_next = None
-            trace = trace.tb_next
-        lines: list[str] = get_ipython().InteractiveTB.structured_traceback(type(self), self, self.__traceback__)
-        return lines
-
-
-def _is_of_the_client(trace: TracebackType) -> bool:
-    name: str = trace.tb_frame.f_globals.get("__name__", "")
-    return name.startswith(f"{__package__}.")
+    def __reduce__(self) -> tuple[object, ...]:
+        """As pickled, for processes of a pool and for results that are kept in a file."""
+        arguments = self.message, self.status, self.reason, self.address, self.retry_after
+        return type(self), arguments, vars(self)
 
 
 class ConnectError(ClientError):
@@ -149,5 +136,12 @@ HINTS = {
     ),
     '`rewrite: {version: ""}` on the route drops the client\'s version': "leave the version out",
     "; `flavor` on the backend saves the question": "",
+    "name one, or set `model` on the listener": (
+        "over this wire form a request names none, and `model` on the gateway's listener says which it is"
+    ),
+    "; `translate: {operations: ...}` on the route can name the companion": "",
+    "`translate.derivatives` on the route estimates it": (
+        "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
+    ),
 }
 """What errors of the bridge advise for configuration files, and what the client advises in its place."""

@@ -90,7 +90,10 @@ class LoopThread:
 
     def _why_not(self) -> str:
         if self._process != os.getpid():
-            return "the client was made in another process: make one after the fork"
+            return (
+                "the client was made in another process: make one after the fork, or start processes by"
+                " `forkserver` or `spawn`, for which a client is pickled"
+            )
         return "the client is closed" if self._is_stopped else ""
 
     def _run(self) -> None:

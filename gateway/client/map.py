@@ -8,12 +8,14 @@ from random import uniform
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+import numpy as np
+
 from gateway.bridge.settings import Cast
 from gateway.client.errors import ClientError, ConnectError
 from gateway.client.outputs import Outputs
 from gateway.client.progress import Ended, Progress, progress_bar
-from gateway.client.requests import Wanted
-from gateway.client.results import Evaluation, Point, Results
+from gateway.client.requests import Wanted, check_model
+from gateway.client.results import Evaluation, Point
 from gateway.client.settings import UNSET, Seconds
 from gateway.core.errors import Reason
 from gateway.core.tasks import spawn
@@ -55,6 +57,7 @@ class MapArguments:
     timeout: Seconds = UNSET
 
     def __post_init__(self) -> None:
+        check_model(self.model)
         if self.most < 1:
             raise ValueError(f"most is {self.most}, expected at least 1 call at once")
         if self.retries < 0:
@@ -76,7 +79,8 @@ class MapArguments:
         """The points, each when it is asked for."""
         points = self.points
         if not isinstance(points, Mapping):
-            return iter(points)
+            # The rows of a table of pandas, which itself gives the names of its columns.
+            return iter(np.asarray(points) if hasattr(points, "__array__") else points)
         return (dict(zip(points, row, strict=True)) for row in zip(*points.values(), strict=True))
 
 
@@ -134,15 +138,10 @@ class Window:
         """Whether the caller is to see this end: not that of a point whose error is raised."""
         return evaluation.error is None or self.arguments.errors == "return"
 
-    def check(self, results: Results | None = None) -> None:
-        """Raise the error that ended the map early, if one did, with the results that there are."""
-        failure = self._failure
-        if failure is not None and failure.error is not None:
-            error = failure.error
-            error.results = results
-            kept = f"; `results` of this error has the others, {results!r}" if results is not None else ""
-            error.add_note(f"at point {failure.index}, {_shortened(failure.point)}{kept}")
-            raise error
+    def check(self) -> None:
+        """Raise the error that ended the map early, if one did."""
+        if self._failure is not None and self._failure.error is not None:
+            raise self._failure.error
 
 
 async def evaluations(infer: Infer, window: Window) -> AsyncGenerator[Evaluation, None]:
@@ -184,6 +183,7 @@ async def evaluate(infer: Infer, arguments: MapArguments, index: int, point: Poi
         except ClientError as error:
             seconds = seconds_until_next(error, tries)
             if seconds is None or tries > arguments.retries:
+                error.add_note(f"at point {index}, {_shortened(point)}")
                 return Evaluation(index, point, tries, None, error.with_traceback(None))
         await asyncio.sleep(seconds)
     raise AssertionError

@@ -50,7 +50,7 @@ class AsyncModelFunction:
 
     def __init__(self, client: "AsyncClient", arguments: FunctionArguments) -> None:
         self._client = client
-        self._arguments = arguments
+        self.arguments = arguments
         self.name = arguments.name
         self._sizes: dict[str, int] = {}
         """The length of each output, as the last call had it, in their order."""
@@ -77,7 +77,7 @@ class AsyncModelFunction:
         if sens is None:
             sens = self._ones(arrays, size)
         return await self._client.gradient(
-            self.name, *arrays, sens=sens, out_wrt=at, in_wrt=in_wrt, **self._arguments.given()
+            self.name, *arrays, sens=sens, out_wrt=at, in_wrt=in_wrt, **self.arguments.given()
         )
 
     @brief_coroutine
@@ -90,7 +90,7 @@ class AsyncModelFunction:
             ClientError: as the client's `gradient`; InvalidInput, an input is no vector.
         """
         (at, rows), columns = await self._output(arrays), self._length(arrays, in_wrt)
-        given = {"out_wrt": at, "in_wrt": in_wrt, **self._arguments.given()}
+        given = {"out_wrt": at, "in_wrt": in_wrt, **self.arguments.given()}
 
         async def by_gradients() -> Array:
             client, name = self._client, self.name
@@ -119,24 +119,28 @@ class AsyncModelFunction:
             ClientError: as the client's `apply_hessian`; InvalidInput, `sens` is missing or an input is no vector.
         """
         (at, size), columns = await self._output(arrays), self._length(arrays, in_wrt)
-        given = {"out_wrt": at, "in_wrt1": in_wrt, "in_wrt2": in_wrt, **self._arguments.given()}
+        given = {"out_wrt": at, "in_wrt1": in_wrt, "in_wrt2": in_wrt, **self.arguments.given()}
         weights = self._ones(arrays, size) if sens is None else sens
         products = (
             self._client.apply_hessian(self.name, *arrays, sens=weights, vec=each, **given) for each in _units(columns)
         )
         return np.stack(await _all(products), axis=-1)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As pickled: a function of a client with the same arguments."""
+        return type(self), (self._client, self.arguments)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self._client!r}>"
 
     async def _evaluated(self, arrays: tuple[object, ...], named: Mapping[str, object]) -> Outputs:
-        found = await self._client.infer(self.name, *arrays, inputs=named, **self._arguments.given())
+        found = await self._client.infer(self.name, *arrays, inputs=named, **self.arguments.given())
         self._sizes = {name: array.shape[-1] if array.ndim else 1 for name, array in found.items()}
         return found
 
     def _chosen(self, outputs: Iterable[str]) -> str:
         """The name of this function's output among those of the model."""
-        name, names = self._arguments.output, list(outputs)
+        name, names = self.arguments.output, list(outputs)
         if not name and len(names) == 1:
             return names[0]
         if name not in names:

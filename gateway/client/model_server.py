@@ -7,7 +7,7 @@ that can be relied on. It is asked for once a minute.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import NoReturn
@@ -28,6 +28,7 @@ from gateway.core.protocol import (
     NO_HTTP,
     Models,
     Protocol,
+    TakesMany,
     Target,
     Traits,
     Wire,
@@ -35,7 +36,7 @@ from gateway.core.protocol import (
     traits_at_endpoints,
 )
 from gateway.core.transport import Connector, Handler
-from gateway.core.types import Answer, Headers, Message, Request, Response
+from gateway.core.types import Answer, Message, Request, Response
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
@@ -81,22 +82,27 @@ async def opened(settings: ClientSettings) -> "ModelServer":
     servers = protocol.traits.servers
     if servers.takes_many is None or not await _takes_many(settings, servers.takes_many):
         return ModelServer(settings)
-    # A gateway: it keeps connections, and gives a call up whose client has left.
-    servers = replace(servers, max_in_flight=0, connection_per_call=False, runs_to_the_end=False)
-    return ModelServer(replace(settings, protocol=replace(protocol, traits=replace(protocol.traits, servers=servers))))
+    # A gateway: it keeps connections, takes several, and gives a call up whose client has left.
+    servers = replace(servers, max_in_flight=0, connection_per_call=False, one_connection=False, runs_to_the_end=False)
+    batches = {name: replace(each, servers=servers) for name, each in protocol.batches.items()}
+    protocol = replace(protocol, traits=replace(protocol.traits, servers=servers), batches=batches)
+    return ModelServer(replace(settings, protocol=protocol))
 
 
-async def _takes_many(settings: ClientSettings, says_so: Callable[[Headers], bool]) -> bool:
+async def _takes_many(settings: ClientSettings, asked: TakesMany) -> bool:
     protocol, target = settings.protocol, Target(SERVER, settings.place.address, limits=settings.limits)
+
+    def encode_request(request: Request, target: Target) -> Message:
+        return asked.question()
 
     def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         if reply.status in _LATER:
             return protocol.decode_response(reply, request, target)
-        return reply.status == HTTPStatus.OK and says_so(reply.headers)
+        return asked.says_so(reply)
 
     connector = connected(settings)
     try:
-        asking = replace(protocol, decode_response=decode_response)
+        asking = replace(protocol, encode_request=encode_request, decode_response=decode_response)
         return bool(await ask(Request(Operation.MODELS), asking, connector, target))
     finally:
         await connector.close()

@@ -1,5 +1,6 @@
 """The progress bar of a `map`: tqdm's, or any that is made and moved as tqdm's are."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeAlias
@@ -46,7 +47,8 @@ def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[E
         if has_failed or tries > 1:
             failed += has_failed
             retried += tries - 1
-            bar.set_postfix_str(f"{failed} failed, {retried} tried again", refresh=False)
+            told = (f"{failed} failed" if failed else "", f"{retried} tried again" if retried else "")
+            bar.set_postfix_str(", ".join(filter(None, told)), refresh=False)
         bar.update()
 
     try:
@@ -57,7 +59,12 @@ def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[E
 
 def _tqdm() -> Callable[..., Bar]:
     try:
-        from tqdm.auto import tqdm
+        from tqdm import TqdmWarning
+
+        with warnings.catch_warnings():
+            # A notebook without the widgets of `ipywidgets` has the bar of a terminal.
+            warnings.simplefilter("ignore", TqdmWarning)
+            from tqdm.auto import tqdm
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             'progress=True needs tqdm, which is not installed: pip install "modelglot[progress]"', name="tqdm"

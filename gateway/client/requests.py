@@ -3,13 +3,24 @@
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+import numpy as np
+
 from gateway.client.outputs import as_parameters, as_tensor, as_tensors
+from gateway.core.datatypes import Kind
 from gateway.core.errors import invalid_input
+from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.types import Request, RequestedOutput, Tensor
+from gateway.core.types import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
 """The outputs that are asked for: names, or for each name its parameters; None: all."""
+
+
+def check_model(model: object) -> None:
+    """Raises ValueError if the name of a model is none: arguments may have changed places."""
+    if not isinstance(model, str):
+        raise ValueError(f"the model is {type(model).__name__}, expected its name")
 
 
 def inference(
@@ -57,7 +68,13 @@ def derivative(
 
 
 def _tensor_of_derivative(name: str, value: object) -> Tensor:
-    return as_tensor(name, [value] if name in INDEX_TENSORS else value)
+    if name in INDEX_TENSORS:
+        return as_tensor(name, [value])
+    made = as_tensor(name, value)
+    if not made.untyped or made.datatype.kind is Kind.FLOAT:
+        return made
+    # Weights and directions are real numbers, also where no metadata says so.
+    return replace(make_tensor(name, made.array.astype(np.float64)), untyped=True)
 
 
 def _together(named: Mapping[str, object], inputs: Mapping[str, object] | None) -> Mapping[str, object]:

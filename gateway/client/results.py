@@ -1,11 +1,13 @@
 """The results of a `map`: one evaluation, and all of them in the order of the points."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias, overload
 
 import numpy as np
 
+from gateway.client import tracebacks
 from gateway.client.errors import ClientError
 from gateway.client.outputs import Array, Outputs, brief
 from gateway.core.html_tables import html_table
@@ -29,7 +31,12 @@ class Evaluation:
     found: Outputs | None = None
     error: ClientError | None = None
 
+    def __repr__(self) -> str:
+        end = self.found if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        return f"<{type(self).__name__} of point {self.index}: {end}>"
+
     @property
+    @tracebacks.brief
     def outputs(self) -> Outputs:
         """The outputs.
 
@@ -57,6 +64,18 @@ class Results(Sequence[Outputs]):
         """The errors of the points that failed, by index."""
         self._length = 0
 
+    @contextmanager
+    def kept_by_errors(self, total: int | None) -> Iterator[None]:
+        """Give what ends the block early, an error or an interrupt, these results as its attribute `results`. `total`
+        is the number of all points, where it is known."""
+        try:
+            yield
+        except BaseException as error:
+            error.results = self  # type: ignore[attr-defined]
+            points = f"{len(self.done)} points" if total is None else f"{len(self.done)} of {total} points"
+            error.add_note(f"`results` of this {type(error).__name__} has the {points} that were done")
+            raise
+
     def add(self, evaluation: Evaluation) -> None:
         """Keep the result of one point."""
         if evaluation.error is None:
@@ -77,6 +96,7 @@ class Results(Sequence[Outputs]):
     def __getitem__(self, index: int) -> Outputs: ...
     @overload
     def __getitem__(self, index: slice) -> list[Outputs]: ...
+    @tracebacks.brief
     def __getitem__(self, index: int | slice) -> Outputs | list[Outputs]:
         """The outputs of a point, or of several.
 
@@ -88,9 +108,11 @@ class Results(Sequence[Outputs]):
             return [self._at(each) for each in range(*index.indices(self._length))]
         return self._at(range(self._length)[index])
 
-    def __iter__(self) -> Iterator[Outputs]:
-        return map(self._at, range(self._length))
+    @tracebacks.brief_generator
+    def __iter__(self) -> Generator[Outputs, None, None]:
+        yield from map(self._at, range(self._length))
 
+    @tracebacks.brief
     def array(self, output: str = "", *, fill: float | None = None) -> Array:
         """One output of all points, stacked: a row for each. `output` is its name, which may be left out where there is
         one. With `fill` the rows of points without a result hold that number, such as nan.

@@ -57,7 +57,7 @@ class CallLimits:
     """The longest reply in bytes."""
     max_in_flight: int | None = None
     """The most calls at once; further ones wait for their turn. 0: any number. None: as many as the server takes, at
-    most MOST_AT_ONCE: 1 for servers of MIP, and for those of UM-Bridge that are not a gateway."""
+    most MOST_AT_ONCE: 1 for servers of MIP and UM-Bridge that are not a gateway."""
     max_waiting: int | None = None
     """The most calls that wait for their turn; one more is refused. None: any number."""
 

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Future
 from contextlib import closing
-from functools import wraps
+from functools import partial, wraps
 from inspect import signature
 from queue import SimpleQueue
 from types import TracebackType
@@ -106,18 +106,18 @@ class Client(Waiting[AsyncClient]):
     ask = _waiting(AsyncClient.ask)
     ask_stream = _iterating(AsyncClient.ask_stream)
 
-    @brief
     @taking(MapArguments)
     def map(self, arguments: MapArguments) -> Results:
         results = Results()
-        with Window(arguments) as window, closing(self._evaluations(window)) as ended:
-            for each in ended:
-                results.add(each)
-        window.check(results)
+        with results.kept_by_errors(arguments.total):
+            with Window(arguments) as window, closing(self._evaluations(window)) as ended:
+                for each in ended:
+                    results.add(each)
+            window.check()
         return results
 
-    @brief_generator
     @taking(MapArguments)
+    @brief_generator
     def as_completed(self, arguments: MapArguments) -> Generator[Evaluation, None, None]:
         with Window(arguments) as window, closing(self._evaluations(window)) as ended:
             yield from filter(window.shows, ended)
@@ -142,6 +142,10 @@ class Client(Waiting[AsyncClient]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As pickled: a client with the same arguments, which has connections and a thread of its own."""
+        return partial(type(self), **self._asynchronous.arguments), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.address}>"
@@ -190,6 +194,10 @@ class ModelFunction(Waiting[AsyncModelFunction]):
     gradient = _waiting(AsyncModelFunction.gradient)
     jacobian = _waiting(AsyncModelFunction.jacobian)
     hessian = _waiting(AsyncModelFunction.hessian)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As pickled: a function of a client with the same arguments."""
+        return type(self), (self._client, self._asynchronous.arguments)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self._client!r}>"

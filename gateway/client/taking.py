@@ -6,6 +6,8 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Concatenate, ParamSpec, TypeVar
 
+from gateway.client.tracebacks import SHORTENED, forget_frames
+
 P = ParamSpec("P")
 S = TypeVar("S")
 A = TypeVar("A")
@@ -13,13 +15,22 @@ T = TypeVar("T")
 
 
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
-    """Make a method with the arguments of `made` of one that takes what `made` makes of them."""
+    """Make a method with the arguments of `made` of one that takes what `made` makes of them. Tracebacks of wrong
+    arguments (ValueError), and of what is SHORTENED, are brief."""
 
     def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)
         def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            __tracebackhide__ = True
-            return method(self, made(*args, **kwargs))
+            try:
+                arguments = made(*args, **kwargs)
+            except ValueError as error:
+                forget_frames(error)
+                raise
+            try:
+                return method(self, arguments)
+            except SHORTENED as error:
+                forget_frames(error)
+                raise
 
         own = Parameter("self", Parameter.POSITIONAL_ONLY)
         returned = signature(method).return_annotation

@@ -1,7 +1,7 @@
-"""Tracebacks that end at the caller's line: errors of a call without the frames that it went through.
+"""Tracebacks that begin and end at the caller's line: errors leave a call without the frames that they went through.
 
-One frame of the client stays, which pytest hides and notebooks leave out (`ClientError._render_traceback_`). The cause
-is not printed; it is the error's `__context__`.
+A `raise` without an argument adds no line for its own frame, so that an error whose traceback is emptied before has
+only the frames of the callers. The cause is not printed; it is the error's `__context__`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -14,17 +14,27 @@ from gateway.client.errors import ClientError
 P = ParamSpec("P")
 T = TypeVar("T")
 
+SHORTENED = (ClientError, KeyboardInterrupt)
+"""The ends of a call whose tracebacks are brief. Others are mistakes here, or come from points that the caller
+makes."""
+
+
+def forget_frames(error: BaseException) -> None:
+    """Empty the traceback of `error`, and do not print its cause. To be followed by `raise` without an argument."""
+    error.__traceback__ = None
+    error.__cause__ = None
+
 
 def brief(method: Callable[P, T]) -> Callable[P, T]:
-    """`method` with brief tracebacks of ClientErrors."""
+    """`method` with brief tracebacks of what is SHORTENED."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        __tracebackhide__ = True
         try:
             return method(*args, **kwargs)
-        except ClientError as error:
-            raise error.with_traceback(None) from None
+        except SHORTENED as error:
+            forget_frames(error)
+            raise
 
     return call
 
@@ -34,12 +44,12 @@ def brief_generator(method: Callable[P, Generator[T, None, None]]) -> Callable[P
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
-        __tracebackhide__ = True
         try:
             with closing(method(*args, **kwargs)) as values:
                 yield from values
-        except ClientError as error:
-            raise error.with_traceback(None) from None
+        except SHORTENED as error:
+            forget_frames(error)
+            raise
 
     return call
 
@@ -49,11 +59,11 @@ def brief_coroutine(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, 
 
     @wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        __tracebackhide__ = True
         try:
             return await method(*args, **kwargs)
-        except ClientError as error:
-            raise error.with_traceback(None) from None
+        except SHORTENED as error:
+            forget_frames(error)
+            raise
 
     return call
 
@@ -65,12 +75,12 @@ def brief_async_generator(
 
     @wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
-        __tracebackhide__ = True
         try:
             async with aclosing(method(*args, **kwargs)) as values:
                 async for each in values:
                     yield each
-        except ClientError as error:
-            raise error.with_traceback(None) from None
+        except SHORTENED as error:
+            forget_frames(error)
+            raise
 
     return call

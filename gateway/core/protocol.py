@@ -198,6 +198,16 @@ class Models:
 
 
 @frozen
+class TakesMany:
+    """The question whether a server takes any number of calls at once."""
+
+    question: Callable[[], Message]
+    """A new message, which may be changed."""
+    says_so: Callable[[Message], bool]
+    """Whether the reply says that it does. Servers that do not know the question say nothing."""
+
+
+@frozen
 class Servers:
     """How the servers of a protocol behave, and which extensions they have."""
 
@@ -217,9 +227,9 @@ class Servers:
     """Statuses of replies after which servers close the connection without announcing it."""
     one_connection: bool = False
     """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
-    takes_many: Callable[[Headers], bool] | None = None
-    """Whether the headers of the reply to MODELS say that this server takes any number of calls at once, as a gateway
-    does, where `max_in_flight` is what other servers of the protocol take. None: replies have no place for it."""
+    takes_many: TakesMany | None = None
+    """How a server is asked whether it takes any number of calls at once, as a gateway does, where `max_in_flight` is
+    what other servers of the protocol take. None: all take any number."""
     runs_to_the_end: bool = False
     """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
     probe: Operation = Operation.READY

@@ -28,7 +28,7 @@ from gateway.core.principal import Principal
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions, RoutingKey
-from gateway.routing.unknown_models import UnknownModels
+from gateway.routing.unknown_models import UnknownModels, suggesting
 from gateway.routing.version_names import renamed, split_version, whole_or_version
 
 T = TypeVar("T")
@@ -158,7 +158,9 @@ class Router:
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
-        return _candidates_of(self.tried(RoutingKey(listener, protocol, model, version, operation)))
+        found = _candidates_of(self.tried(RoutingKey(listener, protocol, model, version, operation)))
+        near = self._unknown.near(listener, protocol, model)
+        return found if near is None else tuple([(conditions, _suggesting(each, near)) for conditions, each in found])
 
     def tried(self, key: RoutingKey) -> Iterator[tuple[Route, Destination | None]]:
         """Every route in the order in which they are tried for `key`, with its Destination if its conditions on names
@@ -189,6 +191,11 @@ class Router:
             and route.conditions.names(key, key.model, key.operation)
             for route in self.routes
         )
+
+
+def _suggesting(destination: Destination, name: str) -> Destination:
+    handler = destination.handler
+    return destination if handler is None else replace(destination, handler=suggesting(handler, name))
 
 
 def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:

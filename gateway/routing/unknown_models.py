@@ -1,4 +1,5 @@
-"""The error for a model that no route takes: it suggests a similar name, or lists the versions that exist.
+"""Errors for unknown models: for one that no route takes, a similar name, or the versions that exist; for one that the
+servers behind a glob do not have, a similar name that another route takes.
 
 Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path,
 headers or input. Models behind globs are not known here. Clients choose the names, so an error costs a bounded number
@@ -8,10 +9,11 @@ of lookups: names are compared by looking up their `variants` in a table.
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from gateway.core.errors import GatewayError, invalid_input, not_found
+from gateway.core.errors import GatewayError, Reason, invalid_input, not_found
 from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
-from gateway.core.types import Request, Tensor
+from gateway.core.transport import Handler
+from gateway.core.types import Answer, Request, Tensor
 from gateway.routing.conditions import Conditions
 from gateway.routing.version_names import split_version
 
@@ -54,9 +56,15 @@ class UnknownModels:
         for model, version in self._readings(request):
             if model in visible.versions:
                 return not_found(_text_for_known(model, version, visible.versions[model], request))
-        near = next((visible.near[each] for each in variants(request.model) if each in visible.near), None)
-        suggestion = f"; did you mean {near!r}?" if near else ""
-        return not_found(f"no model {request.model!r} here{suggestion}")
+        near = self.near(request.listener, request.protocol, request.model)
+        return not_found(f"no model {request.model!r} here{_suggestion(near) if near else ''}")
+
+    def near(self, listener: str, protocol: str, model: str) -> str | None:
+        """Another model that `model` may be meant for; None if routes name `model` itself, or none like it."""
+        visible = self._visible(listener, protocol)
+        if model in visible.versions:
+            return None
+        return next((visible.near[each] for each in variants(model) if each in visible.near), None)
 
     def _readings(self, request: Request) -> Iterator[tuple[str, str]]:
         """The models and versions that the request may mean."""
@@ -82,6 +90,25 @@ class UnknownModels:
                 near |= {each: near.get(each, name) for each in variants(name)}
             versions[name] = (*versions.get(name, ()), conditions.version)
         return Visible(versions, near)
+
+
+def suggesting(handler: Handler, name: str) -> Handler:
+    """`handler`, whose errors for a model that the server does not have suggest another name."""
+
+    async def suggest(request: Request) -> Answer:
+        try:
+            return await handler(request)
+        except GatewayError as error:
+            # Clients that wait for one call together get one error.
+            if error.reason is Reason.MODEL_NOT_FOUND and not error.message.endswith(_suggestion(name)):
+                error.message += _suggestion(name)
+            raise
+
+    return suggest
+
+
+def _suggestion(name: str) -> str:
+    return f"; did you mean {name!r}?"
 
 
 def _without_model(operation: Operation) -> str:

@@ -162,7 +162,10 @@ def test_the_options_that_are_advised_replace_words_of_the_client_for_python() -
 
 def test_an_address_without_a_protocol() -> None:
     result = gateway("call", "127.0.0.1:4242", "m", "--set", "x=1")
-    assert (result.exit_code, "or --protocol NAME beside it; `gateway probe ADDRESS`" in result.stderr) == (2, True)
+    assert (
+        result.exit_code,
+        "or give --protocol NAME beside the address; `gateway probe 127.0.0.1:4242`" in result.stderr,
+    ) == (2, True)
 
 
 def test_an_npy_file_with_objects_is_refused(tmp_path: Path) -> None:

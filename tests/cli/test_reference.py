@@ -98,7 +98,11 @@ def test_nan_is_printed(server: tuple[str, str]) -> None:
 
 def test_an_error_of_the_server_is_printed(server: tuple[str, str]) -> None:
     code, out, err = call_result(server, "totla", {"inputs": [vector("x", 1)]})
-    assert (code, out, err) == (1, "", "no model 'totla'; this server has total, nothing, posterior\n")
+    assert (code, out, err) == (
+        1,
+        "",
+        "no model 'totla'; this server has total, nothing, posterior; did you mean 'total'?\n",
+    )
 
 
 @pytest.mark.parametrize("protocol", NAMELESS)

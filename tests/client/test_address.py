@@ -37,7 +37,12 @@ def test_an_address_is_that_of_a_transport(written: str, protocol: str, tls: boo
     ("address", "arguments", "why"),
     [
         ("umbridg://host:1", {}, "no protocol 'umbridg'; did you mean 'umbridge'"),
-        ("https://host:1", {}, "does not say the protocol; expected PROTOCOL://HOST:PORT"),
+        ("https://host:1", {}, "does not say the protocol; write it as v2-rest+tls://host:1 does"),
+        (
+            "host:1",
+            {},
+            "write it as v2-rest://host:1 does, or give `protocol` beside the address; `gateway probe host:1` tells",
+        ),
         ("host:1", {"protocol": "v3"}, "no protocol 'v3'"),
         ("v2-rest://host:1", {"protocol": "v2-grpc"}, "is one of v2-rest, and protocol='v2-grpc' was given"),
         ("v2-grpc://host", {}, "it has no port"),

@@ -135,7 +135,7 @@ THETA = np.array([1.0, 2.0])
 
 def test_derivatives(client: Client) -> None:
     """UM-Bridge has them as operations; servers of other protocols have a model for each."""
-    assert client.gradient("posterior", THETA, sens=[1.0]).tolist() == [20.0, -10.0]
+    assert client.gradient("posterior", THETA, sens=[1]).tolist() == [20.0, -10.0]
     assert client.gradient("posterior", np.stack([THETA, THETA]), sens=[[1.0], [2.0]]).tolist() == [
         [20.0, -10.0],
         [40.0, -20.0],

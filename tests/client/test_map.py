@@ -116,8 +116,56 @@ def test_the_first_error_ends_it_and_the_results_are_kept(client: Client) -> Non
     assert results is not None
     assert (list(results.errors), sorted(results.done)) == ([1], [0, 2])
     assert caught.value.__notes__ == [
-        "at point 1, [1.0, 2.0, 3.0]; `results` of this error has the others, <Results: 2 of 3 points, 1 failed>"
+        "at point 1, [1.0, 2.0, 3.0]",
+        "`results` of this InvalidInput has the 2 of 3 points that were done",
     ]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
+def test_the_results_are_kept_by_an_interrupt_and_by_an_error_of_the_points(
+    client: Client, kind: type[BaseException]
+) -> None:
+    with pytest.raises(kind) as caught:
+        client.map("posterior", ends_early(kind), most=1)
+    assert np.allclose(caught.value.results.array()[:, 0], [posterior(theta) for theta in THETAS[:3]])  # type: ignore[attr-defined]
+    assert caught.value.__notes__ == [f"`results` of this {kind.__name__} has the 3 points that were done"]
+
+
+async def test_the_results_are_kept_when_the_task_is_cancelled() -> None:
+    with served("umbridge", "posterior") as address:
+        async with AsyncClient(address) as client:
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await client.map("posterior", ends_early(asyncio.CancelledError), most=1)
+    assert len(caught.value.results.done) == 3  # type: ignore[attr-defined]
+
+
+def ends_early(kind: type[BaseException]) -> Iterator[Any]:
+    yield from THETAS[:3]
+    raise kind
+
+
+def test_the_points_are_the_rows_of_a_table(client: Client) -> None:
+    assert np.allclose(client.map("posterior", Table()).array(), client.map("posterior", THETAS).array())
+
+
+class Table:
+    """A table as pandas has them: it is iterated by the names of its columns, and its array has the rows."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("a", "b"))
+
+    def __len__(self) -> int:
+        return len(THETAS)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return THETAS
+
+
+def test_arguments_that_have_changed_places(client: Client) -> None:
+    with pytest.raises(ValueError, match="the model is ndarray, expected its name"):
+        client.map(THETAS, "posterior")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="the model is list, expected its name"):
+        client.infer([1.0, 2.0], "posterior")  # type: ignore[arg-type]
 
 
 def test_errors_are_returned(client: Client) -> None:
@@ -128,7 +176,10 @@ def test_errors_are_returned(client: Client) -> None:
         with pytest.raises(InvalidInput, match=r"\[3\]"):
             look()
     assert np.isnan(results.array(fill=np.nan)[:, 0]).tolist() == [False, True, False]
-    ended = {each.index: each.error for each in client.as_completed("posterior", FAULTY, errors="return")}
+    evaluations = sorted(client.as_completed("posterior", FAULTY, errors="return"), key=lambda each: each.index)
+    assert repr(evaluations[1]) == f"<Evaluation of point 1: InvalidInput: {results.errors[1]}>"
+    assert repr(evaluations[2]) == f"<Evaluation of point 2: {results[2]}>"
+    ended = {each.index: each.error for each in evaluations}
     assert [isinstance(ended[at], InvalidInput) for at in range(3)] == [False, True, False]
 
 
@@ -163,10 +214,11 @@ class Fake:
 
 async def mapped(infer: Fake, points: Any, **arguments: Any) -> Results:
     results = Results()
-    with Window(MapArguments("m", points, **arguments)) as window:
-        async for each in evaluations(infer, window):
-            results.add(each)
-    window.check(results)
+    with results.kept_by_errors(None):
+        with Window(MapArguments("m", points, **arguments)) as window:
+            async for each in evaluations(infer, window):
+                results.add(each)
+        window.check()
     return results
 
 
@@ -260,7 +312,8 @@ def test_the_progress_bar(client: Client) -> None:
     assert last.startswith("posterior: 100%")
     assert "3/3" in last
     assert "eval/s" in last
-    assert "1 failed, 0 tried again" in last
+    assert "1 failed" in last
+    assert "tried again" not in last
     text.seek(0)
     assert len(list(client.as_completed("posterior", iter(THETAS), progress=bar))) == 20
     assert "20eval" in text.getvalue()

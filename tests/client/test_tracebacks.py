@@ -1,4 +1,4 @@
-"""Errors of calls show the caller's line and one frame of the client, which notebooks hide."""
+"""Errors of calls end at the caller's line: no frame of the client is shown."""
 
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,57 +14,87 @@ INSIDE = str(Path(gateway.client.__file__).parents[1])
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with served("v2-grpc", "posterior") as address:
-        yield address
+def client() -> Iterator[Client]:
+    with served("v2-grpc", "posterior") as address, Client(address) as client:
+        yield client
 
 
-def check(error: ClientError) -> None:
-    frames = list(traceback.walk_tb(error.__traceback__))
-    assert [frame.f_code.co_filename.startswith(INSIDE) for frame, _ in frames] == [False, True]
-    assert frames[-1][0].f_locals["__tracebackhide__"] is True
+def check(error: BaseException) -> None:
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    assert [file for file in files if file.startswith(INSIDE)] == []
+    assert files[-1] == __file__
     text = "".join(traceback.format_exception(error))
     assert "direct cause" not in text
     assert "During handling" not in text
-    assert error.__context__ is not None
 
 
-CALLS: list[Callable[[Client], object]] = [
-    lambda client: client.infer("nobody", [1.0]),
-    lambda client: client.gradient("nobody", [1.0], sens=[1.0]),
-    lambda client: client.map("nobody", [[1.0]]),
-    lambda client: client.model("nobody")([1.0]),
-    lambda client: client.signature("nobody"),
-]
+CALLS: dict[str, Callable[[Client], object]] = {
+    "infer": lambda client: client.infer("nobody", [1.0]),
+    "gradient": lambda client: client.gradient("nobody", [1.0], sens=[1.0]),
+    "map": lambda client: client.map("nobody", [[1.0]]),
+    "a function": lambda client: client.model("nobody")([1.0]),
+    "signature": lambda client: client.signature("nobody"),
+    "a point": lambda client: client.map("nobody", [[1.0]], errors="return")[0],
+    "points": lambda client: list(client.map("nobody", [[1.0]], errors="return")),
+    "an array": lambda client: client.map("nobody", [[1.0]], errors="return").array(),
+    "an evaluation": lambda client: [each.outputs for each in client.as_completed("nobody", [[1.0]], errors="return")],
+}
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_a_call(address: str, call: Callable[[Client], object]) -> None:
-    with Client(address) as client:
-        try:
-            call(client)
-        except NotFound as error:
-            error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next  # this function's own
-            check(error)
-        else:
-            pytest.fail("no error")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call(client: Client, call: Callable[[Client], object]) -> None:
+    with pytest.raises(NotFound) as caught:
+        call(client)
+    check(caught.value)
+
+
+def test_the_cause_can_be_looked_up(client: Client) -> None:
+    with pytest.raises(NotFound) as caught:
+        client.infer("nobody", [1.0])
+    assert caught.value.__context__ is not None
+
+
+def test_an_error_that_is_looked_up_twice_has_the_last_place_alone(client: Client) -> None:
+    results = client.map("nobody", [[1.0]], errors="return")
+    for _ in range(2):
+        with pytest.raises(ClientError) as caught:
+            results[0]
+    assert len(list(traceback.walk_tb(caught.value.__traceback__))) == 1
 
 
 @pytest.mark.parametrize("method", ["stream", "as_completed"])
-def test_a_generator(address: str, method: str) -> None:
-    with Client(address) as client, pytest.raises(NotFound) as caught:
+def test_a_generator(client: Client, method: str) -> None:
+    with pytest.raises(NotFound) as caught:
         next(getattr(client, method)("nobody", [[1.0]]))
     check(caught.value)
 
 
-async def test_the_asynchronous_client(address: str) -> None:
-    async with AsyncClient(address) as client:
+WRONG: dict[str, Callable[[Client], object]] = {
+    "the address": lambda _: Client("http://127.0.0.1:8080"),
+    "the address of an asynchronous client": lambda _: AsyncClient("http://127.0.0.1:8080"),
+    "map": lambda client: client.map("posterior", [[1.0]], errors="ignore"),  # type: ignore[arg-type]
+    "as_completed": lambda client: client.as_completed("posterior", [[1.0]], most=0),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_a_wrong_argument(client: Client, call: Callable[[Client], object]) -> None:
+    with pytest.raises(ValueError, match=r"expected|write") as caught:
+        call(client)
+    check(caught.value)
+
+
+async def test_the_asynchronous_client(client: Client) -> None:
+    async with AsyncClient(f"v2-grpc://{client.address}") as asynchronous:
         with pytest.raises(NotFound) as caught:
-            await client.infer("nobody", [1.0])
+            await asynchronous.infer("nobody", [1.0])
         check(caught.value)
         with pytest.raises(NotFound) as caught:
-            await anext(client.stream("nobody", [1.0]))
+            await anext(asynchronous.stream("nobody", [1.0]))
         check(caught.value)
         with pytest.raises(NotFound) as caught:
-            await client.model("nobody")([1.0])
+            await asynchronous.model("nobody")([1.0])
+        check(caught.value)
+        with pytest.raises(NotFound) as caught:
+            await asynchronous.map("nobody", [[1.0]])
         check(caught.value)

@@ -95,6 +95,54 @@ async def test_a_gateway_is_asked_with_many_at_once_over_um_bridge() -> None:
         assert limited.most == 3
 
 
+class MipServer:
+    """Answers inferences with their own bytes when `expected` of them are there, and a ping with this reserved byte.
+    `most` is the most inferences that were there at once, `connections` the connections that carried any."""
+
+    def __init__(self, expected: int, reserved: int) -> None:
+        self._expected = expected
+        self._reserved = reserved
+        self._there = self.most = self.connections = 0
+        self._are_there = asyncio.Event()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_new = True
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                header = await reader.readexactly(8)
+                payload = await reader.readexactly(int.from_bytes(header[4:], "big"))
+                if header[1] == 1:
+                    writer.write(bytes((0, 1, 1, self._reserved, 0, 0, 0, 0)))
+                    continue
+                self.connections += is_new
+                is_new = False
+                await self._all_are_there()
+                writer.write(bytes((0, 2, 1, 0)) + header[4:] + payload[:1] + payload[:1] + payload[2:])
+        writer.close()
+
+    async def _all_are_there(self) -> None:
+        self._there += 1
+        self.most = max(self.most, self._there)
+        if self._there == self._expected:
+            self._are_there.set()
+        await self._are_there.wait()
+        self._there -= 1
+
+
+@pytest.mark.parametrize(("reserved", "at_once", "connections"), [(0x21, 4, 4), (0, 1, 8), (0x3F, 1, 8)])
+async def test_a_gateway_is_asked_with_many_at_once_over_mip(reserved: int, at_once: int, connections: int) -> None:
+    """A gateway keeps connections, of which each carries one call at a time. Another server gets one call at a time,
+    each on a connection of its own, also if it sends the reserved byte back."""
+    server = MipServer(at_once, reserved)
+    async with await asyncio.start_server(server.handle, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        async with AsyncClient(f"mip://{host}:{port}", timeout=GENEROUS) as client:
+            for _ in range(2):
+                found = await asyncio.gather(*(client.infer("m", [1.0, float(at)]) for at in range(4)))
+                assert [each["output0"].tolist() for each in found] == [[1.0, float(at)] for at in range(4)]
+    assert (server.most, server.connections) == (at_once, connections)
+
+
 async def test_a_server_that_is_not_there_is_named() -> None:
     port = free_port()
     async with AsyncClient(f"umbridge://127.0.0.1:{port}") as client:

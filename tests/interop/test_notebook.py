@@ -21,7 +21,7 @@ def test_what_a_notebook_shows() -> None:
     errors, tables = done.stdout.split("<Client ")[0], done.stdout[done.stdout.index("<Client ") :].splitlines()
     assert "----> 1 client.infer('nobody', [1.0])\n\nNotFound: no model 'nobody'" in errors
     assert "----> 1 client.map('posterior', [[1.0, 2.0], [1.0]])\n\nInvalidInput: " in errors
-    assert "at point 1, [1.0]; `results` of this error has the others, <Results: 1 of 2 points, 1 failed>" in errors
+    assert "at point 1, [1.0]\n`results` of this InvalidInput has the 1 of 2 points that were done" in errors
     assert "----> 2     return client.model('posterior')(theta)" in errors
     assert "gateway/client" not in errors
     assert [line.rpartition(" | ")[2] for line in tables] == ["True"] * 4

@@ -68,6 +68,7 @@ def test_the_source_archive_has_the_package_and_what_is_written_for_its_readers(
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
+        "CITATION.cff",
         "LICENSE",
         "pyproject.toml",
         "Makefile",

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deploy.release import checks, parts
-from deploy.release.version import CHART, IN_TEXT, PROJECT, set_version, version
+from deploy.release.version import CHART, CITATION, IN_TEXT, PROJECT, set_version, version
 from tests.cli.commands import ROOT
 
 VERSION = version()
@@ -29,7 +29,7 @@ TRACKED = [
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A folder with the files that say the version."""
-    for name in (PROJECT, CHART, *IN_TEXT):
+    for name in (PROJECT, CHART, CITATION, *IN_TEXT):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / name)
     return tmp_path

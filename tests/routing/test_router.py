@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Status
+from gateway.core.errors import GatewayError, Status, not_found
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.transport import Destination
-from gateway.core.types import Headers, Request, Tensor, Translate
+from gateway.core.types import Answer, Headers, Request, Tensor, Translate
 from gateway.routing.conditions import Conditions, InputCondition
 from gateway.routing.router import LONGEST_NAME, MOST_CACHED, Route, Router
 
@@ -98,6 +98,33 @@ def test_what_no_route_matches_is_not_found(request_: Request, text: str) -> Non
     with pytest.raises(GatewayError) as failed:
         taken(ROUTES, request_)
     assert (failed.value.status, failed.value.message) == (Status.NOT_FOUND, text)
+
+
+async def test_a_server_that_lacks_the_model_is_not_the_end_of_the_list() -> None:
+    """The servers behind a glob name the models that they have, and not those of other routes."""
+    missing = not_found("no model 'posteriro'; this server has double")
+    asked = []
+
+    async def answer(request: Request) -> Answer:
+        asked.append(request.model)
+        if request.model == "posteriro":
+            raise missing
+        return True
+
+    glob = Route(Conditions(model="*"), {"toy": Destination(answer)})
+    router = Router([route("science", model="posterior"), glob], {})
+    for _ in range(2):
+        with pytest.raises(GatewayError) as failed:
+            await handled(router, asking("posteriro"))
+        assert failed.value.message == "no model 'posteriro'; this server has double; did you mean 'posterior'?"
+    assert await handled(router, asking("posteriors")) is True
+    assert asked == ["posteriro", "posteriro", "posteriors"]
+
+
+async def handled(router: Router, request: Request) -> Answer:
+    handler = router.select(request).handler
+    assert handler is not None
+    return await handler(request)
 
 
 def test_a_request_without_a_model_takes_only_a_route_without_one() -> None:

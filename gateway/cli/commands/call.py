@@ -175,6 +175,6 @@ OPTIONS = {
     'cast="saturate" clips it': "--cast saturate clips it",
     "the limit that `timeout` sets": "the limit that --timeout sets, 0 for none",
     "call a model that streams with `stream`": "--stream shows each response",
-    "or the protocol named beside it": "or --protocol NAME beside it; `gateway probe ADDRESS` finds it out",
+    "give `protocol` beside the address": "give --protocol NAME beside the address",
 }
 """What the client for Python advises, and the options of the command that do the same."""

@@ -9,7 +9,7 @@ from struct import Struct
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.protocol import Framing
 from gateway.core.types import Buffer, Message
-from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION
+from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION, CallsAtOnce, PacketKind, Subtype
 
 HEADER = Struct("!4BL")
 
@@ -33,7 +33,9 @@ def remaining_size(header: Buffer) -> int:
 FRAMING = Framing(HEADER.size, remaining_size, magic=bytes((VERSION,)))
 
 
-def encode_packet(kind: int, subtype: int, payload: Iterable[Buffer] = ()) -> Message:
+def encode_packet(
+    kind: int, subtype: int, payload: Iterable[Buffer] = (), reserved: int = CallsAtOnce.UNSAID
+) -> Message:  # fmt: skip
     """The packet with this payload, given in pieces.
 
     Raises:
@@ -43,7 +45,24 @@ def encode_packet(kind: int, subtype: int, payload: Iterable[Buffer] = ()) -> Me
     size = sum(map(len, parts))
     if size > MAX_PAYLOAD:
         raise refusal(Reason.TOO_LARGE, f"the payload has {size} bytes, but a MIP packet holds at most {MAX_PAYLOAD}")
-    return Message(parts=(HEADER.pack(VERSION, kind, subtype, 0, size), *parts))
+    return Message(parts=(HEADER.pack(VERSION, kind, subtype, reserved, size), *parts))
+
+
+def question_of_calls() -> Message:
+    """A ping that asks whether the server takes many calls at once."""
+    return encode_packet(PacketKind.PING, Subtype.REQUEST, reserved=CallsAtOnce.ASKED)
+
+
+def calls_told(request: Message) -> CallsAtOnce:
+    """The reserved byte of the reply to `request`, or of the error in its place."""
+    asks = bool(request.parts) and request.parts[0] == question_of_calls().parts[0]
+    return CallsAtOnce.MANY if asks else CallsAtOnce.UNSAID
+
+
+def takes_many(reply: Message) -> bool:
+    """Whether the reply to `question_of_calls` says that the server takes many calls."""
+    *_, reserved, _ = HEADER.unpack(reply.parts[0])
+    return bool(reserved == CallsAtOnce.MANY)
 
 
 def _join_small(pieces: Iterable[Buffer]) -> Iterator[Buffer]:

@@ -27,6 +27,18 @@ class Subtype(IntEnum):
     RESPONSE = 1
 
 
+class CallsAtOnce(IntEnum):
+    """The reserved byte of a ping, by which clients of the gateway learn that they talk to one. Other servers ignore
+    it, and it is 0 in all other packets."""
+
+    UNSAID = 0
+    ASKED = 0x3F
+    """In the request: does the server take more than one call at a time?"""
+    MANY = 0x21
+    """In the reply to such a request, or in the error in its place: it takes any number of calls at once, and of
+    connections with any number of requests each."""
+
+
 class ErrorCode(IntEnum):
     """`subtype` of an error."""
 

@@ -9,17 +9,18 @@ from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
 from gateway.protocols.mip.json_examples import STRINGS
 from gateway.protocols.mip.originals import original_of
-from gateway.protocols.mip.packets import HEADER, encode_packet
+from gateway.protocols.mip.packets import HEADER, calls_told, encode_packet
 from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload
-from gateway.protocols.mip.schema import MAX_TENSORS, NAN, PacketKind, Subtype, TlvType
+from gateway.protocols.mip.schema import MAX_TENSORS, NAN, CallsAtOnce, PacketKind, Subtype, TlvType
 from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """The canonical Request of one packet. A ping asks whether the gateway is ready. In an inference the first
-    dimension of every input counts the examples of the batch; `origin` keeps the counts of the payload alone.
+    dimension of every input counts the examples of the batch; `origin` keeps the counts of the payload
+    alone, or the header of a ping.
 
-    The reserved byte and n-output are ignored, as kubemo's server does.
+    The reserved byte of inferences and n-output are ignored, as kubemo's server does.
 
     Raises:
         DecodeError: the packet is not a request, or its payload is malformed.
@@ -30,7 +31,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     if subtype != Subtype.REQUEST:
         raise DecodeError(f"subtype {subtype} is not a request; expected {Subtype.REQUEST.value}")
     if kind == PacketKind.PING:
-        return Request(Operation.READY, listener.model)
+        return Request(Operation.READY, listener.model, origin=Message(parts=(bytes(header),)))
     if kind != PacketKind.INFERENCE:
         raise unsupported(f"kind {kind} is not supported; expected 1 (ping) or 2 (inference)")
     payload = decode_payload(body, listener.limits.json_values)
@@ -63,7 +64,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if request.operation is Operation.READY:
         if answer is not True:
             raise refusal(Reason.NOT_READY, answer.text if isinstance(answer, NotReady) else "the gateway is not ready")
-        return encode_packet(PacketKind.PING, Subtype.RESPONSE)
+        reserved = CallsAtOnce.UNSAID if request.origin is None else calls_told(request.origin)
+        return encode_packet(PacketKind.PING, Subtype.RESPONSE, reserved=reserved)
     assert isinstance(answer, Response)
     assert request.origin is not None
     inputs, _, batch = COUNTS.unpack(request.origin.parts[0])

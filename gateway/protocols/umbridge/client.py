@@ -1,6 +1,7 @@
 """Facing backends: canonical Requests to requests, replies to Answers."""
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 from msgspec import Raw
 
@@ -10,7 +11,7 @@ from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.original import Original
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Headers, Message, Request, Response, Tensor, post
+from gateway.core.types import Answer, Message, Request, Response, Tensor, post
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
@@ -36,9 +37,14 @@ INFO_OPERATIONS = frozenset(
 )
 
 
-def takes_many(headers: Headers) -> bool:
-    """Whether the reply to `/Info` with these headers is a gateway's, which takes any number of calls at once."""
-    return headers.get(CALLS_HEADER) == MANY
+def info(deadline: float | None = None) -> Message:
+    """The question what the server is and which models it has."""
+    return Message("GET", "/Info", deadline=deadline)
+
+
+def takes_many(reply: Message) -> bool:
+    """Whether the reply to `info` is a gateway's, which takes any number of calls at once."""
+    return reply.status == HTTPStatus.OK and reply.headers.get(CALLS_HEADER) == MANY
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -55,7 +61,7 @@ def encode_request(request: Request, target: Target) -> Message:
         parts = write_message(_metadata_body(request, target))
         return post(f"/{request.part}", JSON_HEADERS, parts, request.deadline)
     if request.operation in INFO_OPERATIONS:
-        return Message("GET", "/Info", deadline=request.deadline)
+        return info(request.deadline)
     raise unsupported(f"operation {request.operation.value!r} is not supported by UM-Bridge")
 
 

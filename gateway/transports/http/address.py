@@ -26,6 +26,11 @@ class HttpAddress:
     prefix: str = ""
     tls: bool = False
 
+    @property
+    def has_usual_port(self) -> bool:
+        """Whether the port is that of an address without one: 80, with TLS 443."""
+        return self.port == _DEFAULT_PORTS["https" if self.tls else "http"]
+
 
 def parse_address(text: str) -> HttpAddress:
     """The HttpAddress in `text`, without a trailing slash.

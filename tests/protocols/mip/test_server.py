@@ -8,6 +8,7 @@ import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import DEFAULT_TRANSLATE, Message, Request, Response, Translate
 from tests.protocols.mip.wire import (
@@ -31,6 +32,38 @@ def test_the_reserved_byte_and_the_number_of_outputs_are_not_looked_at() -> None
     header = bytearray(message.parts[0])
     header[3] = 255
     assert shown(decoded(Message(parts=(bytes(header), message.parts[1])))) == [("INT64~", [1, 1], [1])]
+
+
+ASKING = of_hex("0001003f00000000")
+"""A ping that asks whether more than one call is taken at once."""
+
+
+def test_a_client_that_asks_is_told_that_many_calls_are_taken() -> None:
+    assert MIP.traits.servers.takes_many is not None
+    assert sent(MIP.traits.servers.takes_many.question()) == sent(ASKING)
+    request = MIP.decode_request(ASKING, LISTENER)
+    assert request.operation is Operation.READY
+    reply = MIP.encode_response(True, request, DEFAULT_TRANSLATE)
+    assert sent(reply) == bytes.fromhex("0001012100000000")
+    assert MIP.traits.servers.takes_many.says_so(reply)
+
+
+def test_so_it_is_by_an_error_in_the_place_of_the_reply() -> None:
+    """A gateway that is not ready is one all the same."""
+    reply = MIP.encode_error(GatewayError(Reason.NOT_READY.status, Reason.NOT_READY, "later"), None, ASKING)
+    assert sent(reply)[:4].hex() == "00000521"
+    assert MIP.traits.servers.takes_many is not None
+    assert MIP.traits.servers.takes_many.says_so(reply)
+
+
+@pytest.mark.parametrize("header", ["0001000000000000", "0001002100000000", "000100ff00000000", "0002003f00000000"])
+def test_nobody_else_is_told(header: str) -> None:
+    ping = of_hex(header)
+    if header[3] == "1":
+        request = MIP.decode_request(ping, LISTENER)
+        assert sent(MIP.encode_response(True, request, DEFAULT_TRANSLATE)) == bytes.fromhex("0001010000000000")
+    reply = MIP.encode_error(GatewayError(Reason.NOT_READY.status, Reason.NOT_READY, "later"), None, ping)
+    assert sent(reply)[:4].hex() == "00000500"
 
 
 BAD = [

@@ -164,7 +164,10 @@ class HttpConnector:
             self._pool.lost(connection)
             if isinstance(error, OSError):
                 name = self._address.host if self._secured is None else self._secured.server_name
-                raise not_connected(error, self._host, seconds, self._connect_seconds, name) from error
+                found = not_connected(error, self._host, seconds, self._connect_seconds, name)
+                if isinstance(error, ConnectionRefusedError) and self._address.has_usual_port:
+                    found.message += f" at port {self._address.port}"
+                raise found from error
             raise
         if not connection.is_fresh():
             raise _spoiled(connection)

@@ -44,6 +44,10 @@ async def test_nothing_listens_at_the_address(host: str) -> None:
     assert_unreachable(await failure(f"{host}:{free_port()}"), "connection refused")
 
 
+async def test_the_port_is_named_where_the_address_may_have_none() -> None:
+    assert_unreachable(await failure("http://127.9.8.7"), "connection refused at port 80")
+
+
 async def test_an_unknown_host() -> None:
     error = await failure("host.invalid:80")  # RFC 6761: never resolves
     assert_unreachable(error, "host name 'host.invalid' not resolved: .*")
