@@ -1,8 +1,10 @@
 """Settings of the whole suite, and the tables that stand at the end of a run."""
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -17,8 +19,11 @@ from tests.together import WITH_TRITON
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-
 HERE = Path(__file__).resolve().parent
+# pytest itself rewrites the assertions of test files only. Without this, one that fails in a module that tests share
+# does not say what it compared.
+pytest.register_assert_rewrite(*({f"tests.{each.name}" for each in iter_modules([str(HERE)])} - sys.modules.keys()))
+
 LONGEST = (
     "interop/test_derivatives.py",  # with it all files of WITH_TRITON
     "servers/test_cluster_servers.py",

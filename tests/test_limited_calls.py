@@ -21,7 +21,7 @@ from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, tensor
-from gateway.policies import shared_allowances
+from gateway.policies import shared_server
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
 from tests.limits import GENEROUS
@@ -251,7 +251,7 @@ async def test_two_gateways_share_a_limit_and_close_their_connections(
 ) -> None:
     from redis.asyncio import Redis
 
-    monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)  # a loaded machine may be late
+    monkeypatch.setattr(shared_server, "SECONDS", 10.0)  # a loaded machine may be late
     server = RedisServer(tmp_path)
     limit = f'rate_limit: {{requests: 10, seconds: 3600, redis: "{server.url}"}}'
     try:

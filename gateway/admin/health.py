@@ -22,7 +22,7 @@ from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
-from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol
+from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Protocol, without_codec
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
@@ -130,7 +130,7 @@ class HealthServer:
 
     async def _serve(self, address: Address, started: "Future[str]") -> None:
         self._stopping = asyncio.Event()
-        exchanges: Any = Exchanges(self._answer, _no_codec, _refuse)
+        exchanges: Any = Exchanges(self._answer, _no_streams, _refuse)
         settings = ListenerSettings("health", _LIMITS, tls=self._tls)
         listener = HttpListener(
             settings,
@@ -220,17 +220,8 @@ def _refuse(error: GatewayError, protocol: Protocol, message: Message) -> Messag
     return _reply(http_status.number(error), error.message)
 
 
-def _no_codec(*_: Any) -> Any:
-    raise NotImplementedError("the health port has no codec")
+def _no_streams(*_: Any) -> Any:
+    raise NotImplementedError("the health port has no streams")
 
 
-_PROTOCOL = Protocol(
-    name="health",
-    carrier=HttpForm(),
-    patterns=("GET /healthz", "GET /readyz", "GET /metrics"),
-    decode_request=_no_codec,
-    encode_response=_no_codec,
-    encode_error=_no_codec,
-    encode_request=_no_codec,
-    decode_response=_no_codec,
-)
+_PROTOCOL = without_codec("health", HttpForm(), ("GET /healthz", "GET /readyz", "GET /metrics"))

@@ -13,19 +13,14 @@ from gateway.bridge.signature_cache import SignatureCache
 from gateway.config.keys import Config
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import NO_HTTP, Protocol
+from gateway.core.protocol import Protocol, without_codec
 from gateway.core.transport import Destination, Select
 from gateway.routing.conditions import Conditions
 from gateway.routing.listing import BackendModels, Listed
 from gateway.routing.router import Route
 from gateway.transports.memory import PROCESS_MEMORY
 
-
-def _no_messages(*_: object) -> Any:
-    raise NotImplementedError("a step of a graph has no messages")
-
-
-STEPS = Protocol(GRAPH, NO_HTTP, (), *(_no_messages,) * 5, traits=GRAPH_TRAITS)
+STEPS = without_codec(GRAPH, traits=GRAPH_TRAITS)
 """The client protocol of the requests that graphs make."""
 
 

@@ -61,7 +61,7 @@ from gateway.core.errors import (
 from gateway.core.frozen import frozen, replace
 from gateway.core.offload import LARGE, in_thread
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.protocol import NO_HTTP, Protocol, Rows, Traits, Wire
+from gateway.core.protocol import Rows, Traits, Wire, without_codec
 from gateway.core.spans import begin
 from gateway.core.transport import Handler
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, TensorSpec
@@ -73,25 +73,11 @@ MARK_HEADER = "gateway-derivative"
 """The header or metadata key of a reply that says how the derivative in it was computed."""
 
 
-def _no_wire(*_: object) -> Any:
-    raise NotImplementedError("evaluations at points have no messages")
-
-
 COMPLEX = 0.0
 """The `size` of a Step that is a complex one: its datatype alone says how long it is."""
 
-POINTS = Protocol(
-    name="points",
-    carrier=NO_HTTP,
-    patterns=(),
-    decode_request=_no_wire,
-    encode_response=_no_wire,
-    encode_error=_no_wire,
-    encode_request=_no_wire,
-    decode_response=_no_wire,
-    # Rows are counted on every tensor: a model that takes no batches is then called for each row.
-    traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)),
-)
+# Rows are counted on every tensor: a model that takes no batches is then called for each row.
+POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
 """The client's side of the bridge that evaluates models at points."""
 
 

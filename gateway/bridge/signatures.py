@@ -23,6 +23,11 @@ from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Request, Signature
 
+MODEL_WITHOUT_METADATA = frozenset(
+    {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
+)
+"""The statuses with which servers answer a question for metadata if they have the model but no metadata of it."""
+
 
 def is_unknown(signature: Signature) -> bool:
     """Whether nobody knows the model's inputs and outputs."""
@@ -105,7 +110,7 @@ class RouteSignatures:
         try:
             metadata = await self._backend.metadata(Request(Operation.METADATA, model, version))
         except GatewayError as error:
-            if error.status in _MODEL_WITHOUT_METADATA:
+            if error.status in MODEL_WITHOUT_METADATA:
                 return Signature()
             # grps' C++ server has the metadata of its first model only, but lists all models.
             if error.status is not Status.NOT_FOUND or not await self._lists(model, version):
@@ -270,7 +275,7 @@ class RouteSignatures:
         try:
             metadata = await self._backend.metadata(Request(Operation.METADATA, model, version))
         except GatewayError as error:
-            if error.status not in _MODEL_WITHOUT_METADATA | _NO_COMPANION:
+            if error.status not in MODEL_WITHOUT_METADATA | _NO_COMPANION:
                 raise
         else:
             if metadata.name == model:
@@ -289,11 +294,6 @@ def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
 
 _NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
 """The statuses with which servers say that they do not have a companion."""
-
-_MODEL_WITHOUT_METADATA = frozenset(
-    {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
-)
-"""What servers answer to a question for metadata if they have the model but no metadata."""
 
 
 def _is_smooth(signature: Signature) -> bool:

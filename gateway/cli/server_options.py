@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gateway.assembly.forms import described_form
+from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs
 from gateway.cli.exit_codes import USAGE, end, shows_colours
 from gateway.cli.probing.asking import ServerAccess
@@ -39,6 +40,17 @@ DeclaringFile = Annotated[
         exists=True,
         dir_okay=False,
     ),
+]
+ModelVersion = Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")]
+Parameters = Annotated[
+    list[str], typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable.")
+]
+Selected = Annotated[
+    list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
+]
+Casting = Annotated[Cast, typer.Option("--cast", metavar="HOW", help="Inexact conversions: refuse, round or saturate.")]
+Flavor = Annotated[
+    str, typer.Option("--flavor", metavar="NAME", help="The kind of server, if it is not to be detected.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http import HTTPStatus
-from typing import NoReturn
 
 from gateway.assembly.connecting import connect
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
@@ -25,7 +24,6 @@ from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
-    NO_HTTP,
     Models,
     Protocol,
     TakesMany,
@@ -34,6 +32,7 @@ from gateway.core.protocol import (
     Wire,
     resolve_batch,
     traits_at_endpoints,
+    without_codec,
 )
 from gateway.core.transport import Connector, Handler
 from gateway.core.types import Answer, Message, Request, Response
@@ -42,20 +41,8 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import is_ready
 
-
-def _no_wire(*_: object) -> NoReturn:
-    raise NotImplementedError("the client's own side has no messages")
-
-
-PYTHON = Protocol(
-    name="python",
-    carrier=NO_HTTP,
-    patterns=(),
-    decode_request=_no_wire,
-    encode_response=_no_wire,
-    encode_error=_no_wire,
-    encode_request=_no_wire,
-    decode_response=_no_wire,
+PYTHON = without_codec(
+    "python",
     traits=Traits(
         # Numbers of Python are untyped, and inputs may be given by position.
         wire=Wire(untyped=True, derivatives=True, streams=True),

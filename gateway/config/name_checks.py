@@ -12,7 +12,7 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import forms_beside_protocols, protocol_names
-from gateway.config.keys import BackendConfig
+from gateway.config.keys import BackendConfig, ListenerConfig
 from gateway.config.load_checks import load_findings
 from gateway.config.models_apart import backend_of_model
 from gateway.config.partial import Parts
@@ -38,22 +38,25 @@ def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[F
         yield Finding(location, f"no {what} is called {VALUE}{suggestion(name, known)}")
 
 
+def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
+    """A key that is for clients of the protocol `name`."""
+    if name not in listener.protocols:
+        text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
+        yield Finding(location, text, at_key=True)
+
+
 def _prefixes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         for name in listener.prefix:
-            if name not in listener.protocols:
-                text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
-                yield Finding(("listeners", at, "prefix", name), text, at_key=True)
+            yield from _not_served(("listeners", at, "prefix", name), name, listener)
 
 
 def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         for name, flavor in listener.flavor.items():
             location: Location = ("listeners", at, "flavor", name)
-            if name not in listener.protocols:
-                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
-                yield Finding(location, text, at_key=True)
-            elif name in catalog.protocols:
+            yield from _not_served(location, name, listener)
+            if name in listener.protocols and name in catalog.protocols:
                 faces = catalog.protocols[name].faces
                 if faces:
                     yield from _unknown(location, f"flavor of {name} towards clients", flavor, faces)
@@ -66,10 +69,8 @@ def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         for name, values in listener.settings.items():
             location: Location = ("listeners", at, "settings", name)
-            if name not in listener.protocols:
-                text = f"the listener does not speak {name!r}{suggestion(name, listener.protocols)}"
-                yield Finding(location, text, at_key=True)
-            elif name in catalog.protocols:
+            yield from _not_served(location, name, listener)
+            if name in listener.protocols and name in catalog.protocols:
                 yield from _own_settings(location, catalog.protocols[name], values)
     for key, backend in parts.backends.items():
         if backend.protocol in catalog.protocols:

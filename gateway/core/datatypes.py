@@ -77,6 +77,17 @@ def meant_by(name: str) -> Datatype | None:
     return DATATYPES.get(bare) or _OTHER_NAMES.get(bare)
 
 
+TENSORFLOW_NAMES: dict[Datatype, str] = {
+    **{each: f"DT_{each}" for each in Datatype},
+    Datatype.FP16: "DT_HALF",
+    Datatype.FP32: "DT_FLOAT",
+    Datatype.FP64: "DT_DOUBLE",
+    Datatype.BF16: "DT_BFLOAT16",
+    Datatype.BYTES: "DT_STRING",
+}
+"""TensorFlow's name of each datatype (`tensorflow/core/framework/types.proto`). TensorFlow Serving and KServe V1 have
+it in their metadata."""
+
 GATEWAY_DATATYPE = "gateway_datatype"
 """A tensor's parameter with its original datatype, set where the wire lacks that datatype and a wider one is sent.
 Wires without parameters leave it out."""

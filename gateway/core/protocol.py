@@ -169,7 +169,8 @@ class Models:
     joined_versions: bool = False
     """Clients write a model and its version as one name, `M-1.0.0`."""
     companions: bool = True
-    """A request can name other models of the same server, such as `M.gradient`, the companion of `M`."""
+    """A request can name other models of the same server, such as `M.gradient`, the companion of `M`. False for a wire
+    without INT64, which companions take their tensors' positions as."""
     one_at: Callable[[str], bool] | None = None
     """Whether the server at an endpoint (its address as configured) has a single model, whatever a request names. Such
     a backend has no `companions`."""
@@ -178,7 +179,8 @@ class Models:
     unknown_are_not_found: bool = False
     """The reply about a model's readiness tells an unknown model from one that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
-    """The requests for metadata (`Request.part`) that together give a whole Signature; empty: there is no metadata."""
+    """The requests for metadata (`Request.part`) that together give a whole Signature; empty: there is no metadata, and
+    `trusted_metadata` is False unless there is a `signature`."""
     operations_part: str = ""
     """The part that asks for a model's operations only; empty: they come with the tensors."""
     trusted_metadata: bool = True
@@ -478,6 +480,18 @@ class Protocol:
         """Whether a client can name a model."""
         models = self.traits.models
         return models.named or models.may_be_named or any("{model}" in pattern for pattern in self.patterns)
+
+
+def without_codec(
+    name: str, carrier: Carrier = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
+) -> Protocol:
+    """A Protocol whose five functions raise NotImplementedError: for requests of the gateway's own, which come in no
+    message, and for listeners that answer without a Request."""
+
+    def refuse(*_: object) -> Any:
+        raise NotImplementedError(f"{name} has no codec")
+
+    return Protocol(name, carrier, patterns, refuse, refuse, refuse, refuse, refuse, traits or Traits())
 
 
 def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:

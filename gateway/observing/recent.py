@@ -33,37 +33,29 @@ that come one by one take 0.8 MB, and with the longest names that clients may ch
 
 class RecentRequest(Struct, frozen=True):
     """A request that has ended. It has no values of headers, no keys, no tensors and no text of an error, as the access
-    log has none; `model` is cut after 256 characters, as there.
+    log has none.
 
     `ended`: on the clock `time.monotonic`. `seconds`: from its arrival to the end of the reply; `queued` and `upstream`
     are those of them in queues of backends and for calls to endpoints. `client`: `host:port`. `losses`: what a
     translation lost. The others are as in a Record.
     """
 
+    kind: RequestKind
     id: str
-    ended: float
     client: str
-    principal: str
-    listener: str
-    in_protocol: str
-    operation: str
-    model: str
-    route: str
-    backend: str
-    out_protocol: str
-    endpoint: str
-    status: str
-    reason: str
-    code: int
-    cache: str
-    tries: int
-    retries: int
-    bytes_in: int
-    bytes_out: int
+    losses: tuple[str, ...]
+    ended: float
+    seconds: float
     queued: float
     upstream: float
-    seconds: float
-    losses: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+    retries: int
+
+    @property
+    def model(self) -> str:
+        """The model's name, cut after 256 characters as in the access log."""
+        return self.kind.model[:LONGEST_NAME]
 
 
 class RecentRequests:
@@ -149,11 +141,6 @@ def has_failed(kind: RequestKind) -> bool:
 
 def _requests(batch: Batch) -> Iterable[RecentRequest]:
     rows: Any = batch.numbers.tolist()
-    columns = (batch.ids, batch.kinds, batch.clients, batch.losses, *rows)
-    for id, kind, client, losses, *numbers in zip(*columns, strict=True):
-        yield RecentRequest(
-            id, numbers[ENDED], client, kind.principal, kind.listener, kind.in_protocol, kind.operation,
-            kind.model[:LONGEST_NAME], kind.route, kind.backend, kind.out_protocol, kind.endpoint, kind.status,
-            kind.reason, kind.code, kind.cache, kind.tries, int(numbers[RETRIES]), int(numbers[BYTES_IN]),
-            int(numbers[BYTES_OUT]), numbers[QUEUED], numbers[UPSTREAM], numbers[SECONDS], losses,
-        )  # fmt: skip
+    for kind, id, client, losses, *row in zip(batch.kinds, batch.ids, batch.clients, batch.losses, *rows, strict=True):
+        sizes = int(row[BYTES_IN]), int(row[BYTES_OUT]), int(row[RETRIES])
+        yield RecentRequest(kind, id, client, losses, row[ENDED], row[SECONDS], row[QUEUED], row[UPSTREAM], *sizes)

@@ -35,6 +35,7 @@ from gateway.policies.cached_answers import AnswerStore, form_of_message, own_co
 from gateway.policies.context import MessageReach, PolicyContext
 from gateway.policies.places import PolicyState, ShownStates, StateMetric
 from gateway.policies.shared_answers import SharedAnswers
+from gateway.policies.shared_server import SharedServer
 
 METRICS = (
     StateMetric(
@@ -141,31 +142,15 @@ class Cache(PolicyState):
     keeps_answers = True
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
-        self._place = "cache"
+        self.place = "cache"
         self.settings = settings
         self.store = AnswerStore(settings.bytes, settings.seconds, clock)
         self.outcomes = dict.fromkeys(CACHE_OUTCOMES, 0)
         self._flights: dict[bytes, Flight] = {}
         self._redis: SharedAnswers | None = None
         if settings.redis is not None:
-            self._redis = SharedAnswers(
-                settings.redis.url.get_secret_value(),
-                settings.redis.name,
-                settings.seconds,
-                settings.redis.largest,
-                clock,
-            )
-
-    @property
-    def place(self) -> str:
-        """Where the entry stands."""
-        return self._place
-
-    @place.setter
-    def place(self, place: str) -> None:
-        self._place = place
-        if self._redis:
-            self._redis.place = place
+            server = SharedServer(settings.redis.url.get_secret_value(), lambda: self.place, clock)
+            self._redis = SharedAnswers(server, settings.redis.name, settings.seconds, settings.redis.largest)
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
         """As in PolicyState: answers and counts go on, unless answers may be others now."""
@@ -302,7 +287,7 @@ class Cache(PolicyState):
         }
         if self._redis is None:
             return shown
-        return {**shown, "redis": "up" if self._redis.is_reached else "down", "redis_hits": self._redis.hits}
+        return {**shown, "redis": "up" if self._redis.server.is_reached else "down", "redis_hits": self._redis.hits}
 
     async def close(self, seconds: float) -> None:
         """Close the connections to Redis."""

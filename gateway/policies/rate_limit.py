@@ -21,6 +21,7 @@ from gateway.core.types import Answer, Request, Response
 from gateway.policies.allowances import Allowances
 from gateway.policies.places import Shared, SharedState, ShownStates
 from gateway.policies.shared_allowances import SharedAllowances
+from gateway.policies.shared_server import SharedServer
 
 _LONGEST_KEY = 64
 _HEADER_NAME = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")  # RFC 9110, section 5.6.2
@@ -72,7 +73,7 @@ class RateLimit(SharedState):
     """The buckets of one entry of `policies:`."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
-        self._place = "rate_limit"
+        self.place = "rate_limit"
         self._clock = clock
         self._refused = 0
         self._burst = burst = settings.burst or settings.requests
@@ -81,27 +82,15 @@ class RateLimit(SharedState):
         self._client = _KEYS[settings.by]
         self._header = settings.header or ""
         self._local = Allowances(interval, burst)
-        self._redis: SharedAllowances | None = None
+        self._redis: SharedServer | None = None
         self._without_redis = settings.without_redis
         self._shared: Shared | None = None
         self.settings = self._settings = settings
         if settings.redis is not None:
             rate = f"{settings.requests}:{settings.seconds:g}:{burst}:{settings.by}:{self._header}"
             prefix = f"gateway:rate_limit:{settings.name}:{rate}:"
-            self._shared = self._redis = SharedAllowances(
-                settings.redis.get_secret_value(), prefix, interval, burst, clock
-            )
-
-    @property
-    def place(self) -> str:
-        """Where the entry stands."""
-        return self._place
-
-    @place.setter
-    def place(self, place: str) -> None:
-        self._place = place
-        if self._redis:
-            self._redis.place = place
+            self._redis = SharedServer(settings.redis.get_secret_value(), lambda: self.place, clock)
+            self._shared = SharedAllowances(self._redis, prefix, interval, burst)
 
     def share(self, shared: Shared) -> None:
         """Apply the limit of `shared`, unless Redis has it: other processes of this gateway take from it, too. While it

@@ -12,31 +12,19 @@ counted up. Each answer says in which epoch it was asked for, and one of an earl
 
 import asyncio
 import json
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from hashlib import sha256
 from struct import Struct
-from time import monotonic, time
-from typing import TYPE_CHECKING, Any, TypeVar
+from time import time
+from typing import Any
 
 from gateway.core.datatypes import DATATYPES
-from gateway.core.log_limit import LogLimit
-from gateway.core.redis import connection_pool
 from gateway.core.tasks import spawn
 from gateway.core.types import Response, Tensor
-from gateway.policies.shared_allowances import PAUSE
-
-if TYPE_CHECKING:
-    from redis.asyncio import BlockingConnectionPool
-
-T = TypeVar("T")
-
-log = logging.getLogger(__name__)
+from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"
 """Of the form of stored answers. Whoever changes the form, or what `request_key` means, changes it."""
-SECONDS = 0.1
-"""The longest that a request waits for the server."""
 MOST_WRITES = 32
 """Answers on their way to the server at once; further ones are not stored there."""
 
@@ -117,40 +105,26 @@ class SharedAnswers:
 
     def __init__(
         self,
-        url: str,
+        server: SharedServer,
         name: str,
         seconds: float,
         largest: int,
-        clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time,
     ) -> None:
-        self.place = ""
-        """Where it is configured, for log lines."""
         self.hits = 0
-        self._url = url
+        self.server = server
         self._prefix = f"gateway:cache:{name}:"
         self._seconds = seconds
         self._largest = largest
-        self._clock, self._now = clock, now
-        self._pool: BlockingConnectionPool | None = None
-        self._redis: Any = None
-        self._asks_from = 0.0
-        """No question is sent before this time."""
-        self._fails = False
+        self._now = now
         self._has_to_forget = False
         """All answers of the server are to be forgotten, and it does not know that yet."""
         self._writes: set[asyncio.Task[Any]] = set()
-        self._lines = LogLimit(log)
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether the server answered the last question."""
-        return not self._fails
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
         """The answer with its age in seconds, None if there is none; and the epoch for `put`, None if the server does
         not answer."""
-        found = await self._asked(lambda: self._get(key))
+        found = await self.server.ask(lambda redis: self._get(redis, key))
         if found is None:
             return None, None
         stored, epoch = found
@@ -163,11 +137,11 @@ class SharedAnswers:
         self.hits += 1
         return (answer[0], age), epoch
 
-    async def _get(self, key: bytes) -> tuple[bytes | None, bytes]:
+    async def _get(self, redis: Any, key: bytes) -> tuple[bytes | None, bytes]:
         if self._has_to_forget:
-            await self._forget()
+            await self._forget(redis)
         # Not more than could have been stored: of a longer value the checksum is wrong.
-        async with self._redis.pipeline(transaction=False) as questions:
+        async with redis.pipeline(transaction=False) as questions:
             questions.getrange(self._key(key), 0, self._largest + _MOST_BESIDE)
             questions.get(f"{self._prefix}epoch")
             stored, epoch = await questions.execute()
@@ -177,7 +151,7 @@ class SharedAnswers:
         """Store an answer that was asked for in `epoch`. Returns at once; if the server does not take it, it is not
         stored."""
         size = sum(len(each.data) for each in response.outputs)
-        if size > self._largest or self._fails or len(self._writes) >= MOST_WRITES:
+        if size > self._largest or not self.server.is_reached or len(self._writes) >= MOST_WRITES:
             return
         task = spawn(self._put(key, response, epoch))
         self._writes.add(task)
@@ -187,54 +161,20 @@ class SharedAnswers:
         stored = packed(key, response, epoch, self._now())
         if stored is not None and len(stored) <= self._largest + _MOST_BESIDE:
             milliseconds = max(1, int(self._seconds * 1000))
-            await self._asked(lambda: self._redis.set(self._key(key), stored, px=milliseconds))
+            await self.server.ask(lambda redis: redis.set(self._key(key), stored, px=milliseconds))
 
     def forget(self) -> None:
         """Forget all answers of this name, for all gateways. Until the server knows, it is not asked for any."""
         self._has_to_forget = True
-        task = spawn(self._asked(self._forget))
+        task = spawn(self.server.ask(self._forget))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
-    async def _forget(self) -> bool:
+    async def _forget(self, redis: Any) -> bool:
         if self._has_to_forget:
-            await self._redis.incr(f"{self._prefix}epoch")
+            await redis.incr(f"{self._prefix}epoch")
             self._has_to_forget = False
         return True
-
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """The server's answer; None if there is none."""
-        now = self._clock()
-        if now < self._asks_from:
-            return None
-        if self._fails:
-            self._asks_from = now + PAUSE  # one question is enough to find out whether the server is back
-        try:
-            async with asyncio.timeout(SECONDS):
-                found = await self._connected(ask)
-        except Exception as error:  # redis has errors of its own; others come from the socket and from the timeout
-            self._failed(error)
-            return None
-        if self._fails:
-            self._fails, self._asks_from = False, 0.0
-            self._lines.write("back", logging.INFO, "%s: Redis answers again", self.place)
-        return found
-
-    async def _connected(self, ask: Callable[[], Awaitable[T]]) -> T:
-        if self._pool is None:
-            from redis.asyncio import Redis
-
-            self._pool = connection_pool(self._url)
-            self._redis = Redis(connection_pool=self._pool)
-        return await ask()
-
-    def _failed(self, error: Exception) -> None:
-        self._fails, self._asks_from = True, self._clock() + PAUSE
-        # The texts of the package's errors name hosts and ports, but no passwords.
-        text = (
-            f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-        )
-        self._lines.write("failed", logging.WARNING, "%s: Redis fails: %s", self.place, text)
 
     def _key(self, key: bytes) -> str:
         return f"{self._prefix}{key.hex()}"
@@ -243,6 +183,4 @@ class SharedAnswers:
         """Close the connections to the server."""
         for each in list(self._writes):
             each.cancel()
-        if self._pool is not None:
-            await self._pool.disconnect()
-            self._pool = None
+        await self.server.close()

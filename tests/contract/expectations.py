@@ -124,6 +124,12 @@ def shaped(each: Tensor, front: Dialect) -> Tensor:
     return each
 
 
+def fitted(each: Tensor, dialect: Dialect) -> Tensor:
+    """A tensor of a model as the wire carries it: shaped, and of another datatype where it lacks the model's."""
+    datatype = carried(each.datatype, dialect.traits) or each.datatype
+    return shaped(tensor(each.name, each.array.astype(datatype.dtype), datatype), dialect)
+
+
 def told_name(own: str, by_position: str, back: Dialect) -> str:
     """The name that a client is told for a tensor: metadata without names leaves its position."""
     return own if back.traits.models.tells_names else by_position

@@ -55,7 +55,9 @@ def test_every_row_has_a_member(table: Table) -> None:
 
 
 def test_every_wire_form_has_a_table() -> None:
-    assert {name for table in TABLES.values() for name in table.protocols} == set(INSTALLED)
+    tabled = {name for table in TABLES.values() for name in table.protocols}
+    assert set(INSTALLED) - tabled == set(), "give these wire forms a table in tests/contract/members"
+    assert tabled - set(INSTALLED) == set(), "tables of wire forms that there are not"
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
@@ -68,9 +70,11 @@ def test_every_statement_says_what_becomes_of_a_member(table: Table) -> None:
 
 
 def tried() -> Iterator[Any]:
-    """The members of the requests, and those of the replies, of each wire form, with each other side."""
+    """The members of the requests, and those of the replies, of each wire form, with each other side that has a
+    table."""
+    others = [name for name in INSTALLED if name in QUESTIONS]
     for table in TABLES.values():
-        for own, direction, other in product(table.protocols, ("request", "reply"), INSTALLED):
+        for own, direction, other in product(table.protocols, ("request", "reply"), others):
             rows = [
                 row
                 for row in table.rows

@@ -47,9 +47,9 @@ def can_ask(dialect: Dialect, inputs: tuple[Tensor, ...]) -> bool:
 
 def carries(dialect: Dialect, case: expect.Case) -> bool:
     """Whether a call, and its answer, have a form in the protocol."""
-    request = infer("m", tuple(expect.shaped(each, dialect) for each in case.inputs))
-    response = Response(tuple(expect.shaped(each, dialect) for each in case.outputs))
-    answer = or_error(lambda: dialect.answered(response, asked(dialect, case.inputs), request))
+    inputs, outputs = (tuple(expect.fitted(each, dialect) for each in some) for some in (case.inputs, case.outputs))
+    request, response = infer("m", inputs), Response(outputs)
+    answer = or_error(lambda: dialect.answered(response, dialect.asked(request), request))
     return not isinstance(answer, GatewayError)
 
 

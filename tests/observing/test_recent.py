@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.record import Record
 from gateway.observing.batches import Batch
-from gateway.observing.recent import MOST_RECENT, RecentRequests
+from gateway.observing.recent import MOST_RECENT, RecentRequests, has_failed
 from tests import records
 
 
@@ -32,10 +32,12 @@ def test_a_request_is_kept_as_the_access_log_tells_it() -> None:
     ended.model, ended.bytes_out, ended.queued, ended.losses = "m" * 300, 70, 0.25, ("cast rounded",)
     recent.keep(records.batch(ended))
     [found] = recent
-    assert (found.id, found.client, found.listener, found.in_protocol) == ("a", "10.0.0.1:5", "http", "v2-rest")
-    assert (found.route, found.backend, found.out_protocol, found.endpoint) == ("routes[0]", "lab", "v2-grpc", "h:1")
-    assert (found.status, found.reason, found.code) == ("UNAVAILABLE", "unreachable", 503)
-    assert (found.seconds, found.queued, found.bytes_in, found.bytes_out) == (1.0, 0.25, 5, 70)
+    kind = found.kind
+    assert (found.id, found.client, kind.listener, kind.in_protocol) == ("a", "10.0.0.1:5", "http", "v2-rest")
+    assert (kind.route, kind.backend, kind.out_protocol, kind.endpoint) == ("routes[0]", "lab", "v2-grpc", "h:1")
+    assert (kind.status, kind.reason, kind.code) == ("UNAVAILABLE", "unreachable", 503)
+    assert (found.ended, found.seconds, found.queued, found.upstream) == (11.0, 1.0, 0.25, 0.0)
+    assert (found.bytes_in, found.bytes_out, found.retries) == (5, 70, 0)
     assert (found.model, found.losses) == ("m" * 256, ("cast rounded",))
 
 
@@ -52,7 +54,7 @@ def test_requests_that_succeed_do_not_push_out_those_that_failed() -> None:
     recent.keep(records.batch(record("lost", failed=True), record("odd", code=404)))
     for _ in range(10):
         recent.keep(many(500))
-    assert {each.id for each in recent if each.status != "OK" or each.code >= 400} == {"lost", "odd"}
+    assert {each.id for each in recent if has_failed(each.kind)} == {"lost", "odd"}
 
 
 def test_one_that_failed_is_told_once() -> None:

@@ -11,9 +11,9 @@ import pytest
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Headers, Request, Response
-from gateway.policies import rate_limit, shared_allowances
+from gateway.policies import rate_limit, shared_server
 from gateway.policies.rate_limit import RateLimit, Settings, wrap
-from gateway.policies.shared_allowances import PAUSE
+from gateway.policies.shared_server import PAUSE
 from tests.policies.clock import Clock
 from tests.policies.redis_server import PASSWORD, RedisServer, needs_redis
 
@@ -32,7 +32,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 @pytest.fixture
 def server(running: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
     """The server; a loaded machine does not make it late."""
-    monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)
+    monkeypatch.setattr(shared_server, "SECONDS", 10.0)
     return running
 
 
@@ -139,7 +139,7 @@ async def test_without_redis(
         settings = configured(running, "wrong", without_redis=without_redis, redis=url)
     rate_limit.state(settings).place = "routes[0] rate_limit"
     if fault != "paused":  # else there is no answer to wait for
-        monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)
+        monkeypatch.setattr(shared_server, "SECONDS", 10.0)
     async with closing(settings):
         if fault == "killed":
             assert await passes(settings) is None
@@ -158,10 +158,10 @@ async def test_without_redis(
         assert "secret" not in line
         assert rate_limit.state(settings).status()["redis"] == "down"
         if fault != "wrong password":
-            monkeypatch.setattr(shared_allowances, "SECONDS", 10.0)
+            monkeypatch.setattr(shared_server, "SECONDS", 10.0)
             clock.now += PAUSE
             assert await passes(settings) is None
-            assert caplog.messages[1:] == ["routes[0] rate_limit: Redis answers again; the limit is shared"]
+            assert caplog.messages[1:] == ["routes[0] rate_limit: Redis answers again"]
             assert rate_limit.state(settings).status()["redis"] == "up"
 
 
@@ -169,7 +169,7 @@ async def test_a_server_that_fails_is_asked_again_by_one_request_at_a_time(
     running: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(shared_allowances, "SECONDS", 0.5)
+    monkeypatch.setattr(shared_server, "SECONDS", 0.5)
     monkeypatch.setattr(rate_limit.state, "_make", lambda settings: RateLimit(settings, clock))
     settings = configured(running, "asked", without_redis="refuse")
     async with closing(settings):

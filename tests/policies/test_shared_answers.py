@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, Message, Request, Response, tensor
-from gateway.policies import shared_answers
+from gateway.policies import shared_server
 from gateway.policies.cache import Cache, Settings, state, wrap
 from gateway.policies.context import PolicyContext
 from gateway.policies.shared_answers import VERSION, packed, unpacked
@@ -65,7 +65,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 @pytest.fixture
 def server(running: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
     """The server; a loaded machine does not make it late."""
-    monkeypatch.setattr(shared_answers, "SECONDS", 10.0)
+    monkeypatch.setattr(shared_server, "SECONDS", 10.0)
     return running
 
 

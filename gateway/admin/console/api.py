@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from time import monotonic, time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import orjson
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -38,6 +38,9 @@ from gateway.observing.history import History
 from gateway.observing.recent import MOST_RECENT, RecentRequests
 from gateway.routing.backend import Backend
 from gateway.transports.shedding import Shedding
+
+Source = TypeVar("Source")
+Made = TypeVar("Made")
 
 LONGEST_NAME = 1024
 SIGNATURE_SECONDS = 10.0
@@ -123,6 +126,19 @@ class ShownGateway(typing.Protocol):
         """The current state, as `/status` has it."""
 
 
+class _MadeOf(Generic[Source, Made]):
+    """Keeps the last object that was made of a source, such as the configuration in use."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Source, Made] | None = None
+
+    async def get(self, source: Source, make: Callable[[], Made]) -> Made:
+        """The object of this very source. It is made in a thread if another one is kept."""
+        if self._kept is None or self._kept[0] is not source:
+            self._kept = source, await asyncio.to_thread(make)
+        return self._kept[1]
+
+
 def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
     """Add the paths below `/api`."""
     add_playground(app, gateway)
@@ -138,16 +154,14 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
 
 
 def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
-    drawn: list[tuple[Config, datetime, dict[str, Any]]] = []
+    drawn = _MadeOf[datetime, dict[str, Any]]()
 
     @app.get("/api/topology", summary="What is configured, and what leads where", response_model=Topology)
     async def read_topology(request: Request) -> Response:
         """Listeners, routes and backends, and which leads to which."""
-        config, loaded_at = gateway.config, gateway.loaded_at
-        if not drawn or drawn[0][0] is not config or drawn[0][1] != loaded_at:
-            made = partial(topology, config, dict(gateway.listeners), gateway.version, loaded_at, gateway.reloads)
-            drawn[:] = [(config, loaded_at, await asyncio.to_thread(lambda: made().model_dump(mode="json")))]
-        return _reply(request, drawn[0][2])
+        at = gateway.loaded_at
+        found = partial(topology, gateway.config, dict(gateway.listeners), gateway.version, at, gateway.reloads)
+        return _reply(request, await drawn.get(at, lambda: found().model_dump(mode="json")))
 
     @app.get("/api/traffic", summary="Counts of requests, and what is in flight", response_model=traffic.Traffic)
     async def read_traffic(
@@ -228,20 +242,19 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
 
 
 def _add_configuration(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings) -> None:
-    checked: list[Marked] = []
+    checked = _MadeOf[Config, Marked]()
 
     @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
         """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of a reload
         that failed."""
         config = gateway.config
-        if not checked or checked[0].config is not config:
-            checked[:] = [await asyncio.to_thread(lambda: Marked(config, find_warnings(config)))]
-        return _reply(request, checked[0].shown(gateway.last_reload_error).model_dump(mode="json"))
+        marked = await checked.get(config, lambda: Marked(config, find_warnings(config)))
+        return _reply(request, marked.shown(gateway.last_reload_error).model_dump(mode="json"))
 
 
 def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
-    known: list[PolicySettings] = []
+    known = _MadeOf[Config, PolicySettings]()
 
     @app.get(
         "/api/policies",
@@ -254,11 +267,9 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
         place: Annotated[str, Query(max_length=LONGEST_NAME, description="Such as `routes[2]` or `backends.lab`.")],
     ) -> Response:
         """The policies of a route or a backend with their settings and their state."""
-        config = gateway.config
-        if not known or known[0].config is not config:
-            known[:] = [await asyncio.to_thread(PolicySettings, config)]
+        settings = await known.get(gateway.config, partial(PolicySettings, gateway.config))
         try:
-            found = known[0].at(place, gateway.policy_states)
+            found = settings.at(place, gateway.policy_states)
         except KeyError:
             raise HTTPException(404, f"there is no route or backend at {place!r}") from None
         return _reply(request, found.model_dump(mode="json"))
@@ -333,16 +344,14 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
 
 
 def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
-    made: list[tuple[Config, dict[str, Any]]] = []
+    drawn = _MadeOf[Config, dict[str, Any]]()
 
     @app.get("/api/graphs", summary="The pictures of models that are made of others", response_model=graphs.DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
         """For each model of `models` the boxes of its steps, and the arrows of the tensors between them."""
         config = gateway.config
-        if not made or made[0][0] is not config:
-            drawn = await asyncio.to_thread(lambda: graphs.drawn(config.models).model_dump(mode="json"))
-            made[:] = [(config, drawn)]
-        return _reply(request, made[0][1])
+        found = await drawn.get(config, lambda: graphs.drawn(config.models).model_dump(mode="json"))
+        return _reply(request, found)
 
     @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
     async def read_steps(request: Request) -> Response:

@@ -65,7 +65,7 @@ class Marked:
     """The lines of a configuration, with a LineMark for each finding about it."""
 
     def __init__(self, config: Config, findings: Iterable[Finding]) -> None:
-        self.config = config
+        self._config = config
         text = yaml.dump(effective(config), Dumper=_Plain, sort_keys=False, width=10**6, allow_unicode=True)
         self._root = yaml.compose(text, Loader=yaml.CSafeLoader)
         self._lines = text.splitlines()
@@ -86,7 +86,7 @@ class Marked:
     def _warning(self, finding: Finding) -> LineMark:
         line, node = _found(self._root, finding.location)
         message = finding.message.replace(VALUE, _shown(node))
-        known = self.config.warned.get(finding.location)
+        known = self._config.warned.get(finding.location)
         place = "" if known is None else f"{known.file}:{known.line}:{known.column}"
         return LineMark(line=line, kind="warning", text=without_credentials(message), place=place)
 

@@ -29,7 +29,6 @@ class PolicySettings:
     """The settings of all policies of a configuration, by the place that they stand at."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
         shown = cast(dict[str, Any], effective(config))
         self._of_place: dict[str, list[dict[str, Any]]] = {
             f"routes[{at}]": each["policies"] for at, each in enumerate(shown["routes"])

@@ -11,8 +11,7 @@ from gateway.admin.console.reasons import ExplainedReason, explained
 from gateway.admin.console.summary import readable
 from gateway.core.errors import Status
 from gateway.core.frozen import frozen
-from gateway.core.record import OK
-from gateway.observing.recent import RecentRequest
+from gateway.observing.recent import RecentRequest, has_failed
 
 FAILED = "failed"
 """In place of a status: all but requests that succeeded."""
@@ -88,18 +87,15 @@ class Search:
 
     def matches(self, request: RecentRequest) -> bool:
         """Whether all conditions are met."""
-        if self.status == FAILED:
-            has_status = request.status != OK or request.code >= 400
-        else:
-            has_status = self.status in ("", request.status)
+        kind = request.kind
         return (
-            has_status
-            and self.listener in ("", request.listener)
-            and self.route in ("", request.route)
-            and self.backend in ("", request.backend)
+            (has_failed(kind) if self.status == FAILED else self.status in ("", kind.status))
+            and self.listener in ("", kind.listener)
+            and self.route in ("", kind.route)
+            and self.backend in ("", kind.backend)
             and self.id.casefold() in request.id.casefold()
             and self._has(self.model, request.model)
-            and self._has(self.principal, request.principal)
+            and self._has(self.principal, kind.principal)
         )
 
     def _has(self, wanted: str, name: str) -> bool:
@@ -118,12 +114,13 @@ def listed(requests: Iterable[RecentRequest], search: Search, most: int, since_1
         "requests": [_listed(each, since_1970) for each in shown],
         "matching": len(matching),
         "kept": len(kept),
-        "reasons": {name: each.model_dump() for name, each in explained({each.reason for each in shown}).items()},
+        "reasons": {name: each.model_dump() for name, each in explained({each.kind.reason for each in shown}).items()},
     }
 
 
 def _listed(request: RecentRequest, since_1970: float) -> dict[str, Any]:
-    found = asdict(request)
+    found = {**asdict(request), **asdict(request.kind)}
+    del found["kind"]
     at = datetime.fromtimestamp(found.pop("ended") + since_1970, UTC)
     found["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     found["model"] = readable(request.model)

@@ -2,14 +2,13 @@
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from typing import Any
 
 from gateway.admin.scaler import schema
 from gateway.admin.scaler.service import METHODS, STREAM_IS_ACTIVE, ExternalScaler
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, error_fields
 from gateway.core.exchange import as_gateway_error
-from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol
+from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, without_codec
 from gateway.core.transport import Exchanges
 from gateway.core.types import Headers, Message
 from gateway.routing.activity import Activity
@@ -72,17 +71,4 @@ def _refused(error: GatewayError) -> Message:
     return Message(headers=Headers(error_fields(error)), parts=(text,), status=error.status)
 
 
-def _no_codec(*_: Any) -> Any:
-    raise NotImplementedError("the scaler has no codec")
-
-
-_PROTOCOL = Protocol(
-    name="scaler",
-    carrier=GrpcForm(frozenset({STREAM_IS_ACTIVE}), schema.DESCRIPTORS),
-    patterns=METHODS,
-    decode_request=_no_codec,
-    encode_response=_no_codec,
-    encode_error=_no_codec,
-    encode_request=_no_codec,
-    decode_response=_no_codec,
-)
+_PROTOCOL = without_codec("scaler", GrpcForm(frozenset({STREAM_IS_ACTIVE}), schema.DESCRIPTORS), METHODS)

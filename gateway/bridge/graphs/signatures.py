@@ -11,9 +11,9 @@ from gateway.bridge.graphs.schedule import run_at_once
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.signature_cache import SECONDS_KEPT
-from gateway.bridge.signatures import is_unknown
+from gateway.bridge.signatures import MODEL_WITHOUT_METADATA, is_unknown
 from gateway.core.deadlines import wait_until
-from gateway.core.errors import GatewayError, Reason, Status, refusal
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import Operation
 from gateway.core.record import UNRECORDED
@@ -25,11 +25,6 @@ OPERATIONS = "operations"
 
 SECONDS_UNSURE = 1.0
 """How long it is kept that tensors do not fit, or that a model cannot be asked: its own call tells why."""
-
-_WITHOUT_METADATA = frozenset(
-    {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
-)
-"""The answers of servers that have a model but no metadata of it."""
 
 Outcome: TypeAlias = Types | GatewayError
 Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
@@ -74,7 +69,7 @@ class StepSignatures:
             raise refusal(self._kept.reason, self._kept.message)
         return self._kept
 
-    async def _asked_for_all(self, ask: "Ask", request: Request) -> None:
+    async def _asked_for_all(self, ask: Ask, request: Request) -> None:
         """Ask, for all requests that come meanwhile. Raises GatewayError: what asking does; DEADLINE_EXCEEDED, that of
         this request is over."""
         asking = self._asking.get(ask)
@@ -88,11 +83,11 @@ class StepSignatures:
         else:
             await wait_until(request.deadline, outlived_by(asking), self._too_late)
 
-    def _were_asked(self, ask: "Ask", asking: "asyncio.Task[None]") -> None:
+    def _were_asked(self, ask: Ask, asking: "asyncio.Task[None]") -> None:
         if self._is_current(ask, asking):
             del self._asking[ask]
 
-    def _is_current(self, ask: "Ask", asking: "asyncio.Task[None] | None") -> bool:
+    def _is_current(self, ask: Ask, asking: "asyncio.Task[None] | None") -> bool:
         """Whether nothing was forgotten since a question was asked."""
         return asking is not None and self._asking.get(ask) is asking
 
@@ -164,7 +159,7 @@ class StepSignatures:
         try:
             return await self._of_step(request, step, "")
         except GatewayError as error:
-            if error.status in _WITHOUT_METADATA:
+            if error.status in MODEL_WITHOUT_METADATA:
                 return Signature()
             raise
 
@@ -175,7 +170,7 @@ class StepSignatures:
             try:
                 answer = await self._calls.ask(request, step, Operation.METADATA, model, part)
             except GatewayError as error:
-                if at + 1 < len(models) and error.status not in _WITHOUT_METADATA:
+                if at + 1 < len(models) and error.status not in MODEL_WITHOUT_METADATA:
                     continue
                 raise
             assert isinstance(answer, Signature)

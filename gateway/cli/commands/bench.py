@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs, server_options
 from gateway.cli.bench.load import Plan
 from gateway.cli.bench.measured import Measured
@@ -98,22 +97,15 @@ class BenchOptions:
     assigned: Annotated[
         list[str], typer.Option("--set", metavar="NAME=VALUE", help="An input, as of `gateway call`. Repeatable.")
     ] = field(default_factory=list)
-    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = ""
-    parameters: Annotated[
-        list[str],
-        typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
-    ] = field(default_factory=list)
-    select: Annotated[
-        list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
-    ] = field(default_factory=list)
-    cast: Annotated[Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")] = (
-        "refuse"
-    )
+    version: server_options.ModelVersion = ""
+    parameters: server_options.Parameters = field(default_factory=list)
+    select: server_options.Selected = field(default_factory=list)
+    cast: server_options.Casting = "refuse"
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for each answer; 0: any time.")
     ] = 10.0
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
-    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    flavor: server_options.Flavor = ""
     protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
     config: server_options.DeclaringFile = None
     json_output: Annotated[

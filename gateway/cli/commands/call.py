@@ -52,14 +52,9 @@ class CallOptions:
             help="An input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME goes by position. Repeatable.",
         ),
     ] = field(default_factory=list)
-    version: Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")] = ""
-    parameters: Annotated[
-        list[str],
-        typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable."),
-    ] = field(default_factory=list)
-    select: Annotated[
-        list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
-    ] = field(default_factory=list)
+    version: server_options.ModelVersion = ""
+    parameters: server_options.Parameters = field(default_factory=list)
+    select: server_options.Selected = field(default_factory=list)
     stream: Annotated[bool, typer.Option("--stream", help="Print each response of a model that streams.")] = False
     gradient: Annotated[bool, typer.Option("--gradient", help="Ask for the gradient; --set sens=...")] = False
     apply_jacobian: Annotated[
@@ -68,14 +63,12 @@ class CallOptions:
     apply_hessian: Annotated[
         bool, typer.Option("--apply-hessian", help="Ask for the Hessian's action; --set sens=... --set vec=...")
     ] = False
-    cast: Annotated[Cast, typer.Option(metavar="HOW", help="Inexact conversions: refuse, round or saturate.")] = (
-        "refuse"
-    )
+    cast: server_options.Casting = "refuse"
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="Wait so long for the answer; 0: any time.", min=0)
     ] = TIMEOUT
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
-    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    flavor: server_options.Flavor = ""
     config: server_options.DeclaringFile = None
     as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False
     output: Annotated[

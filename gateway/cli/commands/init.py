@@ -10,15 +10,14 @@ import typer
 
 from gateway.assembly.forms import PREFIX, FormError, form, known
 from gateway.cli import server_options
-from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
+from gateway.cli.exit_codes import FAILED, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
+from gateway.cli.probed_server import end_unspoken, probed
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.file import WrittenListener, configuration, listeners_of
-from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
-from gateway.cli.probing.probe import probe as find
+from gateway.cli.probing.probe import SECONDS, Probed
 from gateway.cli.probing.stanza import WrittenBackend, backend_name
-from gateway.cli.progress import progress
 from gateway.cli.proposing import text as proposed_text
 from gateway.cli.proposing.checking import check
 from gateway.cli.proposing.files import ExampleError, read_examples, server_at
@@ -179,14 +178,7 @@ def _write(output: Path, text: str) -> None:
 
 
 async def _probed(address: str, options: InitOptions) -> Probed:
-    try:
-        with progress(f"asking {address}") as line:
-            found = await find(
-                address, known(), ServerAccess(), seconds=options.timeout, names=options.models, on_progress=line.show
-            )
-    except ValueError as error:
-        end(USAGE, error)
+    found = await probed(address, ServerAccess(), options.timeout, options.models)
     if not found.spoken:
-        codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
-        end(codes.get(found.verdict, FAILED), f"{address}: {found.text}; nothing is written")
+        end_unspoken(found, address, "; nothing is written")
     return found

@@ -11,17 +11,17 @@ from typing import Annotated, Any, TypeAlias
 import orjson
 import typer
 
-from gateway.assembly.forms import described_form, known
+from gateway.assembly.forms import described_form
 from gateway.cli import server_options
 from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import read
 from gateway.cli.placement_table import placement_of, placement_table, rates
+from gateway.cli.probed_server import end_unspoken, probed
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import ServerModels, list_models
-from gateway.cli.probing.probe import MOST_SECONDS, ProbeVerdict, client
-from gateway.cli.probing.probe import probe as find
+from gateway.cli.probing.probe import MOST_SECONDS, client
 from gateway.cli.progress import progress
 from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
@@ -90,14 +90,9 @@ def models(options: ModelsOptions) -> None:
 
 
 async def _of_address(address: str, access: ServerAccess, seconds: float, names: list[str], *, as_json: bool) -> None:
-    try:
-        with progress(f"asking {address}") as line:
-            found = await find(address, known(), access, seconds=seconds, names=names, on_progress=line.show)
-    except ValueError as error:
-        end(USAGE, error)
+    found = await probed(address, access, seconds, names)
     if not found.spoken:
-        codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
-        end(codes.get(found.verdict, FAILED), f"{address}: {found.text}")
+        end_unspoken(found, address)
     best = found.spoken[0]
     if as_json:
         place = {"protocol": best.protocol, "address": best.address}

@@ -7,15 +7,12 @@ from typing import Annotated
 import orjson
 import typer
 
-from gateway.assembly.forms import known
 from gateway.cli import server_options
-from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
+from gateway.cli.probed_server import end_unspoken, probed
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
-from gateway.cli.probing.probe import probe as find
 from gateway.cli.probing.stanza import WrittenBackend, backend_name, stanza
-from gateway.cli.progress import progress
 from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.runtime.process.running import run
@@ -24,12 +21,6 @@ EPILOG = (
     "Exit codes: 0 a protocol was recognised, 1 none of the gateway's protocols is spoken there, 2 wrong usage, "
     "3 nothing can be reached at the address, 4 no answer in time."
 )
-_CODES = {
-    ProbeVerdict.OTHER: FAILED,
-    ProbeVerdict.REFUSED: FAILED,
-    ProbeVerdict.UNREACHABLE: UNREACHABLE,
-    ProbeVerdict.SILENT: TIMED_OUT,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +50,10 @@ def probe(options: ProbeOptions) -> None:
 
 
 async def _probe(address: str, access: ServerAccess, seconds: float, models: list[str], *, as_json: bool) -> None:
-    try:
-        with progress(f"asking {address}") as line:
-            found = await find(address, known(), access, seconds=seconds, names=models, on_progress=line.show)
-    except ValueError as error:
-        end(USAGE, error)
+    found = await probed(address, access, seconds, models)
     print(_json(found, access) if as_json else _text(found, access), end="")
     if found.verdict is not ProbeVerdict.SPOKEN:
-        end(_CODES[found.verdict], f"{address}: {found.text}")
+        end_unspoken(found, address)
 
 
 def _backend(found: Probed, access: ServerAccess) -> WrittenBackend:

@@ -74,7 +74,7 @@ class ReplayOptions:
     rate: Annotated[float | None, typer.Option(metavar="N", help="The most requests per second.", min=0.001)] = None
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.", min=0.001)] = 10.0
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
-    flavor: Annotated[str, typer.Option(metavar="NAME", help="The kind of server, if it is not to be detected.")] = ""
+    flavor: server_options.Flavor = ""
     config: Annotated[
         Path | None,
         typer.Option(

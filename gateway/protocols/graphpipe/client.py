@@ -1,17 +1,17 @@
 """Facing backends: canonical Requests to requests, replies to Answers."""
 
 from functools import lru_cache
-from urllib.parse import quote
 
-from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.errors import DecodeError, unsupported
 from gateway.core.operations import Operation
+from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor
 from gateway.protocols.graphpipe import errors, schema
 from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer
 from gateway.protocols.graphpipe.flatbuffer_writer import SMALL_TENSORS, SMALL_TEXTS, Writer
 from gateway.protocols.graphpipe.metadata import decode_metadata
-from gateway.protocols.graphpipe.strings import encode_config, encode_names, encode_text
+from gateway.protocols.graphpipe.strings import encode_config, encode_names
 from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, encode_tensors, interleave, write_tensors
 
 
@@ -53,9 +53,7 @@ def _path(model: str, address: str) -> str:
         return "/" if address.endswith("/") else ""
     if not model:
         return "/"
-    if model in (".", ".."):
-        raise invalid_input(f"model {model!r} has no URL on a GraphPipe server")
-    return f"/graphpipe/{quote(encode_text(model, 'model'), safe='')}"
+    return f"/graphpipe/{path_segment(model, 'model', 'GraphPipe')}"
 
 
 def _infer_request(

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from urllib.parse import quote
 
 from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
+from gateway.core.path_segments import path_segment
 from gateway.core.types import NO_HEADERS, Headers, Message, Signature, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Form, FormError, Place, Probe
@@ -175,19 +175,9 @@ def _filled(paths: tuple[str, ...], model: str, version: str) -> "str | GatewayE
         for name, value in known.items():
             if value:
                 try:
-                    path = path.replace(f"{{{name}}}", _segment(value))
+                    path = path.replace(f"{{{name}}}", path_segment(value, name, "JSON"))
                 except GatewayError as error:
                     return error
         if "{" not in path:
             return path
     return invalid_input(f"no path of the form can be filled with model {model!r} and version {version!r}: {paths[0]}")
-
-
-def _segment(name: str) -> str:
-    # Dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
-    if name in (".", ".."):
-        raise invalid_input(f"{name!r} cannot be a segment of a path")
-    try:
-        return quote(name, safe="")
-    except UnicodeEncodeError as error:
-        raise invalid_input(f"{name!r} is not UTF-8") from error

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import TENSORFLOW_NAMES, Datatype
 from gateway.core.protobuf.schema import Protobuf, Schema
 from gateway.core.types import Message
 
@@ -74,25 +74,7 @@ DATA_TYPE_NAMES: dict[int, str] = {each.number: each.name for each in _DATA_TYPE
 
 _NUMBERS = {name: number for number, name in DATA_TYPE_NAMES.items()}
 
-DATA_TYPES: dict[Datatype, int] = {
-    datatype: _NUMBERS[name]
-    for datatype, name in {
-        Datatype.BOOL: "DT_BOOL",
-        Datatype.UINT8: "DT_UINT8",
-        Datatype.UINT16: "DT_UINT16",
-        Datatype.UINT32: "DT_UINT32",
-        Datatype.UINT64: "DT_UINT64",
-        Datatype.INT8: "DT_INT8",
-        Datatype.INT16: "DT_INT16",
-        Datatype.INT32: "DT_INT32",
-        Datatype.INT64: "DT_INT64",
-        Datatype.FP16: "DT_HALF",
-        Datatype.FP32: "DT_FLOAT",
-        Datatype.FP64: "DT_DOUBLE",
-        Datatype.BF16: "DT_BFLOAT16",
-        Datatype.BYTES: "DT_STRING",
-    }.items()
-}
+DATA_TYPES: dict[Datatype, int] = {datatype: _NUMBERS[name] for datatype, name in TENSORFLOW_NAMES.items()}
 """The number of TensorFlow's data type for each datatype."""
 
 DATATYPES: dict[int, Datatype] = {number: datatype for datatype, number in DATA_TYPES.items()}

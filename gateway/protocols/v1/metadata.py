@@ -4,7 +4,7 @@
 A listener of either flavor writes a model's signature as TensorFlow Serving does; KServe has no metadata over V1.
 """
 
-from gateway.core.datatypes import Datatype
+from gateway.core.datatypes import TENSORFLOW_NAMES
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
@@ -25,23 +25,7 @@ from gateway.protocols.v1.schema import JSON_HEADERS, SERVING_DEFAULT
 
 _ALIVE = b'{"status":"alive"}'
 _ALIVE_HEADERS = Headers((*JSON_HEADERS.raw, (MARK, b"kserve")))
-_DTYPES = {
-    Datatype.BOOL: "DT_BOOL",
-    Datatype.UINT8: "DT_UINT8",
-    Datatype.UINT16: "DT_UINT16",
-    Datatype.UINT32: "DT_UINT32",
-    Datatype.UINT64: "DT_UINT64",
-    Datatype.INT8: "DT_INT8",
-    Datatype.INT16: "DT_INT16",
-    Datatype.INT32: "DT_INT32",
-    Datatype.INT64: "DT_INT64",
-    Datatype.FP16: "DT_HALF",
-    Datatype.FP32: "DT_FLOAT",
-    Datatype.FP64: "DT_DOUBLE",
-    Datatype.BF16: "DT_BFLOAT16",
-    Datatype.BYTES: "DT_STRING",
-}
-_DATATYPES = {name: datatype for datatype, name in _DTYPES.items()}
+_DATATYPES = {name: datatype for datatype, name in TENSORFLOW_NAMES.items()}
 _PREDICT = "tensorflow/serving/predict"
 _AVAILABLE = "AVAILABLE"
 
@@ -100,7 +84,7 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
 def _info(spec: TensorSpec) -> dict[str, Json]:
     dimensions = [{"size": str(size), "name": ""} for size in spec.shape]
     shape = {"dim": dimensions, "unknown_rank": False}
-    return {"dtype": _DTYPES[spec.datatype], "tensor_shape": shape, "name": f"{spec.name}:0"}
+    return {"dtype": TENSORFLOW_NAMES[spec.datatype], "tensor_shape": shape, "name": f"{spec.name}:0"}
 
 
 def _reply(document: dict[str, Json], status: int = 200) -> Message:

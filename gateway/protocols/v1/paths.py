@@ -1,9 +1,9 @@
 """The URL paths of V1, of models, versions and labels."""
 
 from functools import lru_cache
-from urllib.parse import quote
 
-from gateway.core.errors import invalid_input, not_found
+from gateway.core.errors import not_found
+from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Target
 from gateway.core.types import Request
 from gateway.protocols.v1.flavors import KSERVE
@@ -32,18 +32,8 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 def model_path(model: str, version: str) -> str:
     """`/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text. Raises
     GatewayError (INVALID_ARGUMENT) for a name that cannot be a path segment."""
-    path = f"{MODELS}/{_segment(model, 'model')}"
+    path = f"{MODELS}/{path_segment(model, 'model', 'V1')}"
     if not version:
         return path
     kind = "versions" if version.isascii() and version.isdigit() else "labels"
-    return f"{path}/{kind}/{_segment(version, 'version')}"
-
-
-def _segment(name: str, what: str) -> str:
-    # An empty segment or dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
-    if name in ("", ".", ".."):
-        raise invalid_input(f"{what} {name!r} has no URL on a V1 server")
-    try:
-        return quote(name, safe="")
-    except UnicodeEncodeError as error:
-        raise invalid_input(f"{what} {name!r} is not UTF-8") from error
+    return f"{path}/{kind}/{path_segment(version, 'version', 'V1')}"

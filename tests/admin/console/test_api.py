@@ -163,6 +163,18 @@ async def test_a_reload_changes_the_name_of_the_topology(gateway: Gateway, clien
     assert (len(found.routes), found.reloads) == (6, 1)
 
 
+async def test_after_a_reload_all_pages_show_the_new_configuration(gateway: Gateway, client: httpx.AsyncClient) -> None:
+    async def shown() -> tuple[int, int, int, int]:
+        asked = ("topology", "graphs", "configuration", "policies?place=routes[1]")
+        topology, graphs, configuration, policies = [(await client.get(f"/api/{each}")).json() for each in asked]
+        routes = [line for line in configuration["lines"] if line.strip().startswith("- match:")]
+        return len(topology["routes"]), len(graphs["graphs"]), len(routes), len(policies["policies"])
+
+    assert await shown() == (7, 2, 7, 0)
+    await gateway.reload(gateway.config.model_copy(update={"routes": gateway.config.routes[1:3], "models": {}}))
+    assert await shown() == (2, 0, 2, 2)
+
+
 async def test_errors_come_with_what_their_reasons_mean(gateway: Gateway, client: httpx.AsyncClient) -> None:
     await infer(gateway, "nothing")
     found = Errors.model_validate_json((await client.get("/api/errors")).content)

@@ -42,7 +42,7 @@ def test_the_first_path_that_can_be_filled_is_written(model: str, version: str, 
 
 
 def test_a_model_that_would_change_the_path_and_a_version_without_a_place_are_refused() -> None:
-    with pytest.raises(GatewayError, match="cannot be a segment"):
+    with pytest.raises(GatewayError, match="has no URL on a JSON server"):
         written(FORM, infer(model=".."))
     with pytest.raises(GatewayError, match="has no versions, not '2'") as raised:
         written(declared("infer: {path: /p, request: $x, response: $y}"), infer(version="2"))

@@ -127,7 +127,7 @@ async def test_the_flavor_tensorflow() -> None:
     [
         ("flavor: {v1-rest: tensorflo}", "did you mean 'tensorflow'?"),
         ("flavor: {v2-rest: triton}", "clients of v2-rest are answered in one way only"),
-        ("flavor: {umbridge: kserve}", "the listener does not speak 'umbridge'"),
+        ("flavor: {umbridge: kserve}", "the listener does not serve 'umbridge'"),
     ],
 )
 def test_an_unknown_flavor_is_a_configuration_error(face: str, text: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from gateway.core import json
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.operations import Operation
+from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Limits, ListenerSettings, Target
 from gateway.core.types import (
     Answer,
@@ -37,7 +38,6 @@ from gateway.protocols.v2.rest.json_bodies import (
     read_string,
     read_strings,
 )
-from gateway.protocols.v2.rest.paths import path_segment
 
 FILE = "file:"
 """Load parameters whose names begin so hold a file of the model's folder, in base64: `file:1/model.onnx`."""
@@ -189,7 +189,7 @@ def encode_index_request(request: Request, target: Target) -> Message:
 def encode_load_request(verb: str, request: Request, target: Target) -> Message:
     """The request to load or unload (`verb`) a model. Raises GatewayError INVALID_ARGUMENT naming a parameter."""
     parameters = {key: _write_load_setting(key, given) for key, given in _settings(request).items()}
-    path = f"/v2/repository/models/{path_segment(request.model, 'model')}/{verb}"
+    path = f"/v2/repository/models/{path_segment(request.model, 'model', 'V2')}/{verb}"
     return Message("POST", path, JSON_HEADERS, (json.write({"parameters": parameters} if parameters else {}),))
 
 
@@ -203,7 +203,7 @@ def _write_load_setting(key: str, given: SettingValue) -> object:
 
 def encode_trace_request(request: Request, target: Target) -> Message:
     """The request to read the trace settings, or to change some: the server's, or those of the request's model."""
-    model = f"/models/{path_segment(request.model, 'model')}" if request.model else ""
+    model = f"/models/{path_segment(request.model, 'model', 'V2')}" if request.model else ""
     return _encode_settings_request(f"/v2{model}/trace/setting", request)
 
 

@@ -11,7 +11,6 @@ one. An error is {"oops": "why", "reason": "invalid-input"} with the status 400,
 from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 from orjson import Fragment
@@ -31,6 +30,7 @@ from gateway.core.errors import (
     unsupported,
 )
 from gateway.core.operations import DERIVATIVES, Operation
+from gateway.core.path_segments import path_segment
 from gateway.core.protocol import HttpForm, Limits, ListenerSettings, Models, Protocol, Target, Traits, Wire
 from gateway.core.types import (
     MAX_RANK,
@@ -103,7 +103,7 @@ def encode_request(request: Request, target: Target) -> Message:
     if request.operation in ABOUT:
         return Message("GET", "/abacus", deadline=request.deadline)
     if request.operation in (Operation.METADATA, Operation.MODEL_READY):
-        return Message("GET", f"/abacus/{_segment(request.model)}", deadline=request.deadline)
+        return Message("GET", f"/abacus/{path_segment(request.model, 'model', NAME)}", deadline=request.deadline)
     if request.operation not in CALLS.values():
         raise unsupported(f"abacus has no operation {request.operation.value}")
     _refuse(request.parameters)
@@ -112,7 +112,7 @@ def encode_request(request: Request, target: Target) -> Message:
     document: Document = {"beads": [_beads(tensor, request.translate) for tensor in request.inputs]}
     if request.outputs:
         document["wanted"] = [output.name for output in request.outputs]
-    path = f"/abacus/{_segment(request.model)}/{request.operation.value}"
+    path = f"/abacus/{path_segment(request.model, 'model', NAME)}/{request.operation.value}"
     return Message("POST", path, JSON, (json.write(document),), deadline=request.deadline)
 
 
@@ -215,12 +215,6 @@ def _describe(item: Tensor | TensorSpec) -> Document:
 def _refuse(parameters: Iterable[str]) -> None:
     for name in parameters:
         raise invalid_input(f"abacus has no parameters; got {name!r}")
-
-
-def _segment(model: str) -> str:
-    if model in ("", ".", ".."):
-        raise invalid_input(f"abacus cannot name a model {model!r}")
-    return quote(model, safe="")
 
 
 TRAITS = Traits(

@@ -181,7 +181,7 @@ def test_settings_that_cannot_be_used(settings: dict[str, str], key: str, told: 
     [
         ("{grps-rest: {ctrl_mod: body}}", "{}", "3:86: grps-rest has no setting 'ctrl_mod'; did you mean 'ctrl_mode'?"),
         ("{grps-rest: {ctrl_mode: cookie}}", "{}", "3:97: 'cookie' is none of query, header, body"),
-        ("{grps-grpc: {ctrl_mode: body}}", "{}", "3:74: the listener does not speak 'grps-grpc'"),
+        ("{grps-grpc: {ctrl_mode: body}}", "{}", "3:74: the listener does not serve 'grps-grpc'"),
         ("{}", "{ctrl_key: host}", "4:91: 'host' means something else in the header; choose another name"),
         ("{}", "{ctrl_mode: 1}", "4:92: expected text, got 1"),
     ],

@@ -1,0 +1,26 @@
+"""Probes a server for a command: with a line that shows what is asked, and the exit codes of commands."""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from gateway.assembly.forms import known
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
+from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.probing.probe import Probed, ProbeVerdict, probe
+from gateway.cli.progress import progress
+
+
+async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:
+    """The result of a probe with `seconds` for each reply. `names` are models that the server may have, if it lists
+    none. Exits with USAGE if `address` is none."""
+    try:
+        with progress(f"asking {address}") as line:
+            return await probe(address, known(), access, seconds=seconds, names=names, on_progress=line.show)
+    except ValueError as error:
+        end(USAGE, error)
+
+
+def end_unspoken(found: Probed, address: str, more: str = "") -> NoReturn:
+    """Exit, because no wire form was found at the address: with the text of the verdict, and `more` after it."""
+    codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
+    end(codes.get(found.verdict, FAILED), f"{address}: {found.text}{more}")

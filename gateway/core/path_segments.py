@@ -1,0 +1,20 @@
+"""Names of models and versions as segments of the paths that backends are asked for."""
+
+from urllib.parse import quote
+
+from gateway.core.errors import invalid_input
+
+
+def path_segment(name: str, what: str, server: str) -> str:
+    """`name` percent-encoded as one segment of a path.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT if it cannot be one. The text says `what` it is, and of which kind of `server`.
+    """
+    # An empty segment or dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
+    if name in ("", ".", ".."):
+        raise invalid_input(f"{what} {name!r} has no URL on a {server} server")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise invalid_input(f"{what} {name!r} is not UTF-8") from error
