@@ -9,5 +9,6 @@
       THIRD-PARTY.md                their licences
       SHA256SUMS                    of all of these
 
-`parts` builds them, `checks` installs each into an empty environment, `version` is the one place for the version.
+`parts` builds them, `checks` installs each into an empty environment, `engines` are what builds and runs the image,
+`commands` runs programs, `version` is the one place for the version.
 """

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from deploy.release import checks, parts
+from deploy.release.commands import ReleaseError
 
 
 def main() -> None:
@@ -20,7 +21,7 @@ def main() -> None:
         files = [source, wheel, *parts.chart(folder), *parts.image(folder), *parts.bill_of_materials(folder, wheel)]
         parts.checksums(folder, files)
         checks.check(folder)
-    except parts.ReleaseError as error:
+    except ReleaseError as error:
         sys.exit(str(error))
     for each in sorted(folder.iterdir()):
         print(f"{each.stat().st_size:>12,}  {each.name}")

@@ -1,20 +1,27 @@
 """Checks the parts of a release as somebody has them who downloaded them: in empty environments, without the clone."""
 
+import gzip
 import hashlib
 import json
+import os
+import shutil
 import socket
 import subprocess
+import tarfile
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, TypeVar, cast
 
 import helm_python
 import yaml
 
-from deploy.release.parts import ReleaseError, environment, install, run, unpack
+from deploy.release import engines
+from deploy.release.commands import ReleaseError, run
+from deploy.release.parts import environment, install, unpack
 from deploy.release.version import version
 
 TESTS = ("tests/core", "tests/specification")
@@ -22,11 +29,15 @@ TESTS = ("tests/core", "tests/specification")
 START_SECONDS = 60
 CONFIG = """\
 listeners: [{{name: http, bind: "127.0.0.1:{http}", protocols: [v2-rest]}}]
+health: {{bind: "127.0.0.1:{health}"}}
 reference: [{{protocol: umbridge, bind: "127.0.0.1:{model}", models: [posterior]}}]
 backends: {{science: {{protocol: umbridge, endpoints: ["http://127.0.0.1:{model}"]}}}}
 routes: [{{match: {{model: "*"}}, backend: science}}]
 """
 BODY = {"inputs": [{"name": "input0", "datatype": "FP64", "shape": [1, 2], "data": [1.0, 2.0]}]}
+USER = "65532"
+"""Of the image, and its group."""
+Answer = TypeVar("Answer")
 
 
 def check(to: Path) -> None:
@@ -41,6 +52,8 @@ def check(to: Path) -> None:
     check_source(to / f"{stem}.tar.gz")
     check_chart(to / f"{stem}.tgz")
     check_bill_of_materials(to / f"{stem}.cdx.json")
+    if (engine := engines.working()) is not None:
+        check_image(to / f"{stem}-image.tar.gz", engine)
 
 
 def check_sums(to: Path) -> None:
@@ -101,30 +114,92 @@ def check_bill_of_materials(path: Path) -> None:
         raise ReleaseError(f"{path.name}: {len(others)} packages, without a version: {bare}")
 
 
+def check_image(archive: Path, engine: engines.Docker) -> None:
+    """Loaded into the engine, it serves as a user without rights, from a root that is read-only where the engine has
+    that; its health check passes, and it answers a V2 request with a UM-Bridge model."""
+    container = f"modelglot-release-{os.getpid()}"
+    with tempfile.TemporaryDirectory() as name:
+        folder, plain = Path(name), Path(name, "image.tar")
+        # Unpacked here, because Podman 4.3 and Buildah 1.28 of Debian 12 take a compressed archive for a broken one.
+        with gzip.open(archive) as packed, plain.open("wb") as to:
+            shutil.copyfileobj(packed, to)
+        health = _health_check(plain)
+        ports = _configured(folder)
+        (folder / "gateway.yaml").chmod(0o644)  # for the image's user, whatever the umask
+        engine.create(container, plain, folder / "gateway.yaml")
+        inside = engine.inside(container)
+        try:
+            with _serving(engine.serve(container), folder):
+                url = f"GATEWAY_HEALTH=http://127.0.0.1:{ports['health']}/healthz"
+                _eventually(lambda: run([*inside, "env", url, *health]))
+                _check_inside(inside, ports["http"])
+        finally:
+            engine.remove(container)
+
+
+def _health_check(image: Path) -> list[str]:
+    """The command of HEALTHCHECK in an archive of Docker's form. Its image must have the name that we tell users."""
+    with tarfile.open(image) as opened:
+        [manifest] = json.load(cast(IO[bytes], opened.extractfile("manifest.json")))
+        config = json.load(cast(IO[bytes], opened.extractfile(manifest["Config"])))["config"]
+    names = [each.removeprefix("docker.io/library/") for each in manifest["RepoTags"]]
+    if names != [f"modelglot:{version()}"]:
+        raise ReleaseError(f"the image is called {names}; expected modelglot:{version()}")
+    command: list[str]
+    kind, *command = config.get("Healthcheck", {}).get("Test", ["NONE"])
+    if kind != "CMD":
+        raise ReleaseError(f"the image's health check is {kind}; the Dockerfile has one of the kind CMD")
+    return command
+
+
+def _check_inside(inside: list[str], http: int) -> None:
+    """By commands in the container: the version, `check`, the process's rights, and an answer."""
+    told = run([*inside, "gateway", "--version"]).strip()
+    if told != f"gateway {version()}":
+        raise ReleaseError(f"gateway --version in the image says {told!r}")
+    run([*inside, "gateway", "check", "--config", engines.CONFIGURATION])
+    rights = run([*inside, "grep", "-E", "^(Uid|Gid|CapEff):", "/proc/self/status"]).split()
+    if rights != ["Uid:", *[USER] * 4, "Gid:", *[USER] * 4, "CapEff:", "0" * 16]:
+        raise ReleaseError(f"the image runs with {' '.join(rights)}; expected user {USER} without capabilities")
+    call = ["gateway", "call", f"v2-rest://127.0.0.1:{http}", "posterior", "--set", "input0=[[1,2]]"]
+    found = json.loads(run([*inside, *call]))["outputs"][0]["data"]
+    if found != [-5.0]:
+        raise ReleaseError(f"the gateway in the image answered {found}; expected [-5.0]")
+
+
 def check_installed(python: Path, folder: Path) -> None:
     """The installed gateway tells its version, and answers a V2 request with a UM-Bridge model."""
     program = python.parent / "gateway"
     told = run([str(program), "--version"], cwd=folder).strip()
     if told != f"gateway {version()}":
         raise ReleaseError(f"{program} --version says {told!r}")
-    ports = dict(zip(("http", "model"), _free_ports(2), strict=True))
-    (folder / "gateway.yaml").write_text(CONFIG.format(**ports))
+    ports = _configured(folder)
     run([str(program), "check", "--config", "gateway.yaml"], cwd=folder)
-    with _serving(program, folder):
+    with _serving([str(program), "serve", "--config", "gateway.yaml"], folder):
         found = _answer(f"http://127.0.0.1:{ports['http']}/v2/models/posterior/infer")
     if found != [-5.0]:
         raise ReleaseError(f"the installed gateway answered {found}; expected [-5.0]")
 
 
+def _configured(folder: Path) -> dict[str, int]:
+    """Write gateway.yaml with free ports: those of the listener, of its model and of the health pages."""
+    ports = dict(zip(("http", "model", "health"), _free_ports(3), strict=True))
+    (folder / "gateway.yaml").write_text(CONFIG.format(**ports))
+    return ports
+
+
 @contextmanager
-def _serving(program: Path, folder: Path) -> Iterator[None]:
-    command = [str(program), "serve", "--config", "gateway.yaml"]
+def _serving(command: list[str], folder: Path) -> Iterator[None]:
+    """While a gateway runs. What it printed goes with the error of a check that fails meanwhile."""
+    printed = folder / "output.txt"
     with (
-        (folder / "output.txt").open("w") as output,
+        printed.open("w") as output,
         subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         try:
             yield
+        except ReleaseError as error:
+            raise ReleaseError(f"{error}\nThe gateway printed:\n{printed.read_text()}") from error
         finally:
             process.terminate()
 
@@ -132,15 +207,24 @@ def _serving(program: Path, folder: Path) -> Iterator[None]:
 def _answer(url: str) -> list[float]:
     """The data of the first output, as soon as the gateway answers."""
     request = urllib.request.Request(url, json.dumps(BODY).encode(), {"content-type": "application/json"})
+
+    def ask() -> list[float]:
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            data: list[float] = json.load(reply)["outputs"][0]["data"]
+            return data
+
+    return _eventually(ask)
+
+
+def _eventually(ask: Callable[[], Answer]) -> Answer:
+    """The answer, as soon as asking succeeds."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(request, timeout=10) as reply:
-                data: list[float] = json.load(reply)["outputs"][0]["data"]
-                return data
-        except OSError as error:
+            return ask()
+        except (OSError, ReleaseError) as error:
             if time.monotonic() > end:
-                raise ReleaseError(f"{url} did not answer within {START_SECONDS} s: {error}") from error
+                raise ReleaseError(f"no success within {START_SECONDS} s: {error}") from error
             time.sleep(0.2)
 
 

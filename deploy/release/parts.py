@@ -2,9 +2,7 @@
 
 import gzip
 import hashlib
-import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -15,15 +13,13 @@ import helm_python
 
 from deploy import notices
 from deploy.lock import LEFT_OUT
+from deploy.release import engines
+from deploy.release.commands import run
 from deploy.release.version import ROOT, version
 
-ENGINES = ("docker", "podman", "buildah")
-"""Programs that build the Dockerfile, the first one that works is taken."""
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
-
-
-class ReleaseError(Exception):
-    """A part could not be built, or is not as it should be."""
+COMPRESSION = 6
+"""Of the image: 9 takes four times as long, for 1 % less."""
 
 
 def archives(to: Path) -> list[Path]:
@@ -42,25 +38,17 @@ def chart(to: Path) -> list[Path]:
 
 def image(to: Path) -> list[Path]:
     """The image as `docker load` takes it; no file where no container engine runs."""
-    engine = next((each for each in ENGINES if _works(each)), None)
+    engine = engines.working()
     if engine is None:
-        print(f"no image: none of {', '.join(ENGINES)} runs here")
+        print(f"no image: none of {', '.join(each.program for each in engines.ENGINES)} runs here")
         return []
-    tag, made = f"modelglot:{version()}", to / f"modelglot-{version()}-image.tar"
-    build = [engine, "build", "--file", "deploy/Dockerfile", "--tag", tag]
-    if engine != "docker":
-        build += ["--format", "docker"]  # OCI's form has no HEALTHCHECK
-    run([*build, "."], cwd=ROOT)
-    save = (
-        [engine, "push", tag, f"docker-archive:{made}"]
-        if engine == "buildah"
-        else [engine, "save", "-o", str(made), tag]
-    )
-    run(save, cwd=ROOT)
-    packed = made.with_suffix(".tar.gz")
-    with made.open("rb") as plain, gzip.GzipFile(packed, "wb", mtime=0) as compressed:
-        shutil.copyfileobj(plain, compressed)
-    made.unlink()
+    engine.build()
+    packed = to / f"modelglot-{version()}-image.tar.gz"
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "image.tar")
+        engine.save(made)
+        with made.open("rb") as plain, gzip.GzipFile(packed, "wb", COMPRESSION, mtime=0) as compressed:
+            shutil.copyfileobj(plain, compressed)
     return [packed]
 
 
@@ -109,36 +97,3 @@ def unpack(archive: Path, to: Path) -> Path:
         opened.extractall(to, filter="data")
     [folder] = to.iterdir()
     return folder
-
-
-def run(command: list[str], cwd: Path | None = None, *, epoch: bool = False) -> str:
-    """What a command prints. `epoch`: it writes the time of the last commit, not the time of the build.
-
-    Raises:
-        ReleaseError: it failed; the text has all that it printed.
-    """
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    if epoch:
-        environment.setdefault("SOURCE_DATE_EPOCH", _last_commit())
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    if done.returncode:
-        raise ReleaseError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
-
-
-def _last_commit() -> str:
-    """Seconds since 1970; 315532800, the first time that a zip file can have, outside a repository."""
-    try:
-        return subprocess.run(
-            ["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "315532800"
-
-
-def _works(engine: str) -> bool:
-    if shutil.which(engine) is None:
-        return False
-    return subprocess.run([engine, "info"], capture_output=True, check=False).returncode == 0

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from deploy.release import checks, parts
+from deploy.release.commands import ReleaseError, run
 from deploy.release.version import CHART, CITATION, IN_TEXT, PROJECT, set_version, version
 from tests.cli.commands import ROOT
 
@@ -80,17 +81,17 @@ def test_a_file_that_was_changed_or_added_does_not_pass(tmp_path: Path) -> None:
     sums = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=tmp_path, capture_output=True, check=False)
     assert sums.returncode == 0
     files[0].write_bytes(b"other")
-    with pytest.raises(parts.ReleaseError, match="content of a file"):
+    with pytest.raises(ReleaseError, match="content of a file"):
         checks.check_sums(tmp_path)
     files[0].write_bytes(b"a.whl")
     (tmp_path / "c.whl").write_bytes(b"")
-    with pytest.raises(parts.ReleaseError, match=r"c\.whl"):
+    with pytest.raises(ReleaseError, match=r"c\.whl"):
         checks.check_sums(tmp_path)
 
 
 def test_a_build_that_fails_says_what_the_program_printed() -> None:
-    with pytest.raises(parts.ReleaseError, match=r"ended with 3:\nwhy"):
-        parts.run(["sh", "-c", "echo why >&2; exit 3"])
+    with pytest.raises(ReleaseError, match=r"ended with 3:\nwhy"):
+        run(["sh", "-c", "echo why >&2; exit 3"])
 
 
 # --- the workflow ---

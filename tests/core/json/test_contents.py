@@ -73,7 +73,7 @@ def test_any_numbers(numbers: list[float], datatype: Datatype, blanks: bool) -> 
     text = (
         b"["
         + (b" , " if blanks else b",").join(
-            orjson.dumps(float(each) if abs(each) > 2**64 else each) for each in numbers
+            orjson.dumps(each if -(2**63) <= each < 2**64 else float(each)) for each in numbers
         )
         + b"]"
     )

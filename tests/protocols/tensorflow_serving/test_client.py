@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from google.protobuf.json_format import ParseDict
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
@@ -81,7 +82,7 @@ def test_no_examples_have_no_results() -> None:
 
 
 def metadata(**signatures: object) -> bytes:
-    definitions = google(f"{SERVING}SignatureDefMap")(signature_def=signatures)
+    definitions = ParseDict({"signature_def": signatures}, google(f"{SERVING}SignatureDefMap")())
     reply = google(f"{SERVING}GetModelMetadataResponse")()
     reply.metadata["signature_def"].Pack(definitions)
     body: bytes = reply.SerializeToString(deterministic=True)

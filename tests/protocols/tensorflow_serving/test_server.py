@@ -28,8 +28,10 @@ X = tensor("x", np.array([1, 2], np.float32))
 SERVING = "tensorflow.serving."
 
 
-def predict(**fields: Any) -> bytes:
+def predict(inputs: dict[str, dict[str, Any]] | None = None, **fields: Any) -> bytes:
     made = google(f"{SERVING}PredictRequest")(**fields)
+    for name, content in (inputs or {}).items():
+        made.inputs[name].MergeFrom(google("tensorflow.TensorProto")(**content))
     body: bytes = made.SerializeToString(deterministic=True)
     return body
 

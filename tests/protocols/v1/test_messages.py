@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
@@ -136,4 +136,6 @@ def test_any_text(body: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(body)))
     end = data.draw(st.integers(start, min(len(body), start + 10)))
     pieces = data.draw(st.lists(st.one_of(st.sampled_from([*'[]{}"\\,: 1.eä', '"a":1', "true"])), max_size=4))
-    assert_same(body[:start] + "".join(pieces) + body[end:])
+    text = body[:start] + "".join(pieces) + body[end:]
+    assume(not text.endswith("\\"))  # it would escape the first blank
+    assert_same(text)
