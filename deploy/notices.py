@@ -30,6 +30,11 @@ def locked() -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", LOCK.read_text(), re.MULTILINE))
 
 
+def told() -> dict[str, str]:
+    """The licence of each package in the file."""
+    return dict(re.findall(r"^\| ([a-z0-9-]+) \| \S+ \| (.+) \|$", NOTICES.read_text(), re.MULTILINE))
+
+
 def licence(package: str) -> str:
     """The licence of an installed package; empty if its metadata have none, or if it is not installed."""
     try:

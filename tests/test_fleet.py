@@ -4,12 +4,13 @@ model than its own, and no server gets more models than it may have."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
+from redis.asyncio import Redis
 
 from gateway.cli.options import catalog
 from gateway.config import loads
@@ -19,6 +20,7 @@ from tests.limits import GENEROUS
 from tests.peers.fleet_client import CLIENTS, CallFailed
 from tests.peers.fleet_models import FleetModels
 from tests.peers.fleet_server import FleetServer, serve
+from tests.policies.redis_server import RedisServer, needs_redis
 
 MODELS = [f"m{number}" for number in range(12)]
 CONFIG = """
@@ -397,3 +399,74 @@ async def test_a_gateway_that_ends_during_a_load_loses_no_place() -> None:
         await later
         await gateway.drain(0)
         assert server.models.highest == 2
+
+
+# --- two gateways in front of the same servers ---
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.process.stop()
+
+
+@asynccontextmanager
+async def pair(redis: RedisServer, *models: FleetModels) -> AsyncIterator[tuple[Fleet, Fleet]]:
+    """A server for each of `models`, and two gateways that agree by `redis` who loads a model. They ask the servers
+    what these have at their start, and later only if they have a reason to."""
+    placement = f'load: on_demand, most: 6, interval: 3600, redis: {{url: "{redis.url}", name: fleet}}'
+    with ExitStack() as stack:
+        servers = [stack.enter_context(serve(each)) for each in models]
+        async with AsyncExitStack() as running:
+            gateways = [await started(servers, placement, "grpc", 60) for _ in range(2)]
+            for each in gateways:
+                running.push_async_callback(each.drain, 0)
+            first, second = (Fleet(servers, each, "grpc") for each in gateways)
+            yield first, second
+
+
+async def looks(redis: RedisServer) -> int:
+    """How often a gateway has looked whether the lease of another one is over."""
+    async with Redis.from_url(redis.url) as client:
+        return int((await client.info("commandstats")).get("cmdstat_exists", {}).get("calls", 0))
+
+
+@needs_redis
+async def test_two_gateways_load_no_model_twice(redis: RedisServer) -> None:
+    async with pair(redis, FleetModels(MODELS), FleetModels(MODELS)) as (first, second):
+        await first.ask("m0")
+        await second.ask("m0")  # which does not know yet that it is loaded
+        await asyncio.gather(*(each.ask(model) for model in MODELS for each in (first, second)))
+        assert [first.loads(model) for model in MODELS] == [1] * len(MODELS)
+        assert sum(each.unloads.total() for each in first.models) == 0
+
+
+@needs_redis
+async def test_a_gateway_waits_for_the_load_of_another_one_and_calls_the_model_where_that_has_put_it(
+    redis: RedisServer,
+) -> None:
+    async with pair(redis, FleetModels(MODELS), FleetModels(MODELS)) as (first, second):
+        for each in first.models:
+            each.hanging.add("m0")
+        before = await looks(redis)
+        calls = [spawn(first.ask("m0"))]
+        await until(lambda: first.loads("m0") == 1)
+        calls.append(spawn(second.ask("m0")))
+        async with asyncio.timeout(GENEROUS):
+            while await looks(redis) == before:
+                pass
+        for each in first.models:
+            each.release()
+        await asyncio.gather(*calls)
+        assert first.loads("m0") == 1
+
+
+@needs_redis
+async def test_without_redis_each_of_two_gateways_loads_what_its_clients_ask_for(redis: RedisServer) -> None:
+    async with pair(redis, FleetModels(MODELS), FleetModels(MODELS)) as gateways:
+        redis.process.stop()
+        try:
+            await asyncio.gather(*(each.ask("m0") for each in gateways))
+        finally:
+            redis.start()

@@ -413,3 +413,14 @@ def test_a_listener_that_speaks_a_form_without_names_of_models_gets_the_proposed
         (("json:litserve",), "legacy"),
         (("v2-rest",), ""),
     ]
+
+
+def test_a_proposed_form_has_the_name_that_is_given(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text('{"features": [[1, 2]]}')
+    (tmp_path / "reply.json").write_text('{"prediction": [3.5]}')
+    example = ("init", "--example", "request.json", "reply.json", "--output", "-")
+    proposed = gateway_command(*example, "--model", "credit", folder=tmp_path)
+    config = loads(proposed.stdout, "proposed.yaml", catalog(), {})
+    assert (set(config.forms), set(config.backends), config.routes[0].match.model) == ({"credit"}, {"credit"}, "credit")
+    several = gateway_command(*example, "--model", "a", "--model", "b", folder=tmp_path)
+    assert (several.returncode, several.stderr) == (2, "with --example one --model names the form and its model\n")

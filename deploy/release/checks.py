@@ -109,9 +109,9 @@ def check_bill_of_materials(path: Path) -> None:
     if (about["name"], about["version"]) != ("modelglot", version()):
         raise ReleaseError(f"{path.name} is of {about['name']} {about['version']}")
     others = [each for each in document["components"] if each["name"] != "modelglot"]
-    bare = [each["name"] for each in others if not each.get("version")]
+    bare = [each["name"] for each in others if not (each.get("version") and each.get("licenses"))]
     if bare or not {"numpy", "uvloop"} <= {each["name"] for each in others}:
-        raise ReleaseError(f"{path.name}: {len(others)} packages, without a version: {bare}")
+        raise ReleaseError(f"{path.name}: {len(others)} packages, without a version or a licence: {bare}")
 
 
 def check_image(archive: Path, engine: engines.Docker) -> None:

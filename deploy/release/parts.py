@@ -2,12 +2,15 @@
 
 import gzip
 import hashlib
+import json
+import re
 import shutil
 import sys
 import tarfile
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import helm_python
 
@@ -66,9 +69,22 @@ def bill_of_materials(to: Path, wheel: Path) -> list[Path]:
         command = [str(Path(sys.executable).parent / "cyclonedx-py"), "environment", str(python)]
         command += ["--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--output-file", str(made)]
         run(command, epoch=True)
+    document = json.loads(made.read_text())
+    add_licences(document)
+    made.write_text(json.dumps(document, indent=2) + "\n")
     table = to / notices.NOTICES.name
     shutil.copyfile(notices.NOTICES, table)
     return [made, table]
+
+
+def add_licences(document: dict[str, Any]) -> None:
+    """Give the components of a bill of materials that have no licence that of the table: some packages tell theirs in
+    a way that the program which writes the bill does not read."""
+    told = notices.told()
+    for component in document["components"]:
+        if not component.get("licenses"):
+            name = re.sub(r"[-_.]+", "-", component["name"]).lower()
+            component["licenses"] = [{"license": {"name": told[name]}}]
 
 
 def checksums(to: Path, files: list[Path]) -> Path:

@@ -13,6 +13,8 @@ from gateway.assembly.forms import READY, form
 from gateway.auth.keys import KeyFileError, read_keys
 from gateway.cli.exit_codes import fail
 from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
+from gateway.config.catalog import no_faults
+from gateway.core.frozen import replace
 from gateway.reference.bundled import BUNDLED
 from gateway.transports.certificates import faults
 from gateway.transports.http.address import HttpAddress
@@ -47,11 +49,14 @@ def read(path: Path) -> Config:
     return config
 
 
-def read_with_warnings(path: Path) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in `path` and the warnings about it. If it has errors, all are printed and the command exits
-    with 1."""
+def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple[Problem, ...]]:
+    """The configuration in `path` and the warnings about it, with `files` also about the certificates and keys that it
+    names. If it has errors, all are printed and the command exits with 1."""
+    known = catalog()
+    if not files:
+        known = replace(known, tls_faults=no_faults, why_not_keys=_no_fault, why_not_key_set=_no_fault)
     try:
-        return load_with_warnings(path, catalog())
+        return load_with_warnings(path, known)
     except ConfigError as error:
         fail(error)
 
@@ -69,6 +74,10 @@ def catalog() -> Catalog:
         registry.protocols(), policies, frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
         has_dnspython, find_spec("jwt") is not None, _why_not_engine, _why_not_keys, _why_not_key_set, form, READY,
     )  # fmt: skip
+
+
+def _no_fault(path: str) -> str:
+    return ""
 
 
 def _why_not_engine(name: str) -> str:

@@ -52,7 +52,6 @@ class Reloader:
     def __init__(self, path: Path, loaded: Look) -> None:
         self._path = path
         self._watched = Watched(loaded)
-        self._catalog = catalog()
         self._one_at_a_time = asyncio.Lock()
 
     def on_hangup(self) -> None:
@@ -98,7 +97,7 @@ class Reloader:
 
     def _load(self) -> tuple[Config, tuple[Problem, ...]]:
         self._watched.loaded(look_at_all(self._path))
-        return load_with_warnings(self._path, self._catalog)
+        return load_with_warnings(self._path, catalog())  # packages may have been installed since
 
     def _failed(self, errors: list[ConfigurationError], lines: Sequence[object]) -> NotReloaded:
         for line in lines:

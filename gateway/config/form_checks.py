@@ -8,7 +8,7 @@ from gateway.config.fields import VALUE
 from gateway.config.forms import JSON, PREFIX
 from gateway.config.keys import Config
 from gateway.config.partial import Parts, all_parts
-from gateway.config.problems import Finding, suggestion
+from gateway.config.problems import Finding, listed, suggestion
 from gateway.core.frozen import replace
 from gateway.protocols.json.form import FormError
 
@@ -58,8 +58,22 @@ def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             known = [each.removeprefix(PREFIX) if in_backend else each for each in forms]
             yield Finding(location, f"{VALUE} needs the name of a form: {key}{suggestion('', known)}")
         else:
-            near = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in forms else None
-            yield Finding(location, f"no protocol is called {VALUE}{near or suggestion(name, catalog.protocols)}")
+            near = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in forms else _nearest(name, catalog)
+            yield Finding(location, f"no protocol is called {VALUE}{near}")
+
+
+def _nearest(name: str, catalog: Catalog) -> str:
+    """The end of a message about an unknown protocol: one that is spelled like it, those with this flavor, those that
+    share a word with it, or all."""
+    spelled = suggestion(name, catalog.protocols)
+    if "did you mean" in spelled:
+        return spelled
+    flavors = {key: each.traits.servers.flavors for key, each in catalog.protocols.items()}
+    if speaking := sorted(key for key, each in flavors.items() if each is not None and name in each.names):
+        return f", which is a flavor of {listed(speaking)}"
+    words = set(name.lower().split("-"))
+    sharing = sorted(key for key in catalog.protocols if words & set(key.split("-")))
+    return f"; did you mean {listed(sharing)}?" if sharing else spelled
 
 
 def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:

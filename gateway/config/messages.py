@@ -114,6 +114,8 @@ def _number(what: str) -> Callable[[dict[str, Any]], str]:
         given = error["input"] if isinstance(error["input"], str) else ""
         unit = "times are in seconds" if _TIME.fullmatch(given) else "sizes are in bytes"
         hint = f"; write it without a unit: {unit}" if _TIME.fullmatch(given) or _SIZE.fullmatch(given) else ""
+        if given.endswith("%"):
+            hint = "; 10 % is written 0.1" if what == "a number" else "; write it without %"
         return f"expected {what}, got {VALUE}{hint}"
 
     return message

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from shutil import which
+from urllib.parse import urlsplit
 
 from gateway.config.access_checks import access_warnings
 from gateway.config.catalog import Catalog, Place
@@ -50,6 +51,12 @@ def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
             hint = "; write a command with arguments as one text, or each word by itself" if " " in program else ""
             text = f"no server can be started here: there is no program {program!r}{hint}"
             yield Finding(("backends", name, "servers", "command"), text)
+
+
+def _collector_of_grpc(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    if config.tracing is not None and urlsplit(config.tracing.otlp).port == 4317:
+        text = "4317 is the port of collectors for OTLP over gRPC; over HTTP, as here, it is 4318"
+        yield Finding(("tracing", "otlp"), text)
 
 
 def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -155,4 +162,5 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     tls_warnings,
     _engines,
     _programs,
+    _collector_of_grpc,
 )

@@ -218,7 +218,10 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     except DecodeError as error:
         if isinstance(error, WrongReplyError):
             _close(reply)
-        raise invalid_output(f"backend {target.backend!r} at {target.address}: {error}") from error
+        text = f"backend {target.backend!r} at {target.address}: {error}"
+        if reply.headers.get("content-type", "").lower().startswith("text/html"):
+            text += "; the reply is a web page (text/html): is the address that of the model server?"
+        raise invalid_output(text) from error
     except GatewayError as error:
         sanitize_error(error, target)
         error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))

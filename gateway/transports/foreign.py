@@ -4,6 +4,7 @@ A wrong `protocol` or port shows only in these bytes, so this is the one file of
 """
 
 _HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
+_OR_TLS = "; or, since it answers 400, one with TLS, which needs `tls` or an address that says so"
 _GRPC = "it seems to be an HTTP/2 (gRPC) server, for the protocols v2-grpc, grps-grpc and tfs-grpc"
 _BRPC = "it seems to be a server of Apache brpc's baidu_std, for the protocol grps-brpc"
 _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
@@ -28,6 +29,8 @@ def foreign(first: bytes, expected: str = "") -> str:
     transport, found = _of_another_transport(first)
     if expected and transport == expected:
         return ""
+    if expected == "grpc" and found == _HTTP and first[8:12] == b" 400":  # as servers with TLS answer those without
+        found += _OR_TLS
     found = found or _of_a_byte_stream(first)
     return f"; {found}" if found else ""
 

@@ -46,6 +46,51 @@ routes:
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("triton", "'triton', which is a flavor of v2-grpc or v2-rest"),
+        ("kserve-v2", "'kserve-v2'; did you mean v2-grpc or v2-rest?"),
+        ("tensorflow", "'tensorflow', which is a flavor of v1-rest"),
+        ("mlflow", "'mlflow'; did you mean 'json:mlflow'?"),
+        ("http", "'http'; expected graphpipe, grps-brpc, "),
+    ],
+)
+def test_the_protocols_that_a_wrong_name_may_mean_are_told(tmp_path: Path, word: str, told: str) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(f'listeners: [{{name: http, bind: "127.0.0.1:8080", protocols: [{word}]}}]\n')
+    assert f"no protocol is called {told}" in gateway("check", "--config", str(path)).stderr
+
+
+def test_files_of_another_machine_are_not_looked_at_where_that_is_asked_for(tmp_path: Path) -> None:
+    """A configuration that Helm has rendered names files of the pod."""
+    path = tmp_path / "gateway.yaml"
+    tls = "tls: {certificate: /nowhere/tls.crt, key: /nowhere/tls.key}"
+    path.write_text(
+        f'listeners: [{{name: http, bind: "0.0.0.0:8080", protocols: [v2-rest], auth: {{}}, {tls}}}]\n'
+        "auth:\n  keys: {file: /nowhere/keys.yaml}\n"
+        "  jwt: {issuer: 'https://a', audience: [b], jwks: /nowhere/keys.json}\n"
+        "principals: {'*': {permissions: [use]}}\n"
+        "backends: {a: {protocol: umbridge, endpoints: ['a:1']}}\nroutes: [{match: {}, backend: a}]\n"
+    )
+    found = gateway("check", "--strict", "--config", str(path))
+    assert (found.exit_code, found.stderr.count("/nowhere/")) == (1, 3)
+    without = gateway("check", "--strict", "--no-files", "--config", str(path))
+    assert (without.exit_code, without.stderr) == (0, "")
+    path.write_text(path.read_text().replace("/nowhere/tls.crt", "tls.crt"))
+    assert "expected an absolute path" in gateway("check", "--no-files", "--config", str(path)).stderr
+
+
+def test_the_port_of_a_collector_for_grpc_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.yaml"
+    sound = 'listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
+    path.write_text(f'{sound}tracing: {{otlp: "http://collector:4317"}}\n')
+    place = f"{path}:2:17: warning: "
+    assert f"{place}4317 is the port of collectors for OTLP over gRPC" in gateway("check", "--config", str(path)).stderr
+    path.write_text(f'{sound}tracing: {{otlp: "http://collector:4318"}}\n')
+    assert "4317" not in gateway("check", "--config", str(path)).stderr
+
+
 def test_a_policy_that_lacks_a_part_is_named_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of somebody who writes one in a clone."""
     module = tmp_path / "half.py"

@@ -30,7 +30,10 @@ def test_with_a_configuration_it_tells_a_port_that_is_taken_and_ends_with_1(tmp_
         port = taken.getsockname()[1]
         result = gateway("doctor", "--config", written(tmp_path, port))
     assert result.exit_code == 1
-    assert f"listener http  taken or not allowed: port {port}: Address already in use" in result.stdout
+    told = (
+        f"listener http  taken or not allowed: port {port}: Address already in use; by this gateway itself, if it runs"
+    )
+    assert told in result.stdout
 
 
 def test_it_tells_nothing_of_the_backends(tmp_path: Path) -> None:

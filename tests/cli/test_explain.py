@@ -10,6 +10,15 @@ RECORDED = b"POST /Evaluate HTTP/1.1\r\nHost: x\r\nContent-Length: 49\r\n\r\n" +
     b'{"name":"double","input":[[1,2,3.5]],"config":{}}'
 )
 
+ASKING = """
+listeners: [{name: http, bind: "127.0.0.1:1080", protocols: [v2-rest], auth: {anonymous: all}}]
+principals: {all: {permissions: [use]}}
+forms:
+  f: {infer: {path: /p, request: {x: $x}, response: {y: $y}}, tensors: {x: "FP64 [-1]", y: "FP64 [-1]"}}
+backends: {b: {protocol: json, form: f, endpoints: ["127.0.0.1:1"]}}
+routes: [{match: {model: m}, backend: b}]
+"""
+
 
 def test_it_explains_a_file(tmp_path: Path) -> None:
     (tmp_path / "request").write_bytes(RECORDED)
@@ -18,6 +27,17 @@ def test_it_explains_a_file(tmp_path: Path) -> None:
     assert result.stdout.startswith("umbridge over http at listener 'http'\n  pattern POST /Evaluate\n")
     assert "  without a name FP64 [3] (JSON gave no datatype) -> 'x' FP64 [1, 3]\n" in result.stdout
     assert "would be sent to 127.0.0.1:8001" in result.stdout
+
+
+def test_it_says_that_credentials_are_not_judged_and_no_signature_after_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(ASKING)
+    unknown = {"name": "y", "datatype": "FP64", "shape": [1], "data": [1]}
+    given = json.dumps({"path": "/v2/models/m/infer", "body": {"inputs": [unknown]}}).encode()
+    result = gateway("explain", "--config", str(file), "-", given=given)
+    assert "note: listener 'http' asks for credentials, which are not judged here" in result.stdout
+    assert "error in stage fit: INVALID_ARGUMENT (invalid-input): unknown input 'y'" in result.stdout
+    assert "signature:" not in result.stdout
 
 
 def test_it_prints_json_and_exits_with_1_for_an_error() -> None:

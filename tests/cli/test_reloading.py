@@ -10,6 +10,14 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
+import pytest
+
+from gateway.admin.status import LoadError
+from gateway.cli.options import catalog
+from gateway.cli.reloading import Reloader
+from gateway.config import Config, loads
+from gateway.config.watching import look_at_all
+from gateway.runtime.app.replacing import ReloadError
 from tests.cli.commands import started
 from tests.cli.test_stopping import said, serving
 from tests.limits import GENEROUS
@@ -170,3 +178,32 @@ def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert "requests in flight have 12 s" in "".join(said(process, "ended"))
+
+
+class Unwilling:
+    """A gateway that takes no configuration: the log of this process stays as it is."""
+
+    last_reload_error: LoadError | None = None
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+
+    def reopen_logs(self) -> None:
+        """There are none."""
+
+    async def reload(self, config: Config) -> tuple[str, ...]:
+        raise ReloadError("it was read without errors")
+
+
+async def test_a_package_that_was_installed_since_the_start_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gateway.yaml"
+    path.write_text(f"{text('one')}auth: {{jwt: {{issuer: 'https://login.example', audience: [models]}}}}\n")
+    with monkeypatch.context() as without:
+        without.setattr("gateway.cli.options.find_spec", lambda name: None)
+        reloader = Reloader(path, look_at_all(path))
+        reloader.gateway = Unwilling(loads(text("one"), "g.yaml", catalog()))
+        refused = await reloader.on_call()
+        assert "needs PyJWT, which is not installed" in refused.model_dump_json()
+    assert "it was read without errors" in (await reloader.on_call()).model_dump_json()

@@ -316,6 +316,16 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "queue: {length: 64MiB}}}\n",
         ["2:89: expected a whole number, got '64MiB'; write it without a unit: sizes are in bytes"],
     ),
+    (
+        "percent for a whole number",
+        BACKEND + "max_in_flight: 3%}}\n",
+        ["2:88: expected a whole number, got '3%'; write it without %"],
+    ),
+    (
+        "percent for a share",
+        SOUND + "tracing: {otlp: 'http://c', sample: 10%}\n",
+        ["4:37: expected a number, got '10%'; 10 % is written 0.1"],
+    ),
     ("fraction for a number", BACKEND + "max_in_flight: 1.5}}\n", ["2:88: expected a whole number, got 1.5"]),
     ("flag for a number", BACKEND + "max_in_flight: true}}\n", ["2:88: expected a whole number, got true"]),
     ("zero", BACKEND + "limits: {message: 0}}}\n", ["2:91: must be at least 1, got 0"]),

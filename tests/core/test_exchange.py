@@ -218,6 +218,15 @@ async def test_a_reply_that_is_not_the_protocol_is_the_backends_fault() -> None:
     assert failed.value.message == "backend 'lab' at host:1: status 302"
 
 
+async def test_a_web_page_in_place_of_a_reply_is_called_so() -> None:
+    wire = Wire()
+    task = asyncio.ensure_future(ask(Request(Operation.INFER, "m"), TOY, wire, TARGET))
+    await settle()
+    wire.open[0].set_result(Message(status=302, headers=Headers([(b"content-type", b"text/html; charset=utf-8")])))
+    with pytest.raises(GatewayError, match="at host:1: status 302; the reply is a web page"):
+        await task
+
+
 async def test_a_backends_error_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(GatewayError) as failed:
         await asked(b"x must be positive", 400)

@@ -196,6 +196,21 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "existingConfigMap: {name: own, listeners: [{name: a, port: 1, protocols: [mip]}]}}",
             "cannot read the ConfigMap own",
         ),
+        (
+            "config: {listeners: [{name: a, bind: '[::]:1', protocols: [mip], "
+            "tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}]}",
+            "config: nothing mounts /tls/tls.crt; set tls.existingSecret or tls.certManager, or extraVolumes",
+        ),
+        (
+            "config: {auth: {keys: {file: /etc/gateway-keys/keys.yaml}}}",
+            "config: nothing mounts /etc/gateway-keys/keys.yaml; set keys.existingSecret",
+        ),
+        (
+            "{extraVolumeMounts: [{name: a, mountPath: /tls-clients}], tls: {existingSecret: own}, config: {health: "
+            "{bind: '[::]:2', tls: {certificate: /tls/tls.crt, key: /tls/tls.key, client_ca: /tls-clients-b/ca.crt}}, "
+            "auth: {keys: {file: /etc/gateway-keys/k}}}}",
+            "config: nothing mounts /etc/gateway-keys/k",
+        ),
         ("tcpRoutes: [{listener: brpc, parentRefs: [{name: a}]}]", "tcpRoutes: no listener is called 'brpc'"),
         ("podLabels: {app.kubernetes.io/component: a}", "podLabels: the label app.kubernetes.io/component is the"),
         ("commonLabels: {app.kubernetes.io/name: a}", "commonLabels: the label app.kubernetes.io/name is the chart's"),

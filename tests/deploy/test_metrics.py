@@ -101,7 +101,7 @@ def test_a_health_port_without_tls_and_keys_is_scraped_plainly() -> None:
 
 def test_prometheus_sends_the_key_of_a_secret() -> None:
     wanted = {"type": "Bearer", "credentials": {"name": "scrape", "key": "token"}}
-    assert endpoint_of(TLS % "")["authorization"] == wanted
+    assert endpoint_of(TLS % "" + "tls: {existingSecret: own}")["authorization"] == wanted
 
 
 def test_a_health_port_with_tls_is_scraped_over_it_and_its_certificate_is_checked() -> None:
@@ -122,7 +122,7 @@ def test_secrets_that_exist_and_ones_own_checks_are_used() -> None:
         "serverName": "models-modelglot.inference.svc",
         "ca": {"secret": {"name": "own", "key": "ca.crt"}},
     }
-    own = endpoint_of(TLS % ", tlsConfig: {insecureSkipVerify: true}")
+    own = endpoint_of(TLS % ", tlsConfig: {insecureSkipVerify: true}" + "tls: {existingSecret: own}")
     assert own["tlsConfig"] == {"insecureSkipVerify": True}
     assert own["scheme"] == "https"
     config_map = (

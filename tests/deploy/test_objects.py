@@ -311,6 +311,8 @@ def test_the_admin_port_away_from_loopback_has_a_service_of_its_own() -> None:
         config:
           admin: {bind: "0.0.0.0:9090", auth: {}, tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
           auth: {keys: {file: /etc/gateway-keys/keys.yaml}}
+        tls: {existingSecret: own}
+        keys: {existingSecret: keys}
         """
     release = render(values)
     assert {"name": "admin", "containerPort": 9090, "protocol": "TCP"} in release.container["ports"]

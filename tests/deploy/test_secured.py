@@ -22,7 +22,9 @@ test:
 
 
 def secured(more: str = "", client: str = "") -> Release:
-    return render(CONFIG.format(tls=TLS % client) + more)
+    return render(
+        f"{CONFIG.format(tls=TLS % client)}{more}\ntls: {{existingSecret: own}}\nkeys: {{existingSecret: keys}}"
+    )
 
 
 def calls(release: Release) -> dict[str, str]:
@@ -40,7 +42,7 @@ def volumes(release: Release) -> dict[str, Any]:
 
 
 def test_helm_test_speaks_tls_to_listeners_that_have_it_and_checks_their_certificates() -> None:
-    release = secured("\ntls: {existingSecret: own}")
+    release = secured()
     found = calls(release)
     for name, address in (("http-v2-rest-0", "v2-rest+tls://"), ("grpc-v2-grpc-0", "v2-grpc+tls://")):
         assert found[name].startswith(address)
@@ -54,9 +56,7 @@ def test_helm_test_speaks_tls_to_listeners_that_have_it_and_checks_their_certifi
 
 
 def test_helm_test_takes_the_ca_the_name_and_a_client_certificate_from_its_own_values() -> None:
-    release = secured(
-        "  tls: {caSecret: roots, serverName: models.lab, clientSecret: tester}\ntls: {existingSecret: own}"
-    )
+    release = secured("  tls: {caSecret: roots, serverName: models.lab, clientSecret: tester}")
     assert volumes(release)["ca"]["secretName"] == "roots"
     assert volumes(release)["client"]["secretName"] == "tester"
     call = calls(release)["http-v2-rest-0"]
@@ -83,7 +83,7 @@ def test_the_notes_say_that_helm_test_needs_a_key() -> None:
 
 
 def test_the_notes_show_calls_over_tls_with_the_key() -> None:
-    notes = secured("\ntls: {existingSecret: own}").notes
+    notes = secured().notes
     host = f"models-modelglot.{NAMESPACE}.svc"
     assert (
         f'curl -H "Authorization: Bearer $KEY" --cacert ca.crt --resolve {host}:8443:127.0.0.1 '

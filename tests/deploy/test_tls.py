@@ -11,6 +11,7 @@ config:
     - {name: grpc, bind: "0.0.0.0:8444", protocols: [v2-grpc], tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
   health: {bind: "0.0.0.0:9091", tls: {certificate: /tls/tls.crt, key: /tls/tls.key}}
 """
+OWN = f"{CONFIG}\ntls: {{existingSecret: own}}"
 
 
 def mounts(release: Release) -> dict[str, str]:
@@ -36,9 +37,14 @@ def test_secrets_that_exist_are_mounted() -> None:
     assert not release.all("Certificate")
 
 
+def test_certificates_of_a_volume_of_ones_own_may_be_where_those_of_the_secret_are() -> None:
+    release = render(f"{CONFIG}\nextraVolumeMounts: [{{name: mine, mountPath: /tls}}]")
+    assert mounts(release)["mine"] == "/tls"
+
+
 @pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
 def test_probes_use_tls_where_the_health_port_has_it(probe: str) -> None:
-    assert render(CONFIG).container[probe]["httpGet"]["scheme"] == "HTTPS"
+    assert render(OWN).container[probe]["httpGet"]["scheme"] == "HTTPS"
     existing = (
         "existingConfigMap: {name: own, listeners: [{name: http, port: 1, protocols: [v2-rest]}], healthTls: true}"
     )
@@ -46,7 +52,7 @@ def test_probes_use_tls_where_the_health_port_has_it(probe: str) -> None:
 
 
 def test_ports_with_tls_say_so() -> None:
-    ports = {each["name"]: each.get("appProtocol") for each in render(CONFIG).service["spec"]["ports"]}
+    ports = {each["name"]: each.get("appProtocol") for each in render(OWN).service["spec"]["ports"]}
     assert ports == {"http": "https", "grpc": "https"}
 
 

@@ -72,6 +72,21 @@ def test_the_chart_is_an_archive_that_renders(tmp_path: Path) -> None:
     checks.check_chart(made)
 
 
+def test_every_component_of_the_bill_of_materials_has_a_licence() -> None:
+    own: list[dict[str, object]] = [{"license": {"id": "MIT"}}]
+    components: list[dict[str, object]] = [
+        {"name": "protobuf"},
+        {"name": "fastapi", "licenses": own},
+        {"name": "typing_extensions"},
+    ]
+    parts.add_licences({"components": components})
+    assert [each["licenses"] for each in components] == [
+        [{"license": {"name": "3-Clause BSD License"}}],
+        own,
+        [{"license": {"name": "PSF-2.0"}}],
+    ]
+
+
 def test_a_file_that_was_changed_or_added_does_not_pass(tmp_path: Path) -> None:
     files = [tmp_path / "a.whl", tmp_path / "b.tgz"]
     for each in files:

@@ -47,6 +47,7 @@ async def test_a_client_of_another_wire_form_is_told_what_seems_to_be_there(serv
         (b"\x00\x00\x09\x00\x00\x00\x00\x00", ""),  # MIP has no error 9
         (b"\x00\x02\x01\x00\x00\x00\x00\x08", ""),  # a MIP reply that is no error
         (b"<!DOCTYPE HTML>\n", "an HTTP/1.1 server"),
+        (b"HTTP/1.1 400 Bad", "an HTTP/1.1 server"),
         (b"SSH-2.0-OpenSSH_9.2", ""),
         (b"", ""),
     ],
@@ -55,6 +56,11 @@ def test_what_seems_to_answer(first: bytes, said: str) -> None:
     """Servers are known by the first bytes that they send; nothing is guessed where these say nothing."""
     assert said in foreign(first)
     assert bool(said) == bool(foreign(first))
+
+
+def test_a_client_of_grpc_without_tls_is_told_that_a_400_may_mean_tls() -> None:
+    assert "; or, since it answers 400, one with TLS" in foreign(b"HTTP/1.1 400 Bad", "grpc")
+    assert "with TLS" not in foreign(b"HTTP/1.1 404 Not", "grpc")
 
 
 def test_a_mip_error_is_no_http2() -> None:

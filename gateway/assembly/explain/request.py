@@ -283,7 +283,7 @@ class _Journey:
         return replace(
             self._found,
             calls=calls[:MOST_SHOWN],
-            notes=(*self._found.notes, *self._assumptions(), *self._about_steps()),
+            notes=(*self._found.notes, *self._about_credentials(), *self._assumptions(), *self._about_steps()),
             rows=0 if self._is_graph() else len(self._model_calls()),
             inputs=self._inputs(),
             signature=self._signature(),
@@ -341,6 +341,13 @@ class _Journey:
         decision = self._found.decision
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]
+
+    def _about_credentials(self) -> list[str]:
+        listener = self._arrival.listener
+        if listener.auth is None:
+            return []
+        text = f"listener {listener.name!r} asks for credentials, which are not judged here, nor what they permit"
+        return [f"{text}: a client may get 401 or 403 instead"]
 
     def _about_steps(self) -> list[str]:
         if not self._is_graph() or self._found.sent:
@@ -403,6 +410,8 @@ class _Journey:
         side = self._assembly.backend_sides[config.main_backend]
         if not side.traits.models.trusted_metadata:
             return "unknown: the metadata of such servers is not used, so tensors keep their datatypes and shapes"
+        if self._found.error is not None:
+            return ""
         return "not needed: tensors pass unchanged"
 
 

@@ -25,6 +25,13 @@ def check(
     file: ConfigArgument = None,
     config: OptionalConfigFile = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    files: Annotated[
+        bool,
+        typer.Option(
+            "--files/--no-files",
+            help="Look at the files of certificates and keys that it names; not where they are on another machine.",
+        ),
+    ] = True,
     live: Annotated[
         bool,
         typer.Option("--live", help="Ask every server of the backends, too, and compare its models with the routes."),
@@ -55,7 +62,7 @@ def check(
     """Check a configuration. Exit 0 if it is valid; otherwise print every error as
     file:line:column: message and exit 1. What is allowed but probably a mistake is printed as a warning."""
     path = one_config(file, config)
-    whole, warnings = read_with_warnings(path)
+    whole, warnings = read_with_warnings(path, files=files)
     problems = list(warnings)
     if live:
         access = server_options.ServerOptions(headers=headers, key=key).access()

@@ -1,6 +1,7 @@
 """`gateway doctor`: a page to paste into a report of a problem."""
 
 import ctypes
+import errno
 import os
 import platform
 import re
@@ -156,7 +157,8 @@ def _whether_free(address: Address) -> str:
         try:
             probe.bind((address.host, address.port))
         except OSError as error:
-            return f"taken or not allowed: port {address.port}: {error.strerror}"
+            by_itself = "; by this gateway itself, if it runs" if error.errno == errno.EADDRINUSE else ""
+            return f"taken or not allowed: port {address.port}: {error.strerror}{by_itself}"
     return f"free: port {address.port}"
 
 

@@ -32,7 +32,7 @@ EPILOG = (
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
-"""The name of the form, the backend and the model that are proposed for examples."""
+"""The name of the form, the backend and the model that are proposed for examples, if `--model` gives none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,10 @@ class InitOptions:
     models: server_options.ModelNames = field(default_factory=list)
     example: Annotated[
         bool,
-        typer.Option("--example", help="Propose the form of a server with JSON of its own, from requests and replies."),
+        typer.Option(
+            "--example",
+            help="Propose the form of a server with JSON of its own, from requests and replies; --model names it.",
+        ),
     ] = False
     url: Annotated[str, typer.Option(metavar="URL", help="With --example: where the requests were sent.")] = ""
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False
@@ -130,16 +133,19 @@ def _of_examples(options: InitOptions) -> None:
     """Propose the form of the server that the examples are from, read them back, and write the file."""
     if options.backends:
         end(USAGE, "--backend is for servers that are probed; with --example write --url URL")
+    if len(options.models) > 1:
+        end(USAGE, "with --example one --model names the form and its model")
+    name = options.models[0] if options.models else FORM
     try:
         examples, server = read_examples(options.files), server_at(options.url)
     except ExampleError as error:
         end(USAGE, error)
     try:
         proposed = propose(examples)
-        listeners = [_for_one_model(each, [FORM]) for each in _listeners(options.listeners)]
-        text = proposed_text.configuration(FORM, proposed, server, listeners, len(examples))
-        declared = _checked(text, options.output).forms[FORM]
-        check(form(FORM, declared.document()), server.path, examples)
+        listeners = [_for_one_model(each, [name]) for each in _listeners(options.listeners)]
+        text = proposed_text.configuration(name, proposed, server, listeners, len(examples))
+        declared = _checked(text, options.output).forms[name]
+        check(form(name, declared.document()), server.path, examples)
     except (NoProposalError, FormError) as error:
         end(FAILED, f"{error}; nothing is written")
     count = "the example was" if len(examples) == 1 else f"all {len(examples)} examples were"

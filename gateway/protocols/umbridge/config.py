@@ -49,7 +49,8 @@ def encode_config(request: Request, target: Target) -> bytes:
 def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterable[str] = (CONFIG,)) -> None:
     for name in parameters:
         if name not in allowed:
-            raise invalid_input(f"parameter {name!r}{owner} is not supported by UM-Bridge, which takes 'config' only")
+            known = "which takes 'config' only, JSON as text"
+            raise invalid_input(f"parameter {name!r}{owner} is not supported by UM-Bridge, {known}")
 
 
 def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:

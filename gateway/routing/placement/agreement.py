@@ -18,6 +18,10 @@ def rendezvous(model: str, address: str) -> int:
 class Agreement(Protocol):
     """How the gateways of one fleet agree who loads a model."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether others claim, too: one of them may have loaded a model just before it was claimed here."""
+
     async def claim(self, model: str, address: str) -> bool:
         """Whether this gateway may load the model on the server at `address` now. No other gateway loads it anywhere
         until `release`."""
@@ -32,6 +36,8 @@ class Agreement(Protocol):
 class EachForItself:
     """An Agreement without a store: a gateway loads what its clients ask for. Two gateways that load a model at the
     same time choose the same server by `rendezvous`, as far as they know the same of the fleet."""
+
+    is_shared = False
 
     async def claim(self, model: str, address: str) -> bool:
         """As Agreement's: always."""

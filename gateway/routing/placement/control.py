@@ -1,7 +1,7 @@
 """Asks servers to load and to unload models, and whether they have done it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.exchange import ask
@@ -57,3 +57,14 @@ class ModelControl:
                 raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text)
             await sleep(wait)
             wait = min(2 * wait, LONGEST_LOOK)
+
+    async def holders(self, model: str, endpoints: Sequence[Endpoint]) -> set[Endpoint]:
+        """The endpoints, of these, that say now that they hold a model. One that does not answer is not among them."""
+        held = await asyncio.gather(*(self._holds(each, model) for each in endpoints))
+        return {each for each, holds in zip(endpoints, held, strict=True) if holds}
+
+    async def _holds(self, endpoint: Endpoint, model: str) -> bool:
+        try:
+            return model in (await self._inventory.of(endpoint)).held
+        except GatewayError:
+            return False

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
 from gateway.core.log_limit import LogLimit
@@ -34,6 +34,8 @@ from gateway.routing.placement.control import ModelControl
 from gateway.routing.placement.inventory import Inventory
 from gateway.routing.placement.plan import LoadSettings, LoadStep, Rooms
 from gateway.routing.placement.table import LoadFailure, ModelPlace, Placement, Placements, PlaceState
+
+T = TypeVar("T")
 
 _lines = LogLimit(logging.getLogger(__name__), lines=60)
 
@@ -259,7 +261,8 @@ class Loader:
 
     # --- doing it ---
 
-    def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[None]":
+    def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[bool]":
+        """Begin to load a model. The task's result is False if another gateway has loaded it, or tried to."""
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
@@ -273,13 +276,13 @@ class Loader:
         request = request or ControlRequest(Operation.LOAD, placement.model)
         return self._spawn(self._load(step, place, request))
 
-    def _spawn(self, doing: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _spawn(self, doing: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = spawn(doing)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # it is in the log, and told to those who wait
@@ -292,13 +295,14 @@ class Loader:
             except GatewayError:
                 return  # it is in the log
 
-    async def _load(self, step: LoadStep, place: ModelPlace, request: ControlRequest) -> None:
+    async def _load(self, step: LoadStep, place: ModelPlace, request: ControlRequest) -> bool:
         """Make room for a model, and load it. Raises GatewayError: why it could not be."""
         placement, address = step.placement, place.endpoint.address
         try:
-            if not await self._agreement.claim(placement.model, address):
+            if not await self._may_load(placement, place):
+                self._leave(step.victims)
                 await self._given_up(placement, place)
-                return
+                return False
             try:
                 await self._make_room(step)
                 await self._control.ask(request, place.endpoint)
@@ -319,6 +323,29 @@ class Loader:
             self._write(logging.INFO, place, "model %r is loaded", placement.model)
             self._table.became(placement, place, PlaceState.HELD)
             self.ask_soon(place.endpoint)
+        return True
+
+    async def _may_load(self, placement: Placement, place: ModelPlace) -> bool:
+        """Claim a model. False: another gateway loads it, or has loaded it since the servers were asked last."""
+        model, address = placement.model, place.endpoint.address
+        known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
+        if not await self._agreement.claim(model, address):
+            return False
+        if not self._agreement.is_shared:
+            return True
+        asked = [each for each in self._listing(model) if self.takes_models(each) and each not in known]
+        if place.failures:  # this server may say that it has the model, and not have it
+            asked = [each for each in asked if each is not place.endpoint]
+        if not await self._control.holders(model, asked):
+            return True
+        await self._agreement.release(model, address)
+        return False
+
+    def _leave(self, victims: Iterable[tuple[Placement, ModelPlace]]) -> None:
+        """Note that models that were to make room stay where they are."""
+        for victim, place in victims:
+            place.is_ours = False
+            self._table.became(victim, place, PlaceState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
         """Unload the victims. An error is none of the model that they make room for: it may be loaded elsewhere."""
@@ -409,6 +436,11 @@ class Loader:
     def _write(self, level: int, place: ModelPlace, text: str, *values: object) -> None:
         where = f"endpoint {place.endpoint.address} of backend {self._table.backend!r}"
         _lines.write((self._table.backend, level), level, f"%s: {text}", where, *values)
+
+
+def _may_be_told(place: ModelPlace) -> bool:
+    """Whether the server may say that it has the model without anybody having loaded it there since."""
+    return place.state in (PlaceState.HELD, PlaceState.UNLOADING) or place.has_lied
 
 
 def _pause(failures: int) -> float:

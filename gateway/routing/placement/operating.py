@@ -31,7 +31,8 @@ class OperatedLoader(Loader):
         if step is None:
             text = f"backend {self._table.backend!r}: no server can load model {request.model!r} now"
             raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=TICK)
-        await outlived_by(self._begin(step, request))
+        if not await outlived_by(self._begin(step, request)):
+            await self.load(request)  # another gateway has loaded it, without the settings of this client
 
     async def unload(self, request: ControlRequest) -> None:
         """Unload a model because a client has asked for it, from all servers that hold it.
@@ -52,7 +53,8 @@ class OperatedLoader(Loader):
 
         Raises:
             GatewayError: the server's own error; FAILED_PRECONDITION, something else is being done with the model
-                there, or the endpoint is drained; RESOURCE_EXHAUSTED, nothing there can make room.
+                there or by another gateway, or the endpoint is drained; RESOURCE_EXHAUSTED, nothing there can make
+                room.
         """
         placement = self._table.placement(model)
         place = placement.places.get(endpoint)
@@ -67,7 +69,9 @@ class OperatedLoader(Loader):
         if step is None:
             text = f"no model at {endpoint.address} can make room for {model!r}: all have calls"
             raise refusal(Reason.OVERLOADED, f"{text}, or there is not so much room")
-        await outlived_by(self._begin(step))
+        if not await outlived_by(self._begin(step)) and endpoint not in {each.endpoint for each in placement.held()}:
+            text = f"another gateway loads model {model!r} elsewhere, or has just done so"
+            raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
         """Unload a model at one endpoint: it gets no more calls there, and servers end those that they have. Where
@@ -88,7 +92,7 @@ class OperatedLoader(Loader):
         """Load the models that only `endpoint` holds on other servers, those that were used last first. No model makes
         room for one that was used longer ago: that one is loaded when it is asked for. Returns those that could not be
         loaded, each with the reason."""
-        loads: dict[str, asyncio.Task[None]] = {}
+        loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]
         for placement in sorted(alone, key=lambda each: -each.places[endpoint].last_used):

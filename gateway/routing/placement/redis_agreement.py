@@ -55,6 +55,8 @@ class RedisClient(Protocol):
 class RedisAgreement:
     """An Agreement by leases. `fleet` is the same name in all gateways in front of one fleet, and of no other."""
 
+    is_shared = True
+
     def __init__(
         self,
         client: RedisClient,

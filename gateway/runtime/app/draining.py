@@ -30,6 +30,7 @@ class Draining:
         self._backends = backends
         self._part = part
         self._tasks: dict[Drain, asyncio.Task[None]] = {}
+        """Those that wait for the end of calls: a task leaves when it is done."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
         """Drain an endpoint: when this returns it gets no new calls, unless its models are moved first. Its sequences
@@ -55,7 +56,8 @@ class Draining:
             else:
                 await self._take_calls_away(backend, endpoint)
             if self._drained_by(drain):
-                self._tasks[drain] = spawn(self._until_drained(backend, endpoint, drain))
+                task = self._tasks[drain] = spawn(self._until_drained(backend, endpoint, drain))
+                task.add_done_callback(lambda _: self._tasks.pop(drain, None))
         return endpoint_status(self._backends()[backend], endpoint)
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
@@ -68,7 +70,7 @@ class Draining:
         if (drain := endpoint.drain) is not None:
             for each in self._drained_by(drain):
                 each.set_drain(None)
-            if (task := self._tasks.pop(drain, None)) is not None:
+            if (task := self._tasks.get(drain)) is not None:
                 task.cancel()
             log.info("endpoint %s of backend %r serves again", address, backend)
             await self._tell()

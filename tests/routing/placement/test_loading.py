@@ -491,10 +491,12 @@ async def test_two_gateways_load_a_model_at_the_same_server() -> None:
 
 
 class OneAtATime:
-    """An Agreement that lets another gateway load first."""
+    """An Agreement that lets another gateway load first, unless it is free."""
 
-    def __init__(self) -> None:
-        self.is_free = False
+    is_shared = True
+
+    def __init__(self, *, is_free: bool = False) -> None:
+        self.is_free = is_free
         self.asked: list[str] = []
 
     async def claim(self, model: str, address: str) -> bool:
@@ -525,6 +527,32 @@ async def test_a_model_that_another_gateway_loads_is_waited_for() -> None:
         await fleet.tick(1)
     assert await calls[1] in ("a", "b")
     assert sorted([*loads(a), *loads(b)]) == ["load m1"]
+
+
+async def test_a_model_that_another_gateway_has_just_loaded_is_called_there_and_not_loaded_again() -> None:
+    a, b = repository("a", "b")
+    agreement = OneAtATime(is_free=True)
+    fleet = await Fleet(a, b, load=LoadSettings(most=2), agreement=agreement).asked()
+    b.held["m0"] = ("1",)  # since it was asked last
+    assert await fleet.server_of("m0") == "b"
+    assert [*loads(a), *loads(b), *agreement.asked] == []
+    await fleet.ask("m1")
+    assert [*loads(a), *loads(b), *agreement.asked] == ["load m1"]
+
+
+async def test_a_model_that_was_to_make_room_is_called_where_it_is_if_another_gateway_loads_the_new_one() -> None:
+    [a] = repository("a")
+    agreement = OneAtATime(is_free=True)
+    fleet = await Fleet(a, load=LoadSettings(most=1), agreement=agreement).asked()
+    await fleet.ask("m0")
+    fleet.clock.now += UNUSED_SECONDS
+    agreement.is_free = False
+    waiting = asyncio.ensure_future(fleet.ask("m1"))
+    await settle()
+    assert not waiting.done()
+    assert await fleet.server_of("m0") == "a"
+    assert loads(a) == ["load m0"]
+    waiting.cancel()
 
 
 async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewhere() -> None:

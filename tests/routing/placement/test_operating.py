@@ -10,6 +10,8 @@ from fastapi import FastAPI
 from gateway.admin.placement import add_placing
 from gateway.assembly.part import WHOLE
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.operations import Operation
+from gateway.core.types import ControlRequest
 from gateway.routing.draining import Drain
 from gateway.routing.placement.plan import LoadSettings
 from gateway.runtime.app.draining import Draining
@@ -53,6 +55,36 @@ async def test_nothing_with_calls_makes_room_for_it() -> None:
     assert await call == "a"
     await fleet.loader.load_at("m1", fleet.endpoints[0])
     assert list(a.held) == ["m1"]
+
+
+class Late:
+    """An Agreement in which another gateway is always first."""
+
+    is_shared = True
+
+    async def claim(self, model: str, address: str) -> bool:
+        return False
+
+    async def release(self, model: str, address: str) -> None:
+        raise AssertionError("nothing is claimed")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_load_that_another_gateway_has_made_elsewhere_is_no_success() -> None:
+    a, b = repository("a", "b")
+    fleet = await Fleet(a, b, load=LoadSettings(most=2), agreement=Late()).asked()
+    b.held["m0"] = ("1",)
+    with pytest.raises(GatewayError, match="another gateway loads model 'm0' elsewhere, or has just done so") as caught:
+        await fleet.loader.load_at("m0", fleet.endpoints[0])
+    assert caught.value.reason is Reason.FAILED_PRECONDITION
+    a.held["m1"] = ("1",)
+    await fleet.loader.load_at("m1", fleet.endpoints[0])
+    b.held["m2"] = ("1",)
+    await fleet.loader.load(ControlRequest(Operation.LOAD, "m2"))  # where it is, with the client's settings
+    assert [each for server in (a, b) for each in server.events if each.startswith("load")] == ["load m2"]
+    assert "load m2" in b.events
 
 
 async def test_it_is_unloaded_there_alone() -> None:

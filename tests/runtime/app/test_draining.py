@@ -1,6 +1,7 @@
 """Draining an endpoint of a running gateway: by the admin port, and by `gateway drain`."""
 
 import asyncio
+import gc
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,7 +10,9 @@ import httpx
 from typer.testing import CliRunner, Result
 
 from gateway.cli import application
+from gateway.routing.draining import Drain
 from gateway.runtime.app import Gateway
+from tests.limits import GENEROUS
 from tests.paused_server import QUESTION, Held, held
 from tests.runtime.app.test_gateway import at, gateway, running
 
@@ -118,6 +121,25 @@ async def test_a_reload_keeps_it_and_a_server_that_is_removed_and_comes_back_ser
         await here.gateway.reload(gateway(config(second)).config)
         await here.gateway.reload(gateway(config(first, second)).config)
         assert await here.drains() == [None, None]
+
+
+def kept_drains() -> int:
+    gc.collect()
+    return sum(isinstance(each, Drain) for each in gc.get_objects())
+
+
+async def test_nothing_is_kept_of_drains_whose_servers_have_left() -> None:
+    before = kept_drains()
+    async with lab() as here:
+        first, second = (each.port for each in here.servers)
+        for _ in range(3):
+            await here.drain(0)
+            await here.until_drained()
+            await here.gateway.reload(gateway(config(second)).config)
+            await here.gateway.reload(gateway(config(first, second)).config)
+        async with asyncio.timeout(GENEROUS):
+            while kept_drains() > before:  # noqa: ASYNC110 - what is collected tells nobody
+                await asyncio.sleep(0)
 
 
 async def test_a_gateway_whose_only_endpoints_are_drained_is_not_ready() -> None:

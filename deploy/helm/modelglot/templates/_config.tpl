@@ -78,6 +78,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- if not (dig "health" "bind" "" $config) -}}
 {{- fail "config: the probes need the health port: health: {bind: \"0.0.0.0:9091\"}" -}}
 {{- end -}}
+{{- include "modelglot.checkFiles" (dict "root" . "config" $config) -}}
 {{- $listeners := list -}}
 {{- range $listener := $config.listeners -}}
   {{- $what := printf "config: listener '%v'" $listener.name -}}
@@ -106,6 +107,34 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
      "adminPort" (include "modelglot.optionalPort" (dict "what" "config: admin" "bind" $admin.bind) | int) "adminTls" (hasKey $admin "tls")
      "delay" (get $drain "delay" | default 0) "timeout" (hasKey $drain "timeout" | ternary (get $drain "timeout") 30)
      "endpoints" $outgoing.endpoints "srv" $outgoing.srv "unreadable" $outgoing.unreadable | toJson -}}
+{{- end -}}
+
+{{/*
+Fails if the configuration names a file in a folder of the chart's that nothing mounts: the gateway would not start. Takes {root, config}.
+*/}}
+{{- define "modelglot.checkFiles" -}}
+{{- $values := .root.Values -}}
+{{- $secrets := dict "/tls" (include "modelglot.tlsSecret" .root) "/tls-clients" $values.tls.clientCaSecret "/etc/gateway-keys" $values.keys.existingSecret -}}
+{{- $remedies := dict "/tls" "tls.existingSecret or tls.certManager" "/tls-clients" "tls.clientCaSecret" "/etc/gateway-keys" "keys.existingSecret" -}}
+{{- $files := list (dig "auth" "keys" "file" "" .config) -}}
+{{- range concat .config.listeners (list (.config.health | default dict) (.config.admin | default dict)) -}}
+{{- $files = concat $files (values (pick (get . "tls" | default dict) "certificate" "key" "client_ca" "client_crl")) -}}
+{{- end -}}
+{{- range $file := $files | sortAlpha -}}
+  {{- $own := "" -}}
+  {{- range $folder := keys $secrets -}}
+    {{- if hasPrefix (printf "%s/" $folder) (toString $file) -}}{{- $own = $folder -}}{{- end -}}
+  {{- end -}}
+  {{- if and $own (not (get $secrets $own)) -}}
+    {{- $isMounted := false -}}
+    {{- range $values.extraVolumeMounts -}}
+      {{- if or (eq .mountPath $file) (hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $file) -}}{{- $isMounted = true -}}{{- end -}}
+    {{- end -}}
+    {{- if not $isMounted -}}
+    {{- fail (printf "config: nothing mounts %s; set %s, or extraVolumes and extraVolumeMounts" $file (get $remedies $own)) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The port of a bind; fails if it is none that other pods and the kubelet reach. Takes {what, bind}. */}}
