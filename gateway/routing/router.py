@@ -8,8 +8,7 @@ depends on the name that the client used, for instance `M-1.0.0` or `M.gradient`
    version `1.0.0` of model `M`, routes with exact names first, then globs. A glob that fits both leaves it to the
    backend: it is asked for the whole name and, if it has no such model, for the version of `M`.
 3. Else, if the name ends in a derivative's suffix, it is the companion of model `M`: routes with exact names first,
-then
-   globs.
+   then globs.
 4. Else it is a plain name: routes in their order.
 
 Decisions are cached by listener, protocol, model, version, operation and principal, whose permissions are checked with
@@ -159,7 +158,7 @@ class Router:
             text = f"clients of listener {listener!r} may not ask for {operation.value}"
             raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
         found = _candidates_of(self.tried(RoutingKey(listener, protocol, model, version, operation)))
-        near = self._unknown.near(listener, protocol, model)
+        near = self._unknown.near(listener, protocol, model, operation, principal)
         return found if near is None else tuple([(conditions, _suggesting(each, near)) for conditions, each in found])
 
     def tried(self, key: RoutingKey) -> Iterator[tuple[Route, Destination | None]]:

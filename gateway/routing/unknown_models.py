@@ -12,6 +12,7 @@ from functools import lru_cache
 from gateway.core.errors import GatewayError, Reason, invalid_input, not_found
 from gateway.core.frozen import frozen
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
+from gateway.core.principal import Principal
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Tensor
 from gateway.routing.conditions import Conditions
@@ -56,15 +57,19 @@ class UnknownModels:
         for model, version in self._readings(request):
             if model in visible.versions:
                 return not_found(_text_for_known(model, version, visible.versions[model], request))
-        near = self.near(request.listener, request.protocol, request.model)
+        near = self.near(request.listener, request.protocol, request.model, request.operation, request.principal)
         return not_found(f"no model {request.model!r} here{_suggestion(near) if near else ''}")
 
-    def near(self, listener: str, protocol: str, model: str) -> str | None:
-        """Another model that `model` may be meant for; None if routes name `model` itself, or none like it."""
+    def near(
+        self, listener: str, protocol: str, model: str, operation: Operation, principal: Principal | None
+    ) -> str | None:
+        """Another model that `model` may be meant for and that the principal may use, too; None if routes name `model`
+        itself, or none like it."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None
-        return next((visible.near[each] for each in variants(model) if each in visible.near), None)
+        names = (visible.near[each] for each in variants(model) if each in visible.near)
+        return next((name for name in names if principal is None or principal.may(operation, name, listener)), None)
 
     def _readings(self, request: Request) -> Iterator[tuple[str, str]]:
         """The models and versions that the request may mean."""

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Status
 from gateway.core.operations import Operation
+from gateway.core.principal import Grant, Principal
 from gateway.core.transport import Destination
 from gateway.core.types import Request
 from gateway.routing.conditions import Conditions
@@ -34,9 +35,15 @@ ROUTES = [
 ROUTER = Router(ROUTES, {}, frozenset({"toy"}))
 
 
-def told(model: str, version: str = "", listener: str = "http", operation: Operation = Operation.METADATA) -> str:
+def told(
+    model: str,
+    version: str = "",
+    listener: str = "http",
+    operation: Operation = Operation.METADATA,
+    principal: Principal | None = None,
+) -> str:
     with pytest.raises(GatewayError) as failed:
-        ROUTER.select(Request(operation, model, version, protocol="toy", listener=listener))
+        ROUTER.select(Request(operation, model, version, protocol="toy", listener=listener, principal=principal))
     assert failed.value.status is Status.NOT_FOUND
     return failed.value.message
 
@@ -69,6 +76,13 @@ def told(model: str, version: str = "", listener: str = "http", operation: Opera
 )
 def test_a_name_that_differs_by_one_mistake_is_suggested(name: str, near: str | None) -> None:
     assert told(name) == f"no model {name!r} here" + (f"; did you mean {near!r}?" if near else "")
+
+
+def test_only_what_the_principal_may_use_is_suggested() -> None:
+    alice = Principal("alice", [Grant(frozenset({"metadata"}), ("net*",))])
+    bob = Principal("bob", [Grant(frozenset({"metadata"}), ("net*", "Net-50"))])
+    assert told("net_50", principal=alice) == "no model 'net_50' here"
+    assert told("net_50", principal=bob) == "no model 'net_50' here; did you mean 'Net-50'?"
 
 
 def test_only_what_the_listener_has_is_suggested() -> None:
