@@ -79,8 +79,9 @@ class MapArguments:
         """The points, each when it is asked for."""
         points = self.points
         if not isinstance(points, Mapping):
-            # The rows of a table of pandas, which itself gives the names of its columns.
-            return iter(np.asarray(points) if hasattr(points, "__array__") else points)
+            # A table of pandas gives the names of its columns in place of its rows. Other arrays may be files, which
+            # are read as they are asked for.
+            return iter(np.asarray(points) if hasattr(points, "columns") else points)
         return (dict(zip(points, row, strict=True)) for row in zip(*points.values(), strict=True))
 
 

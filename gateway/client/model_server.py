@@ -20,6 +20,7 @@ from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import SERVER
 from gateway.client.settings import MOST_AT_ONCE, ClientSettings
 from gateway.client.turns import Turns
+from gateway.core.errors import TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation, split_companion
@@ -60,7 +61,8 @@ def connected(settings: ClientSettings) -> Connector:
 
 
 async def opened(settings: ClientSettings) -> "ModelServer":
-    """The server, asked whether it takes more calls at once than others of its protocol do.
+    """The server, asked whether it takes more calls at once than others of its protocol do. One that closes the
+    connection, or does not answer in QUESTION_SECONDS, does not know the question.
 
     Raises:
         GatewayError: it cannot be reached, or says to try again later.
@@ -90,10 +92,20 @@ async def _takes_many(settings: ClientSettings, asked: TakesMany) -> bool:
     connector = connected(settings)
     try:
         asking = replace(protocol, encode_request=encode_request, decode_response=decode_response)
-        return bool(await ask(Request(Operation.MODELS), asking, connector, target))
+        async with asyncio.timeout(QUESTION_SECONDS):
+            return bool(await ask(Request(Operation.MODELS), asking, connector, target))
+    except TimeoutError:
+        return False
+    except TransportError as error:
+        if not error.sent:
+            raise
+        return False
     finally:
         await connector.close()
 
+
+QUESTION_SECONDS = 2.0
+"""The longest wait for the answer. A gateway answers at once; servers of MIP written by hand may ignore pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 """With these a gateway that is busy, or that starts, does not say what it is."""

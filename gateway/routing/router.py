@@ -59,8 +59,8 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """The conditions under which requests take it, and their Destinations by client protocol: `whole` for the model
-    itself, `companions` for its derivatives.
+    """A way from clients to backends: the conditions of the requests that take it, and their Destinations by client
+    protocol, `whole` for the model itself and `companions` for its derivatives.
 
     `joins_versions`: the backend's protocol writes a model and its version as one name.
     """

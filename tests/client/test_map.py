@@ -151,14 +151,33 @@ def test_the_points_are_the_rows_of_a_table(client: Client) -> None:
 class Table:
     """A table as pandas has them: it is iterated by the names of its columns, and its array has the rows."""
 
+    columns = ("a", "b")
+
     def __iter__(self) -> Iterator[str]:
-        return iter(("a", "b"))
+        return iter(self.columns)
 
     def __len__(self) -> int:
         return len(THETAS)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return THETAS
+
+
+def test_an_array_in_a_file_is_read_row_by_row(client: Client) -> None:
+    assert np.allclose(client.map("posterior", StoredArray()).array(), client.map("posterior", THETAS).array())
+
+
+class StoredArray:
+    """A data set of a file, as h5py has them: its array would be the whole of it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(THETAS)
+
+    def __len__(self) -> int:
+        return len(THETAS)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise MemoryError
 
 
 def test_arguments_that_have_changed_places(client: Client) -> None:

@@ -5,12 +5,12 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
-from gateway.client import AsyncClient, CallLimits, ConnectError, ModelEntry, Refused, Timeout, translate
+from gateway.client import AsyncClient, CallLimits, ConnectError, ModelEntry, Refused, Timeout, model_server, translate
 from tests.client.servers import served
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
@@ -102,6 +102,7 @@ class MipServer:
     def __init__(self, expected: int, reserved: int) -> None:
         self._expected = expected
         self._reserved = reserved
+        self.on_ping: Literal["answer", "close", "ignore"] = "answer"
         self._there = self.most = self.connections = 0
         self._are_there = asyncio.Event()
 
@@ -111,6 +112,10 @@ class MipServer:
             while True:
                 header = await reader.readexactly(8)
                 payload = await reader.readexactly(int.from_bytes(header[4:], "big"))
+                if header[1] == 1 and self.on_ping == "close":
+                    break
+                if header[1] == 1 and self.on_ping == "ignore":
+                    continue
                 if header[1] == 1:
                     writer.write(bytes((0, 1, 1, self._reserved, 0, 0, 0, 0)))
                     continue
@@ -141,6 +146,22 @@ async def test_a_gateway_is_asked_with_many_at_once_over_mip(reserved: int, at_o
                 found = await asyncio.gather(*(client.infer("m", [1.0, float(at)]) for at in range(4)))
                 assert [each["output0"].tolist() for each in found] == [[1.0, float(at)] for at in range(4)]
     assert (server.most, server.connections) == (at_once, connections)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+async def test_a_server_of_mip_that_knows_no_pings_gets_one_call_at_a_time(
+    closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It closes the connection, or never answers."""
+    monkeypatch.setattr(model_server, "QUESTION_SECONDS", 0.05)
+    server = MipServer(1, 0)
+    server.on_ping = "close" if closes else "ignore"
+    async with await asyncio.start_server(server.handle, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        async with AsyncClient(f"mip://{host}:{port}", timeout=GENEROUS) as client:
+            found = await asyncio.gather(*(client.infer("m", [1.0, float(at)]) for at in range(3)))
+    assert [each["output0"].tolist() for each in found] == [[1.0, float(at)] for at in range(3)]
+    assert server.most == 1
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:

@@ -33,7 +33,7 @@ class PlaceState(Enum):
     """The values are the words of reports."""
 
     HELD = "held"
-    """The server is a holder: it has the model, and gets calls for it."""
+    """A server that has the model, and gets calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
