@@ -72,6 +72,8 @@ class Settings(Documented):
 class RateLimit(SharedState):
     """The buckets of one entry of `policies:`."""
 
+    settings: Settings
+
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self.place = "rate_limit"
         self._clock = clock
@@ -85,7 +87,7 @@ class RateLimit(SharedState):
         self._redis: SharedServer | None = None
         self._without_redis = settings.without_redis
         self._shared: Shared | None = None
-        self.settings = self._settings = settings
+        self.settings = settings
         if settings.redis is not None:
             rate = f"{settings.requests}:{settings.seconds:g}:{burst}:{settings.by}:{self._header}"
             prefix = f"gateway:rate_limit:{settings.name}:{rate}:"
@@ -150,7 +152,7 @@ class RateLimit(SharedState):
     def of_principal(self, name: str) -> Mapping[str, object] | None:
         """With `by: principal` the limit, how many requests are left of it now (`left`), and in how many seconds all
         are (`full_in`). These are null where Redis counts."""
-        settings = self._settings
+        settings = self.settings
         if settings.by != "principal":
             return None
         shown = {"requests": settings.requests, "seconds": settings.seconds, "burst": self._burst}
