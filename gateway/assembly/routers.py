@@ -6,6 +6,7 @@ from functools import partial
 from gateway.assembly.environment import Environment
 from gateway.assembly.graphs import STEPS, GraphRoutes
 from gateway.assembly.policing import Policing
+from gateway.assembly.relaying import Relaying, relaying
 from gateway.assembly.routes import (
     Answering,
     MadeWhenAsked,
@@ -172,16 +173,23 @@ class Routers:
         matching = {client.name: client for client in _matching_clients(config, clients)}
         bridges = MadeWhenAsked(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
         of_route = self._policing.of_route(config)
+        spoken = {name: self._backends[name].protocol for name in config.backends}
 
         def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
             context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
             handler, stream = self._joined(config, answering)
+            policies = self._environment.policies
+            passing = relaying(config, matching[client], self._config, spoken, policies)
+            if companion is not None:
+                passing = Relaying(None, f"the companion {companion.value}")
             return Destination(
                 self._policing.around(handler, config.policies, context),
                 settings,
                 stream=self._policing.around_stream(stream, config.policies, context),
                 route=self._places[id(config)],
                 backend=config.main_backend,
+                relay=passing.relay,
+                reads=passing.reads,
             )
 
         joins = all(side.traits.models.joined_versions for side in sides)

@@ -34,6 +34,7 @@ from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
+from gateway.core.exchange import MustBeReadError, after_all, written
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
@@ -61,8 +62,11 @@ class Bridge:
             suffix, own = settings.derivatives.imaginary, settings.signature
             backend = plain_side(backend, own, suffix)
             settings = settings if own is None else replace(settings, signature=plain_signature(own, suffix))
+        self._client = client
         self._settings = settings
         self._backend = backend
+        self._reads_first = False
+        """A server of the backend could not take a message that had passed unread; from then on all are read first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -94,12 +98,42 @@ class Bridge:
             GatewayError: the backend's error; INTERNAL (invalid-output), its response does not fit; UNIMPLEMENTED, the
                 backend does not have the operation.
         """
+        if request.unread is not None:
+            return self._relay(request)
         if request.flaw:
             return self._refuse(request)
         handle = _OPERATIONS.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._backend.name!r}")
         return handle(self, self._config_tensor.to_parameter(request) if self._has_config_tensors else request)
+
+    async def _relay(self, request: Request) -> Answer:
+        """The answer to a request that passes unread, with the client's names and tensors."""
+        try:
+            if not self._reads_first:
+                return await self._infer(request)
+        except MustBeReadError:
+            self._reads_first = True
+        except GatewayError as error:
+            self._backend.refused(request, error)
+            raise self._with_hint(error) from error
+        read = await after_all(request, self._client)
+        return await written(await self(read), read, self._client)
+
+    async def _relayed_stream(self, request: Request) -> AsyncGenerator[Response, None]:
+        """The responses to a request that passes unread."""
+        try:
+            if not self._reads_first:
+                async with aclosing(self._backend.stream(request)) as passing:
+                    async for each in passing:
+                        yield each
+                return
+        except MustBeReadError:
+            self._reads_first = True
+        read = await after_all(request, self._client)
+        async with aclosing(self.stream(read)) as responses:
+            async for each in responses:
+                yield await written(each, read, self._client)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
@@ -110,6 +144,11 @@ class Bridge:
         Raises:
             DecodeError, GatewayError: as a call, also after some responses.
         """
+        if request.unread is not None:
+            async with aclosing(self._relayed_stream(request)) as passing:
+                async for each in passing:
+                    yield each
+            return
         if self._has_config_tensors:
             request = self._config_tensor.to_parameter(request)
         key = self._rewrite.key(request)
@@ -218,15 +257,19 @@ class Bridge:
             key = self._rewrite.key(request)
             return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
         except GatewayError as error:
-            if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
-                raise
-            raise GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after) from error
+            raise self._with_hint(error) from error
 
     async def _explain(self, request: Request) -> Response:
         """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor
         the inputs that it takes beside those of the model."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
+
+    def _with_hint(self, error: GatewayError) -> GatewayError:
+        """`error`, which says how to call a model that only streams if it is about that."""
+        if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
+            return error
+        return GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after)
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
         """Whether the backend's error says that the model only streams."""

@@ -108,7 +108,7 @@ class _PlainModels:
         names = [spec.name for spec in inputs if spec.name in ordered]
         further = [each for each in request.inputs if each.name not in names]
         all_inputs = (*(ordered[name] for name in names), *further)
-        answer = await self._backend.handler(replace(request, inputs=all_inputs, origin=None, original=None))
+        answer = await self._backend.handler(replace(request, inputs=all_inputs, origin=None))
         return self._without_imaginary(answer, outputs) if isinstance(answer, Response) else answer
 
     async def _tensors(self, request: Request) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
@@ -128,7 +128,7 @@ class _PlainModels:
         else:
             named = [each.name for each in outputs]
         kept = tuple(each for each, name in zip(outputs, named, strict=True) if name not in imaginary)
-        return replace(response, outputs=kept, origin=None, original=None)
+        return replace(response, outputs=kept, origin=None)
 
 
 def _zeros(name: str, like: Tensor) -> Tensor:

@@ -592,7 +592,6 @@ def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Te
         inputs=inputs,
         outputs=(),
         origin=None,
-        original=None,
         schemaless=False,
     )
 

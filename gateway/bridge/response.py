@@ -47,7 +47,6 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
         response.parameters,
         response.origin,
         False,
-        response.original,
     )
 
 

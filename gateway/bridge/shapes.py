@@ -132,8 +132,7 @@ def one_row(tensor: Tensor) -> Tensor:
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """The rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES. The only row has the very data:
-    the body that it was read from can then go on as it came (`core.original`)."""
+    """The rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if count == 1:
         return [replace(tensor, shape=shape)]

@@ -54,7 +54,7 @@ from gateway.config.payload_log import PayloadLogConfig
 from gateway.config.placement import PlacementConfig
 from gateway.config.policies import Policies
 from gateway.config.problems import Problem
-from gateway.config.routes import RouteConfig
+from gateway.config.routes import Check, RouteConfig
 from gateway.config.servers import ServersConfig
 from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.core.protocol import Limits, PositiveSeconds
@@ -590,6 +590,9 @@ class Config(Keys):
     """Which backends must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
     `all` of those that routes name, or `none`. They are asked when a client asks, at most once a second; where they are
     probed (`backends.*.health`), the state of their endpoints says it."""
+    check: Check = "none"
+    """Whether requests are read and checked before a server sees them, also where client and server speak the same
+    protocol: `full`, or `none` to let them pass unread there. Routes may say otherwise."""
     reference: tuple[ReferenceConfig, ...] = ()
     """Model servers with bundled models, started with the gateway."""
     forms: FormEntries = Field(default_factory=dict)

@@ -1,7 +1,7 @@
 """`routes:`: which requests go to which backend, and how they are changed on the way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
@@ -24,6 +24,7 @@ from gateway.core.types import MAX_RANK, Nan, Tensor
 
 Image = TypeVar("Image", ImageInput, ImageOutput)
 _OF_A_MODEL = tuple(operation.value for operation in Operation if operation not in SERVER_OPERATIONS)
+Check: TypeAlias = Literal["full", "none"]
 ModelOperation = Annotated[Operation, Written(Literal[_OF_A_MODEL], Operation)]
 
 
@@ -220,6 +221,9 @@ class RouteConfig(Keys):
         default_factory=TranslateSettings
     )
     """How tensors are converted."""
+    check: Check | None = None
+    """`full`: read and check every request before a server sees it, also where client and server speak the same
+    protocol; `none`: let it pass unread there. The default is that of the key `check` at the top."""
     policies: Policies = ()
     """Policies around the route's calls, outermost first, outside of the backend's policies."""
 

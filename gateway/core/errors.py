@@ -6,6 +6,7 @@ Only codecs convert a Status and a Reason to a protocol's own error numbers, and
 
 import math
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 
 class Status(IntEnum):
@@ -99,6 +100,16 @@ DEFAULT_REASONS: dict[Status, Reason] = {
 MODEL_ERROR."""
 
 
+class WrittenError(NamedTuple):
+    """An error as a server wrote it: the HTTP status, the media type and the body, and the `message` that was read of
+    it."""
+
+    status: int
+    media_type: bytes
+    body: bytes | bytearray | memoryview
+    message: str
+
+
 class GatewayError(Exception):
     """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
 
@@ -113,6 +124,8 @@ class GatewayError(Exception):
         self.retry_after = retry_after
         self.endpoint = ""
         """The address of the endpoint where the call failed; empty if it did not get there. Set by the Backend."""
+        self.written: WrittenError | None = None
+        """As the server wrote it, for a client of the same wire form over HTTP; None: the codec writes it."""
 
 
 class DecodeError(Exception):

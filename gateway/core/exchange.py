@@ -7,6 +7,7 @@ Both decode and encode large messages in a thread (`offload`) and small ones in 
 """
 
 import logging
+from functools import partial
 from time import monotonic
 
 from gateway.core.deadlines import wait_until
@@ -16,8 +17,10 @@ from gateway.core.errors import (
     GatewayError,
     Reason,
     TransportError,
+    WrittenError,
     WrongReplyError,
     drop_tracebacks,
+    error_fields,
     invalid_output,
     refusal,
     retry_after,
@@ -25,16 +28,26 @@ from gateway.core.errors import (
 )
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.frozen import replace_struct, set_field
-from gateway.core.offload import LARGE, are_large, in_thread, is_large
+from gateway.core.offload import LARGE, are_large, in_thread, is_large, worked
 from gateway.core.operations import WORDS
-from gateway.core.protocol import ListenerSettings, Protocol, StreamForm, Target
+from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
-from gateway.core.types import Answer, Message, ReplyMessage, Request, Response
+from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Unread, unread_response
 
 log = logging.getLogger(__name__)
+
+OWN_CONTENT = "its own content"
+"""Why a message is read that could pass unread on its route: the gateway acts upon something in it."""
+OF_SERVER = "the server's flavor"
+"""Why it is read after all: the server that was chosen does not take it as it is."""
+
+
+class MustBeReadError(Exception):
+    """An unread request must be read before it goes to its backend, of which nothing was sent."""
+
 
 LONGEST_TEXT = 8192
 """Characters of a backend's error text that are passed on to a client."""
@@ -46,15 +59,23 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     Raises nothing: every error becomes a reply. A DecodeError is reported as INVALID_ARGUMENT; an exception that is
     neither a GatewayError nor a DecodeError is logged and reported as INTERNAL.
     """
-    parts = message.parts
-    if (len(parts) != 1 or len(parts[0]) > LARGE) and is_large(message, protocol):
-        return _answer_large(message, protocol, listener, select)
     request: Request | None = None
     try:
+        relay = protocol.relay
+        if relay is not None and (request := unread(message, protocol, listener)) is not None:
+            destination = select(request)
+            if destination.relay is relay:
+                if (record := message.record) is not UNRECORDED:
+                    record.routed(destination.route, destination.backend, "")
+                return _wait_for(destination, request, protocol, message)
+            request = None
+        parts = message.parts
+        if (len(parts) != 1 or len(parts[0]) > LARGE) and is_large(message, protocol):
+            return _answer_large(message, protocol, listener, select)
         request = decoded(message, protocol, listener)
         destination = select(request)
         if (record := message.record) is not UNRECORDED:
-            record.routed(destination.route, destination.backend)
+            record.routed(destination.route, destination.backend, destination.reads or OWN_CONTENT)
         if destination.local is not None:
             return encoded(destination.local(request), request, protocol, destination)
     except Exception as error:
@@ -81,17 +102,48 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
         if request.deadline is not None:
             answering = wait_until(request.deadline, answering, deadline_passed)
         response = await answering
-        outputs = response.outputs if isinstance(response, Response) else ()
-        if (len(outputs) != 1 or len(outputs[0].data) > LARGE) and are_large(outputs):
-            reply = await in_thread(encoded, response, request, protocol, destination)
-        elif request.record.is_timed:
-            reply = encoded(response, request, protocol, destination)
+        if request.unread is not None:
+            reply = passed(response)
         else:
-            reply = protocol.encode_response(response, request, destination.translate)
+            outputs = response.outputs if isinstance(response, Response) else ()
+            if (len(outputs) != 1 or len(outputs[0].data) > LARGE) and are_large(outputs):
+                reply = await in_thread(encoded, response, request, protocol, destination)
+            elif request.record.is_timed:
+                reply = encoded(response, request, protocol, destination)
+            else:
+                reply = protocol.encode_response(response, request, destination.translate)
     except Exception as error:
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
     return reply if wait is None or isinstance(protocol.carrier, StreamForm) else with_wait(reply, wait)
+
+
+def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
+    """The Request of a client's message whose content stays unread, as `decoded`; None if it must be read whatever its
+    route is. The protocol has a `relay`.
+
+    Raises:
+        DecodeError, GatewayError: as the protocol's `decode_request`.
+    """
+    assert protocol.relay is not None
+    head = protocol.relay.head(message, listener)
+    if head is None:
+        return None
+    record = message.record
+    if record is not UNRECORDED:
+        record.decoded(WORDS[head.operation], head.model, message.principal)
+    return replace_struct(
+        head, deadline=message.deadline, listener=listener.name, protocol=protocol.name, path=message.path,
+        headers=message.headers, peer=message.peer, principal=message.principal, record=record,
+        unread=Unread(message, partial(decoded, message, protocol, listener)),
+    )  # fmt: skip
+
+
+def passed(response: Answer) -> Message:
+    """The reply in the answer to an `unread` request."""
+    assert isinstance(response, Response)
+    assert response.unread is not None
+    return response.unread
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
@@ -129,7 +181,7 @@ def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSetti
 def routed(request: Request, select: Select) -> Destination:
     """The Destination of `request`. Raises GatewayError if there is none."""
     destination = select(request)
-    request.record.routed(destination.route, destination.backend)
+    request.record.routed(destination.route, destination.backend, destination.reads or OWN_CONTENT)
     return destination
 
 
@@ -153,7 +205,12 @@ def deadline_passed() -> GatewayError:
 
 
 def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:
-    return protocol.encode_error(reported(error, message), request, message)
+    known = reported(error, message)
+    written = known.written
+    if written is None or written.message != known.message:
+        return protocol.encode_error(known, request, message)
+    headers = Headers(((b"content-type", written.media_type), *error_fields(known)))
+    return Message(headers=headers, parts=(written.body,), status=written.status)
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
@@ -194,11 +251,20 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         GatewayError: the error in the backend's reply; naming the backend, UNAVAILABLE if it could not be reached or
             broke off, INTERNAL if its reply is malformed.
     """
-    inputs = request.inputs
-    if (len(inputs) != 1 or len(inputs[0].data) > LARGE) and are_large(inputs):
-        message = await in_thread(protocol.encode_request, request, target)
-    else:
-        message = protocol.encode_request(request, target)
+    message = None
+    if request.unread is not None:
+        assert protocol.relay is not None
+        message = protocol.relay.request(request.unread.message, request, target)
+        if message is None:
+            read = await for_server(request, protocol)
+            asked = replace_struct(read, operation=request.operation)
+            return await written(await ask(asked, protocol, connector, target), read, protocol)
+    if message is None:
+        inputs = request.inputs
+        if (len(inputs) != 1 or len(inputs[0].data) > LARGE) and are_large(inputs):
+            message = await in_thread(protocol.encode_request, request, target)
+        else:
+            message = protocol.encode_request(request, target)
     if not isinstance(protocol.carrier, StreamForm):
         add_forwarded_headers(request, message, target)
     if request.deadline is not None and message.deadline is None:
@@ -211,6 +277,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     if reply.status in protocol.traits.servers.unannounced_ends:
         _close(reply)
     try:
+        if request.unread is not None:
+            return await relayed(reply, request, protocol, target)
         parts = reply.parts
         if (len(parts) != 1 or len(parts[0]) > LARGE) and is_large(reply, protocol):
             return await in_thread(protocol.decode_response, reply, request, target)
@@ -225,7 +293,72 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     except GatewayError as error:
         sanitize_error(error, target)
         error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
+        if request.unread is not None and isinstance(protocol.carrier, HttpForm):
+            error.written = _as_written(reply, error)
         raise
+
+
+def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
+    """The backend's `error` as its `reply` has it; None if that is no JSON, is long, or shows a traceback."""
+    media_type, body = reply.headers.get("content-type"), reply.body
+    if reply.status < 400 or not media_type.startswith("application/json") or len(body) > LONGEST_TEXT:
+        return None
+    text = bytes(body).decode("utf-8", "replace")
+    if without_traceback(text) != text:
+        return None
+    return WrittenError(reply.status, media_type.encode("latin-1"), body, error.message)
+
+
+async def relayed(reply: Message, request: Request, protocol: Protocol, target: Target) -> Response:
+    """The Response with a backend's `reply` to an unread `request`, as it came. Where that is not possible, both are
+    read.
+
+    Raises:
+        DecodeError, GatewayError: as the protocol's `decode_response`.
+    """
+    assert protocol.relay is not None
+    passing = protocol.relay.reply(reply, request, target)
+    if passing is not None:
+        return unread_response(passing)
+    read = await after_all(request, protocol)
+    answer = await worked(protocol.decode_response, reply, read, target, large=is_large(reply, protocol))
+    return await written(answer, read, protocol)
+
+
+async def after_all(request: Request, protocol: Protocol) -> Request:
+    """The unread `request` with its content, for a server that does not take its message as it is.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, it is malformed; as `decode_request`.
+    """
+    assert request.unread is not None
+    request.record.read(OF_SERVER)
+    try:
+        read = await worked(request.unread.read, large=is_large(request.unread.message, protocol))
+    except DecodeError as error:
+        raise refusal(Reason.INVALID_INPUT, str(error)) from error
+    return replace_struct(
+        read, deadline=request.deadline, time_limit=request.time_limit, tries=request.tries, span=request.span
+    )
+
+
+async def for_server(request: Request, protocol: Protocol) -> Request:
+    """As `after_all`, where the content can be written for the server without the model's signature.
+
+    Raises:
+        MustBeReadError: it cannot.
+    """
+    read = await after_all(request, protocol)
+    if read.schemaless:
+        raise MustBeReadError
+    return read
+
+
+async def written(answer: Answer, request: Request, protocol: Protocol) -> Response:
+    """The Response with the reply to the client that says `answer`; `request` is the one that was read after all."""
+    large = isinstance(answer, Response) and are_large(answer.outputs)
+    reply = await worked(protocol.encode_response, answer, request, request.translate, large=large)
+    return unread_response(reply)
 
 
 def _close(reply: Message) -> None:

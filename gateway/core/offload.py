@@ -37,6 +37,11 @@ async def in_thread(work: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
     return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
 
 
+async def worked(work: Callable[[Unpack[Ts]], T], *arguments: *Ts, large: bool) -> T:
+    """The result of `work`, in a thread if it is `large`. Raises what it raises."""
+    return await in_thread(work, *arguments) if large else work(*arguments)
+
+
 _LARGE_NUMBERS = _NUMBERS * LARGE
 _BYTES = Datatype.BYTES
 

@@ -383,6 +383,26 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 
 @frozen
+class Relay:
+    """How calls of a wire form pass unread from a client to a server that speaks it too. Pure functions:
+
+    | function | from | to |
+    |---|---|---|
+    | head | client's Message | Request without content (`types.unread_request`); None: the message must be read |
+    | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
+    | reply | backend's Message to such a Request | Message to the client; None: it is an error, or must be read |
+
+    - `head` finds the operation, the model and the version, just as every server of the wire form finds them. It raises
+      as `decode_request`. A message in which the gateway itself has to act upon something must be read.
+    - `request` raises GatewayError for what the server's flavor cannot have.
+    """
+
+    head: "Callable[[Message, ListenerSettings], Request | None]"
+    request: "Callable[[Message, Request, Target], Message | None]"
+    reply: "Callable[[Message, Request, Target], Message | None]"
+
+
+@frozen
 class OwnSetting:
     """A key that a protocol alone has, in `settings` of its listeners and backends. Values are texts."""
 
@@ -456,6 +476,8 @@ class Protocol:
     """Makes what describes its paths for OpenAPI documents, if no module `openapi` in the protocol's folder does."""
     settings: OwnSettings | None = None
     """What a listener or a backend can set of this protocol alone."""
+    relay: Relay | None = None
+    """How its calls pass unread. None: they are always read."""
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
         """The protocol with these values of its `settings`. Raises SettingError."""

@@ -113,6 +113,7 @@ class Record(Struct, gc=False, eq=False):
     What it is, once it is decoded and routed:
 
     - `operation`, `model`: as in Request. `route`: the place of the route in the configuration, such as `routes[2]`.
+    - `reads`: why its content was read; empty if it passed unread, or came to no route.
     - `backend`, `out_protocol`: names; of the backend asked last, if there were several.
 
     What was done:
@@ -184,6 +185,7 @@ class Record(Struct, gc=False, eq=False):
     events: list[Span] | None = None
     explain: "Explain | None" = None
     error_text: str = ""
+    reads: str = ""
 
     @property
     def telling(self) -> Telling:
@@ -235,9 +237,13 @@ class Record(Struct, gc=False, eq=False):
         if principal is not None:
             self.principal = principal.name
 
-    def routed(self, route: str, backend: str) -> None:
-        """The route is found, and the backend that it leads to."""
-        self.route, self.backend = route, backend
+    def routed(self, route: str, backend: str, reads: str) -> None:
+        """The route is found, the backend that it leads to, and why the request is read; empty if it is not."""
+        self.route, self.backend, self.reads = route, backend, reads
+
+    def read(self, why: str) -> None:
+        """The request, which passed unread so far, is read after all."""
+        self.reads = why
 
     def sent(self, backend: str, protocol: str, endpoint: str) -> None:
         """A try goes to this endpoint of the backend, in this protocol."""
@@ -331,7 +337,7 @@ class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc
     def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
-    decoded = routed = sent = answered = retried = waited = cached = gathered = _nothing
+    decoded = routed = read = sent = answered = retried = waited = cached = gathered = _nothing
     failed = because = lost = tell = end = give_up = _nothing
 
     def of_batch(self) -> Record:

@@ -20,16 +20,29 @@ from gateway.core.errors import (
     refusal,
     unsupported,
 )
-from gateway.core.exchange import deadline_passed, decoded, encoded, reported, routed, sanitize_error, with_backend
+from gateway.core.exchange import (
+    deadline_passed,
+    decoded,
+    encoded,
+    for_server,
+    passed,
+    relayed,
+    reported,
+    routed,
+    sanitize_error,
+    unread,
+    with_backend,
+    written,
+)
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.http_status import REASONS_BY_NUMBER
-from gateway.core.offload import are_large, in_thread, is_large
+from gateway.core.offload import are_large, in_thread, is_large, worked
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import GIVEN_UP, OK, UNRECORDED, Record
 from gateway.core.spans import Repeated
 from gateway.core.transport import Connector, Destination, Select, StreamHandler
-from gateway.core.types import Message, Request, Response, bytes_of
+from gateway.core.types import Answer, Message, Request, Response, bytes_of
 
 SECONDS_TO_END = 1.0
 """How long a backend's stream may take to end after it reported an error, before it is cancelled."""
@@ -81,18 +94,16 @@ async def _answer_message(
 ) -> AsyncGenerator[Message, None]:
     request: Request | None = None
     try:
-        if is_large(message, protocol):
-            request = await in_thread(decoded, message, protocol, listener)
-        else:
-            request = decoded(message, protocol, listener)
-        destination = routed(request, select)
+        request, destination = await _routed(message, protocol, listener, select)
         if destination.stream is None:
             raise unsupported(f"{request.operation.value} is not supported here")
         encode = _encoder(request, protocol, destination)
         deadline = _own_deadline(request, message, protocol)
         async with aclosing(_in_time(destination.stream, request, deadline)) as responses:
             async for response in responses:
-                if are_large(response.outputs):
+                if request.unread is not None:
+                    reply = passed(response)
+                elif are_large(response.outputs):
                     reply = await in_thread(encode, response)
                 else:
                     reply = encode(response)
@@ -102,6 +113,19 @@ async def _answer_message(
             yield end
     except Exception as error:
         yield _with_wait(protocol.encode_error(reported(error, message), request, message), protocol)
+
+
+async def _routed(
+    message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
+) -> tuple[Request, Destination]:
+    """The Request of a client's message and its Destination; unread if it may pass so."""
+    if protocol.relay is not None and (head := unread(message, protocol, listener)) is not None:
+        destination = select(head)
+        if destination.relay is protocol.relay:
+            message.record.routed(destination.route, destination.backend, "")
+            return head, destination
+    request = await worked(decoded, message, protocol, listener, large=is_large(message, protocol))
+    return request, routed(request, select)
 
 
 def _encoder(request: Request, protocol: Protocol, destination: Destination) -> Callable[[Response], Message]:
@@ -173,20 +197,27 @@ async def ask_stream(
     Raises:
         GatewayError: as `exchange.ask`, also after some responses.
     """
-    if are_large(request.inputs):
-        message = await in_thread(protocol.encode_request, request, target)
-    else:
-        message = protocol.encode_request(request, target)
+    read, message = request, None
+    if request.unread is not None:
+        assert protocol.relay is not None
+        message = protocol.relay.request(request.unread.message, request, target)
+        if message is None:
+            read = await for_server(request, protocol)
+    if message is None:
+        message = await worked(protocol.encode_request, read, target, large=are_large(read.inputs))
     if not isinstance(protocol.carrier, StreamForm):
         add_forwarded_headers(request, message, target)
     try:
         async with aclosing(connector.stream(message)) as replies:
             async for reply in replies:
                 try:
-                    if is_large(reply, protocol):
-                        answer = await in_thread(protocol.decode_response, reply, request, target)
+                    if read.unread is not None:
+                        answer: Answer = await relayed(reply, read, protocol, target)
                     else:
-                        answer = protocol.decode_response(reply, request, target)
+                        large = is_large(reply, protocol)
+                        answer = await worked(protocol.decode_response, reply, read, target, large=large)
+                        if request.unread is not None:
+                            answer = await written(answer, read, protocol)
                 except GatewayError:
                     await _wait_for_end(replies)
                     raise

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
-from gateway.core.protocol import ListenerSettings, Protocol
+from gateway.core.protocol import ListenerSettings, Protocol, Relay
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 
@@ -25,6 +25,8 @@ class Destination:
 
     `translate` are the settings that the answer is encoded with. `route` is the place of the route in the
     configuration and `backend` the name of its (first) backend; both are empty for what the gateway answers itself.
+    `relay` is how clients' messages pass unread; None if they are read, and `reads` is why: the first key of the
+    configuration that needs their content.
     """
 
     handler: Handler | None = None
@@ -33,6 +35,8 @@ class Destination:
     stream: StreamHandler | None = None
     route: str = ""
     backend: str = ""
+    relay: Relay | None = None
+    reads: str = ""
 
 
 Select: TypeAlias = Callable[[Request], Destination]

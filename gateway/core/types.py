@@ -1,6 +1,7 @@
 """The values that are passed around: Message holds bytes of the wire; Request, Response and Tensor are canonical."""
 
 import dataclasses
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from math import prod
@@ -14,7 +15,6 @@ from gateway.core.datatypes import BYTES, DATATYPES, Datatype
 from gateway.core.frozen import equal_without, field, frozen
 from gateway.core.html_tables import html_table
 from gateway.core.operations import INFER, Operation
-from gateway.core.original import Original
 from gateway.core.principal import Principal
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.spans import Span
@@ -414,6 +414,30 @@ class Tries:
             self.places.remove(address)
 
 
+class Unread(Struct, frozen=True):
+    """A client's message that passes to a server without being read, because both speak the same wire form.
+
+    - `message`: the client's message.
+    - `read`: reads it after all, for a server that does not take it as it is. Raises as `decode_request`.
+    """
+
+    message: Message
+    read: Callable[[], "Request"]
+
+
+class _NotRead:
+    """The content of a message that nobody has read: every use of it is a mistake in the gateway."""
+
+    def _refuse(self, *_: object) -> typing.NoReturn:
+        raise AssertionError("the content of this message was not read: `reads_content` is missing somewhere")
+
+    __iter__ = __len__ = __bool__ = __contains__ = __getitem__ = __getattr__ = __eq__ = __hash__ = _refuse
+
+
+NOT_READ: Any = _NotRead()
+"""The `inputs`, `outputs` and `parameters` of a Request that is `unread`, and of its Response."""
+
+
 class Request(Struct, frozen=True):
     """One request of a client, in the same form whatever protocol it came in.
 
@@ -465,11 +489,11 @@ class Request(Struct, frozen=True):
     spans."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
-    original: Original | None = None
-    """The body that it was read from, if that says the same and nothing else."""
+    unread: Unread | None = None
+    """The message itself, if it passes to the server unread: then `inputs`, `outputs` and `parameters` are NOT_READ."""
 
     def __eq__(self, other: object) -> bool:
-        return equal_without(_OBSERVING | {"original"}, self, other)
+        return equal_without(_OBSERVING, self, other)
 
     @property
     def client(self) -> str:
@@ -493,8 +517,11 @@ class ControlRequest(Request, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """The answer to `infer` and to the derivatives. `origin`, `schemaless` and `original` are as in Request, with
-    outputs for inputs."""
+    """The answer to `infer` and to the derivatives. `origin` and `schemaless` are as in Request, with outputs for
+    inputs.
+
+    `unread`: the whole reply to the client of an `unread` Request. Then nothing else of the Response is known.
+    """
 
     outputs: tuple[Tensor, ...] = ()
     model: str = ""
@@ -503,10 +530,7 @@ class Response(Struct, frozen=True):
     parameters: Parameters = field(default_factory=dict)
     origin: Message | None = None
     schemaless: bool = False
-    original: Original | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return equal_without(frozenset({"original"}), self, other)
+    unread: Message | None = None
 
 
 def inference(
@@ -518,13 +542,21 @@ def inference(
     parameters: Parameters,
     deadline: float | None,
     origin: Message | None,
-    original: Original | None,
 ) -> Request:
     """The request of an inference, made without keywords, as `reply`."""
     return Request(
-        INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin, False, "", "", "", "",
-        NO_HEADERS, "", DEFAULT_TRANSLATE, None, None, UNRECORDED, None, None, original,
+        INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin
     )  # fmt: skip
+
+
+def unread_request(operation: Operation, model: str, version: str = "") -> Request:
+    """The request in a message of which nothing else is read."""
+    return Request(operation, model, version, None, NOT_READ, NOT_READ, NOT_READ)
+
+
+def unread_response(reply: Message) -> Response:
+    """The response whose reply to the client is `reply`."""
+    return Response(NOT_READ, "", "", None, NOT_READ, None, False, reply)
 
 
 @frozen

@@ -81,6 +81,10 @@ class RedisSettings(Documented):
     """The bytes of the tensors in the largest answer that is stored there."""
 
 
+READS_CONTENT = True
+"""Tensors are looked at: calls are read, also between sides of one protocol."""
+
+
 class Settings(Documented):
     """Keeps answers of calls that run a model, and gives them to equal calls. Equal calls in flight are one call. Needs
     `safe: true` on the backend."""
@@ -192,7 +196,7 @@ class Cache(PolicyState):
             self._note(request.record, SHARED)
             shared = await self._wait(key, flight)
             if isinstance(shared, Response):
-                return replace(shared, id=request.id, original=None)
+                return replace(shared, id=request.id)
             if not isinstance(shared, Exception):
                 return shared
             if not flight.is_ended_by_leader(shared) and not flight.is_refused_to_leader(shared, request):

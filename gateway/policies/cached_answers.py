@@ -82,7 +82,7 @@ def own_copy(response: Response) -> Response:
     if origin is not None and origin.parts:
         origin = replace(origin, parts=(), headers=NO_HEADERS)  # what a codec noted of the message, without the message
     outputs = tuple([replace(each, data=_copied(each.data)) for each in response.outputs])
-    return replace(response, outputs=outputs, origin=origin, original=None, id=None)
+    return replace(response, outputs=outputs, origin=origin, id=None)
 
 
 def _copied(data: Buffer) -> Buffer:

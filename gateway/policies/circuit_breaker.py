@@ -29,6 +29,9 @@ _LONGEST_NAME = 100
 FaultStatus = Literal["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS"]
 FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS")
 
+READS_CONTENT = False
+"""Calls may pass unread."""
+
 
 class Settings(Documented):
     """Refuses calls to a model that keeps failing, and tries it with one call from time to time. Each model and version

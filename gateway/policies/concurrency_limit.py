@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 _SMOOTHING = 0.1
 """The share of a call's duration in the average."""
 
+READS_CONTENT = False
+"""Calls may pass unread."""
+
 
 class Settings(Documented):
     """Refuses calls beyond a number in flight at once. Streams count while they run."""

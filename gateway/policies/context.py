@@ -134,5 +134,6 @@ class PolicyContext:
         metadata for instance, may always be repeated; changes of a server (CONTROL_OPERATIONS) never.
         """
         if request.operation in CALLS:
-            return self.safe and not request.parameters.get("sequence_id")
+            has_sequence = request.unread is None and request.parameters.get("sequence_id")
+            return self.safe and not has_sequence
         return request.operation not in CONTROL_OPERATIONS

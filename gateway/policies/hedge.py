@@ -34,6 +34,9 @@ MOST_MODELS = 1000
 
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
+READS_CONTENT = False
+"""Calls may pass unread."""
+
 
 class Settings(Documented):
     """Gives slow calls a second try at another endpoint. Needs `safe: true` on the backend."""

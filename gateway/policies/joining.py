@@ -105,7 +105,6 @@ def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
         time_limit=_latest(each.time_limit for each in requests),
         tries=_tries(requests),
         origin=None,
-        original=None,
         record=record,
         span=None,
         peer=first.peer if of_one else "",
@@ -171,9 +170,7 @@ def split(response: Response, rows: Sequence[int], wanted: Sequence[str]) -> lis
             text = f"output {tensor.name!r} of shape {list(tensor.shape)}"
             raise NotSplittableError(f"{text}, expected a first dimension of {total}")
         columns.append(list(_pieces(tensor, bounds)))
-    return [
-        replace(response, outputs=pieces, id=None, origin=None, original=None) for pieces in zip(*columns, strict=True)
-    ]
+    return [replace(response, outputs=pieces, id=None, origin=None) for pieces in zip(*columns, strict=True)]
 
 
 def _wanted(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:

@@ -94,6 +94,10 @@ class RenameSettings(Documented):
     """Renamed outputs, in place of those of the route."""
 
 
+READS_CONTENT = True
+"""Tensors are looked at: calls are read, also between sides of one protocol."""
+
+
 class Settings(Documented):
     """Makes a share of a route's calls to a second backend as well, and compares the answers. Clients get the answers
     of the route's own backend, as without this policy."""
@@ -215,7 +219,7 @@ class Mirror(PolicyState):
             self._begin(beside, request, invalid_input(""), began)
             raise
         if isinstance(answer, Response):
-            self._begin(beside, request, replace(answer, origin=None, original=None), began)
+            self._begin(beside, request, replace(answer, origin=None), began)
         return answer
 
     def _begin(self, beside: Handler, request: Request, expected: Outcome, began: float) -> None:
@@ -242,7 +246,6 @@ class Mirror(PolicyState):
         return replace(
             request,
             origin=None if origin is None else replace(origin, parts=(), record=UNRECORDED),
-            original=None,
             deadline=asyncio.get_running_loop().time() + seconds,
             time_limit=seconds,
             translate=DEFAULT_TRANSLATE,

@@ -34,6 +34,10 @@ def _header_name(text: str) -> str:
     return name
 
 
+READS_CONTENT = False
+"""Calls may pass unread."""
+
+
 class Settings(Documented):
     """Bounds how many requests that run a model each client may send in a time. Requests beyond it are refused."""
 

@@ -42,6 +42,9 @@ StatusName = Literal[
 ]  # fmt: skip
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+READS_CONTENT = False
+"""Calls may pass unread."""
+
 
 class Settings(Documented):
     """Tries failed calls again."""

@@ -17,6 +17,9 @@ from gateway.core.frozen import replace, replace_struct
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
+READS_CONTENT = False
+"""Calls may pass unread."""
+
 
 class Settings(Documented):
     """Bounds how long a call may take."""

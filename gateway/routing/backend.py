@@ -410,7 +410,7 @@ class Backend:
                     return None
                 raise self.choice.none_there()
             return self.choice.choose(0, tried) or self.serving[0]
-        if request.parameters and (sequence := sequence_of(request)) is not None:
+        if request.unread is None and request.parameters and (sequence := sequence_of(request)) is not None:
             return self._endpoint_of_sequence(request, sequence, self.choice, tried)
         endpoint = self.choice.choose(self.max_in_flight, tried)
         if endpoint is not None:
@@ -476,7 +476,7 @@ class Backend:
         endpoint = await self.waiting_calls.wait(request)
         if request.operation not in self._with_slot:
             endpoint.give_back()
-        elif (sequence := sequence_of(request)) is not None:
+        elif request.unread is None and request.parameters and (sequence := sequence_of(request)) is not None:
             self._sequences.note(request, sequence, endpoint)
         return endpoint
 

@@ -49,7 +49,8 @@ _END = LONGEST_TEXT // 2
 
 def kind_of(request: Request) -> CallKind:
     """The kind of a call. It is the same in all processes of a gateway."""
-    told = [(name, _counted(each)) for name, each in sorted(request.parameters.items())]
+    parameters = {} if request.unread is not None else request.parameters
+    told = [(name, _counted(each)) for name, each in sorted(parameters.items())]
     checksum = crc32(repr(told).encode()) if told else 0
     return (request.model, request.version, request.operation.value), checksum
 

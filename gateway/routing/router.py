@@ -35,6 +35,8 @@ T = TypeVar("T")
 Candidate: TypeAlias = tuple[Conditions | None, Destination]
 """A Destination, and the conditions that each request must be checked for; None if its names were enough."""
 
+_READ_FIRST = Destination(reads="match.input")
+"""For an unread request, where a route's condition depends on its content."""
 _Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
 """Listener, protocol, model, version, operation and principal."""
 
@@ -135,7 +137,12 @@ class Router:
             else:
                 _keep(self._candidates, asked, candidates)
         for conditions, destination in candidates:
-            if conditions is None or conditions.holds(request):
+            if conditions is None or conditions.holds_but_for_input(request):
+                if conditions is not None and conditions.input is not None:
+                    if request.unread is not None:
+                        return _READ_FIRST
+                    if not conditions.input.holds(request):
+                        continue
                 return destination
         raise self._unknown.error(request, [conditions for conditions, _ in candidates if conditions is not None])
 

@@ -26,6 +26,8 @@ def sequence_of(request: Request) -> SequenceKey | None:
     Raises:
         GatewayError: INVALID_ARGUMENT, the `sequence_id` is too long.
     """
+    if request.unread is not None:  # a message with a sequence is always read
+        return None
     number = request.parameters.get("sequence_id")
     if not number:
         return None

@@ -12,6 +12,8 @@ from gateway.core.frozen import replace
 from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 
+_READS = "the version in the model's name"
+"""Why such requests are read: the server gets another name."""
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 
@@ -39,7 +41,7 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
             async for response in found:
                 yield replace(response, model=request.model, version=request.version)
 
-    return replace(destination, handler=inner and handler, stream=responses and stream)
+    return replace(destination, handler=inner and handler, stream=responses and stream, relay=None, reads=_READS)
 
 
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
@@ -77,7 +79,7 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
                 async for response in responses:
                     yield response
 
-    return replace(whole, handler=whole.handler and handler, stream=whole.stream and stream)
+    return replace(whole, handler=whole.handler and handler, stream=whole.stream and stream, relay=None, reads=_READS)
 
 
 @contextmanager

@@ -72,6 +72,11 @@ class Decision:
     backends: tuple[BackendNames, ...] = ()
     steps: tuple[StepTaken, ...] = ()
     """If the model is a graph: its steps in their order."""
+    passes_unread: bool = False
+    """Messages of this kind pass to the servers as they come, unless one has something in it that the gateway acts
+    upon."""
+    reads: str = ""
+    """The first key of the configuration because of which they are read."""
     readings: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
@@ -84,7 +89,9 @@ def route_name(at: int) -> str:
 
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
     """The decision for `request`. With `passthrough` only the routes with `passthrough` are tried, else only the
-    others."""
+    others. Of an unread request the names alone are looked at."""
+    if request.unread is not None:
+        request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)
     if request.operation in SERVER_OPERATIONS:
         return replace(decision, note=ANSWERED_HERE)
@@ -93,7 +100,8 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
     readings = router.readings(_key(request))
     decision = replace(decision, readings=_readings_texts(readings))
     try:
-        router.select(request)
+        destination = router.select(request)
+        decision = replace(decision, passes_unread=destination.relay is not None, reads=destination.reads)
     except GatewayError as error:
         decision = replace(decision, error=error.message)
     graphs = () if passthrough else config.models

@@ -8,7 +8,7 @@ notes every message to a backend and every reply.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from time import perf_counter
 
 from gateway.assembly.assembly import Assembly
@@ -19,13 +19,12 @@ from gateway.assembly.explain.recorded import Arrival
 from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, shown
 from gateway.config.keys import Config
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
-from gateway.core.exchange import decoded
+from gateway.core.exchange import decoded, passed, unread
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS
-from gateway.core.original import Original
 from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, Target
 from gateway.core.transport import Connector, Destination
-from gateway.core.types import Answer, Message, Request, Response
+from gateway.core.types import Answer, Buffer, Message, Request, Response
 
 BEGINNING = 400
 """Bytes of a body that an explanation shows."""
@@ -263,7 +262,6 @@ class _Journey:
         self._stage = "transport"
         self._seconds: list[tuple[str, float]] = []
         self._request: Request | None = None
-        self._reply_original: Original | None = None
 
     async def end(self) -> Explanation:
         """The explanation, once the request is answered, refused, or would be sent."""
@@ -279,7 +277,8 @@ class _Journey:
             shown_error = ErrorShown(self._stage_of_error(), known.status.name, known.reason.value, known.message)
             self._found = replace(self._found, error=shown_error)
             reply = protocol.encode_error(known, self._request, message)
-        calls = tuple(_shown_call(each, self._config.references) for each in self._watch.calls)
+        came = self._arrival.message.parts
+        calls = tuple(_shown_call(each, self._config.references, came) for each in self._watch.calls)
         return replace(
             self._found,
             calls=calls[:MOST_SHOWN],
@@ -287,24 +286,29 @@ class _Journey:
             rows=0 if self._is_graph() else len(self._model_calls()),
             inputs=self._inputs(),
             signature=self._signature(),
-            reply=None if reply is None else shown_message(reply, self._reply_original),
+            reply=None if reply is None else shown_message(reply),
             seconds=tuple(self._seconds),
         )
 
     async def _answered(self, message: Message, protocol: Protocol) -> Message:
         listener = self._arrival.listener
         message = replace(message, received=asyncio.get_running_loop().time())
-        self._stage, began = "decode", perf_counter()
-        request = self._request = decoded(
-            message, protocol, ListenerSettings(listener.name, listener.limits, listener.model)
-        )
-        self._took("decode", began)
-        self._stage, began = "route", perf_counter()
+        settings = ListenerSettings(listener.name, listener.limits, listener.model)
         passing = protocol.http.is_passthrough
-        decision = decide(request, self._config, self._assembly, passthrough=passing)
-        self._found = replace(self._found, request=_shown_request(request), decision=decision)
-        began = perf_counter()
         router = self._assembly.passthrough if passing else self._assembly.router
+        request = None
+        if protocol.relay is not None:
+            self._stage = "route"
+            request = self._passing(message, protocol, settings)
+        self._stage, began = "decode", perf_counter()
+        if request is None:
+            request = self._request = decoded(message, protocol, settings)
+            self._took("decode", began)
+            self._found = replace(self._found, request=_shown_request(request))
+        self._stage, began = "route", perf_counter()
+        decision = decide(request, self._config, self._assembly, passthrough=passing)
+        self._found = replace(self._found, decision=decision)
+        began = perf_counter()
         destination = router.select(request)
         self._took("route", began)
         if request.flaw and not self._found.sent:
@@ -315,12 +319,22 @@ class _Journey:
         answers = await self._asked(destination, request, is_stream=_is_stream(message, protocol))
         self._took("backend", began)
         self._stage, began = "encode", perf_counter()
+        if request.unread is not None:
+            return passed(answers[-1])
         self._found = replace(self._found, outputs=self._outputs(answers))
-        answer = answers[-1]
-        reply = protocol.encode_response(answer, request, destination.translate)
-        self._reply_original = answer.original if isinstance(answer, Response) else None
+        reply = protocol.encode_response(answers[-1], request, destination.translate)
         self._took("encode", began)
         return reply
+
+    def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
+        """The request if it passes unread; the explanation shows what it says, if it can be read."""
+        request = unread(message, protocol, settings)
+        if request is None or self._assembly.router.select(request).relay is not protocol.relay:
+            return None
+        with suppress(DecodeError, GatewayError):
+            read = self._request = decoded(message, protocol, settings)
+            self._found = replace(self._found, request=_shown_request(read))
+        return request
 
     async def _asked(self, destination: Destination, request: Request, *, is_stream: bool) -> list[Answer]:
         if destination.local is not None:
@@ -423,12 +437,12 @@ def _is_stream(message: Message, protocol: Protocol) -> bool:
     return form.is_passthrough or any(wants is not None and wants(message) for wants in asked)
 
 
-def _shown_call(call: Call, references: Mapping[str, str]) -> CallShown:
-    operation = "passthrough" if call.request is None else call.request.operation.value
+def _shown_call(call: Call, references: Mapping[str, str], came: tuple[Buffer, ...]) -> CallShown:
+    operation = "unread" if call.request is None else call.request.operation.value
     reply = None if call.reply is None else shown_message(call.reply)
     exchange = call.exchange if call.reply is not None or call.error else None
-    original = None if call.request is None else call.request.original
-    message = _with_references(shown_message(call.message, original), references)
+    as_it_came = call.message.parts is came
+    message = _with_references(replace(shown_message(call.message), as_it_came=as_it_came), references)
     return CallShown(
         call.target.backend,
         call.target.address,
@@ -446,8 +460,8 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def shown_message(message: Message, original: Original | None = None) -> MessageShown:
-    """`message` as an explanation shows it. `original` is that of the value in it."""
+def shown_message(message: Message) -> MessageShown:
+    """`message` as an explanation shows it."""
     size = sum(len(part) for part in message.parts)
     beginning = b""
     for part in message.parts:
@@ -457,8 +471,7 @@ def shown_message(message: Message, original: Original | None = None) -> Message
     )
     path = f"{message.path}?{message.query}" if message.query else message.path
     headers = tuple((name, "***" if name in SECRET_HEADERS else text) for name, text in message.headers)
-    as_it_came = original is not None and message.parts is original.parts
-    return MessageShown(message.method, path, headers, size, text, message.status, as_it_came)
+    return MessageShown(message.method, path, headers, size, text, message.status)
 
 
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:

@@ -24,6 +24,10 @@ def decision_lines(decision: Decision) -> Iterator[str]:
         else:
             yield f"  {each.route}: would match, but an earlier route does"
     yield from _backend_lines("  ", decision.backends)
+    if decision.passes_unread:
+        yield "  messages pass unread"
+    elif decision.reads:
+        yield f"  messages are read, because of {decision.reads}"
     for step in decision.steps:
         yield f"  step {step.step!r} calls model {step.model!r}: {step.route or step.error}"
         yield from (f"    {each}" for each in step.inputs)

@@ -217,7 +217,6 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
         translate=DEFAULT_TRANSLATE,
         tries=None,
         principal=None if request.principal is None else request.principal.unrestricted,
-        original=None,
     )
 
 

@@ -167,7 +167,7 @@ class _Call:
             self._log.queue.drop(len(entries))
         elif request is not None and says_less(message):
             # Without what holds the memory of the request's tensors.
-            self._log.fitting(self._add_fitted(replace(request, inputs=(), origin=None, original=None), entries))
+            self._log.fitting(self._add_fitted(replace(request, inputs=(), origin=None), entries))
         else:
             self._log.queue.add(entries)
 

@@ -173,4 +173,4 @@ def _decode_inference(grps: GrpsMessage) -> Response:
     outputs, keys = with_distinct_names(grps)
     outcome = None if grps.status == OK else grps.status
     origin = backend_message(grps.payload, bool(grps.model), keys, outcome)
-    return Response(outputs, grps.model, origin=origin, original=grps.original)
+    return Response(outputs, grps.model, origin=origin)

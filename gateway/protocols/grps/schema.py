@@ -5,9 +5,7 @@ from enum import Enum
 from msgspec import Struct
 
 from gateway.core.errors import unsupported
-from gateway.core.frozen import equal_without
 from gateway.core.operations import Operation
-from gateway.core.original import Original
 from gateway.core.types import Tensor
 
 
@@ -62,11 +60,6 @@ class GrpsMessage(Struct, frozen=True):
     status: GrpsStatus | None = None
     payload: Payload | None = None
     tensors: tuple[Tensor, ...] = ()
-    original: Original | None = None
-    """The bytes that it was read from, if they may say the same and nothing else."""
-
-    def __eq__(self, other: object) -> bool:
-        return equal_without(frozenset({"original"}), self, other)
 
 
 # --- Methods ---

@@ -45,7 +45,7 @@ def decode_request(
         model = _metadata_model(grps) or default_model
     else:
         model = ""
-    return Request(operation, model, inputs=inputs, origin=message, original=grps.original)
+    return Request(operation, model, inputs=inputs, origin=message)
 
 
 def _metadata_model(grps: GrpsMessage) -> str:

@@ -92,7 +92,6 @@ class _Route:
             parameters,
             message.deadline,
             origin,
-            None,
         )
         return replace(request, operation=STREAM) if replying.form.stream else request
 

@@ -9,7 +9,6 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor
 from gateway.protocols.mip.errors import decode_error
-from gateway.protocols.mip.originals import original_of
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import Payload, decode_payload, encode_payload
 from gateway.protocols.mip.schema import MAX_BATCH, MAX_TENSORS, NAN, OWN_TYPE, BatchMode, PacketKind, Subtype
@@ -36,8 +35,7 @@ def encode_request(request: Request, target: Target) -> Message:
     batch, is_split = _batch(inputs, target), _is_split(target)
     style = Style(request.translate.nan or NAN)
     columns = [
-        encode_column(_in_packet(tensor, is_split), at, request.original, style, _label(tensor, at))
-        for at, tensor in enumerate(inputs)
+        encode_column(_in_packet(tensor, is_split), style, _label(tensor, at)) for at, tensor in enumerate(inputs)
     ]
     return encode_packet(PacketKind.INFERENCE, Subtype.REQUEST, encode_payload(len(inputs), 0, batch, columns))
 
@@ -98,10 +96,9 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         return True
     payload = decode_payload(body, target.limits.json_values)
     outputs = tuple(_outputs(payload, request, target))
-    original = original_of(payload, outputs)
     if not _is_split(target):
         outputs = tuple([replace(tensor, shape=tensor.shape[1:]) for tensor in outputs])
-    return Response(outputs, request.model, request.version, request.id, original=original)
+    return Response(outputs, request.model, request.version, request.id)
 
 
 def _outputs(payload: Payload, request: Request, target: Target) -> Iterator[Tensor]:

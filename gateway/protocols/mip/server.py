@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 from gateway.core.errors import DecodeError, Reason, invalid_output, refusal, unsupported
 from gateway.core.operations import Operation
-from gateway.core.original import Original
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, NotReady, Request, Response, Tensor, Translate
 from gateway.protocols.mip.json_examples import STRINGS
-from gateway.protocols.mip.originals import original_of
 from gateway.protocols.mip.packets import HEADER, calls_told, encode_packet
 from gateway.protocols.mip.payload import COUNTS, Column, Payload, decode_payload, encode_payload
 from gateway.protocols.mip.schema import MAX_TENSORS, NAN, CallsAtOnce, PacketKind, Subtype, TlvType
@@ -37,9 +35,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     payload = decode_payload(body, listener.limits.json_values)
     inputs = tuple(_inputs(payload, listener))
     counts = Message(parts=(bytes(body[: COUNTS.size]),))
-    return Request(
-        Operation.INFER, listener.model, inputs=inputs, origin=counts, original=original_of(payload, inputs)
-    )  # fmt: skip
+    return Request(Operation.INFER, listener.model, inputs=inputs, origin=counts)
 
 
 def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
@@ -73,7 +69,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     if len(outputs) > MAX_TENSORS:
         raise invalid_output(f"{len(outputs)} outputs, but MIP carries at most {MAX_TENSORS}")
     style = _style(request, translate)
-    columns = [_column(output, at, batch, answer.original, style) for at, output in enumerate(outputs)]
+    columns = [_column(output, at, batch, style) for at, output in enumerate(outputs)]
     payload = encode_payload(inputs, len(outputs), batch, columns)
     return encode_packet(PacketKind.INFERENCE, Subtype.RESPONSE, payload)
 
@@ -87,9 +83,9 @@ def _style(request: Request, translate: Translate) -> Style:
     )
 
 
-def _column(output: Tensor, at: int, batch: int, original: Original | None, style: Style) -> Column:
+def _column(output: Tensor, at: int, batch: int, style: Style) -> Column:
     what = f"output {output.name!r}" if output.name else f"output {at}"
     if not output.shape or output.shape[0] != batch:
         expected = f"expected a first dimension of {batch}, one row for each example"
         raise invalid_output(f"{what} has shape {list(output.shape)}, {expected}")
-    return encode_column(output, at, original, style, what)
+    return encode_column(output, style, what)

@@ -6,10 +6,8 @@ from typing import NamedTuple
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError, invalid_input
-from gateway.core.original import Original
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.mip import json_examples, npy
-from gateway.protocols.mip.originals import texts_of
 from gateway.protocols.mip.payload import Column
 from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
@@ -40,8 +38,8 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
     return Tensor("", Datatype.BYTES, (len(examples),), packed, "tlv", {OWN_TYPE: type_})
 
 
-def encode_column(tensor: Tensor, at: int, original: Original | None, style: Style, what: str) -> Column:
-    """Column `at` of a packet, that of `tensor`; in JSON as it is in `original`, if that says the same.
+def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
+    """The column of `tensor` in a packet.
 
     The tensor's `content_type` decides the TLV type. Without one, numbers have the style's type; so have BYTES if there
     is one element in each example, and otherwise they are JSON.
@@ -52,10 +50,6 @@ def encode_column(tensor: Tensor, at: int, original: Original | None, style: Sty
     if tensor.parameters and OWN_TYPE in tensor.parameters:
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))
     type_ = _tlv_type(tensor, style, what)
-    if original is not None and type_ is TlvType.JSON:
-        texts = texts_of(original, tensor, at)
-        if texts is not None:
-            return Column(type_, [(text,) for text in texts])
     return Column(type_, _ENCODERS[type_](tensor, style.nan, what))
 
 

@@ -9,14 +9,12 @@ from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.original import Original
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response, Tensor, post
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
 from gateway.protocols.umbridge.messages import REPLY_TYPES, DerivativeReply, EvaluateReply, Reply, read_as
-from gateway.protocols.umbridge.originals import for_server
 from gateway.protocols.umbridge.schema import (
     CALLS_HEADER,
     INPUT_SIZES,
@@ -66,11 +64,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _call(request: Request, target: Target) -> Message:
-    parts = for_server(request)
-    if parts is None:
-        parts = write_message(_call_body(request, target))
-    else:
-        encode_config(request, target)  # for its checks
+    parts = write_message(_call_body(request, target))
     return post(PATHS[request.operation], JSON_HEADERS, parts, request.deadline)
 
 
@@ -138,12 +132,9 @@ def _read_reply(message: Message, array_keys: Mapping[str, ArrayForm], target: T
 
 def _decode_reply(message: Message, request: Request, target: Target) -> Response:
     """The reply to a call."""
-    kind, document = REPLY_TYPES[request.operation], None
+    kind = REPLY_TYPES[request.operation]
     outputs = _read_outputs(kind, message, target)
-    if outputs is None:
-        document = _read_reply(message, _ARRAYS[kind], target)
-        outputs = _outputs(kind, document)
-    return Response(outputs, original=Original(kind, message.parts, outputs, (), {}, evidence=document))
+    return Response(_outputs(kind, _read_reply(message, _ARRAYS[kind], target)) if outputs is None else outputs)
 
 
 def _read_outputs(kind: type[Reply], message: Message, target: Target) -> tuple[Tensor, ...] | None:

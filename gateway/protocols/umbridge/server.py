@@ -7,14 +7,12 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_output, unsupported
 from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
-from gateway.core.original import Original
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
 from gateway.protocols.umbridge.messages import CALL_TYPES, read_as
-from gateway.protocols.umbridge.originals import for_client
 from gateway.protocols.umbridge.schema import (
     CALLS,
     INFO_HEADERS,
@@ -91,23 +89,14 @@ def _decode_call(operation: Operation, message: Message, listener: ListenerSetti
     for name in DERIVATIVES.get(operation, ()):
         value = getattr(call, name)
         inputs.append(_decode_index(name, name, value) if name in INDEX_TENSORS else read_vector(name, value))
-    return _call(operation, message, tuple(inputs), call.name, call.config, None, listener)
+    return _call(operation, tuple(inputs), call.name, call.config, listener)
 
 
 def _call(
-    operation: Operation,
-    message: Message,
-    inputs: tuple[Tensor, ...],
-    model: str,
-    config: Json,
-    document: dict[str, Json] | None,
-    listener: ListenerSettings,
+    operation: Operation, inputs: tuple[Tensor, ...], model: str, config: Json, listener: ListenerSettings
 ) -> Request:
-    """The Request of a call. `document` is its body, if that was not read by its type."""
     parameters = decode_config(config, listener.limits, f"listener {listener.name!r}")
-    kind = CALL_TYPES[operation]
-    original = Original(kind, message.parts, inputs, (), parameters, None, model, None, document)
-    return Request(operation, model, "", None, inputs, (), parameters, original=original)
+    return Request(operation, model, "", None, inputs, (), parameters)
 
 
 def _decode_general(operation: Operation, part: str, message: Message, listener: ListenerSettings) -> Request:
@@ -119,7 +108,7 @@ def _decode_general(operation: Operation, part: str, message: Message, listener:
     try:
         if part:
             return Request(operation, model, parameters=_metadata_parameters(part, body, listener), part=part)
-        return _call(operation, message, _inputs(operation, body), model, body.get(CONFIG), body, listener)
+        return _call(operation, _inputs(operation, body), model, body.get(CONFIG), listener)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
 
@@ -175,8 +164,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
         GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
-    if isinstance(answer, Response) and (parts := for_client(answer, request)) is not None:
-        return reply(JSON_HEADERS, parts, 200)
     encode_body = _BODY_ENCODERS[request.operation, request.part]
     headers = INFO_HEADERS if request.operation is Operation.MODELS else JSON_HEADERS
     return reply(headers, encode_body(answer, translate.nan or NAN), 200)

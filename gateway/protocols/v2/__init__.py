@@ -16,6 +16,7 @@ from gateway.protocols.v2.flavors import FLAVORS, MLSERVER, TRITON
 from gateway.protocols.v2.grpc import client as grpc_client
 from gateway.protocols.v2.grpc import errors as grpc_errors
 from gateway.protocols.v2.grpc import metadata as grpc_metadata
+from gateway.protocols.v2.grpc import relay as grpc_relay
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc import server as grpc_server
 from gateway.protocols.v2.grpc import streams as grpc_streams
@@ -24,6 +25,7 @@ from gateway.protocols.v2.rest import binary, events
 from gateway.protocols.v2.rest import client as rest_client
 from gateway.protocols.v2.rest import errors as rest_errors
 from gateway.protocols.v2.rest import metadata as rest_metadata
+from gateway.protocols.v2.rest import relay as rest_relay
 from gateway.protocols.v2.rest import server as rest_server
 from gateway.protocols.v2.rest.paths import model_path
 
@@ -63,6 +65,7 @@ V2_REST = Protocol(
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_server.encode_end,
     parsed_size=binary.json_size,
+    relay=rest_relay.RELAY,
 )
 
 V2_GRPC = Protocol(
@@ -78,6 +81,7 @@ V2_GRPC = Protocol(
     example=_grpc_example,
     encode_end=grpc_streams.encode_end,
     parsed_size=grpc_tensors.size_beside_raw,
+    relay=grpc_relay.RELAY,
 )
 
 PROTOCOLS = (V2_REST, V2_GRPC)

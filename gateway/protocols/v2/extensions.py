@@ -59,10 +59,15 @@ def check_parameters(parameters: Parameters, target: Target) -> None:
         _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
 
-def _check(extension: str, what: str, target: Target) -> None:
+def has_extension(extension: str, flavor: str, listed: frozenset[str] | None) -> bool:
+    """Whether a server of this flavor has an extension, which `listed` are those of."""
     # where `flavor` is configured the server was not asked for its extensions
-    has = target.flavor not in _FLAVORS_WITHOUT if target.extensions is None else extension in target.extensions
-    if not has and extension not in UNLISTED.get(target.flavor, ()):
+    has = flavor not in _FLAVORS_WITHOUT if listed is None else extension in listed
+    return has or extension in UNLISTED.get(flavor, ())
+
+
+def _check(extension: str, what: str, target: Target) -> None:
+    if not has_extension(extension, target.flavor, target.extensions):
         backend = f"backend {target.backend!r} ({target.flavor})"
         raise unsupported(f"{what} needs V2's extension {extension!r}, which {backend} does not have")
 

@@ -281,7 +281,8 @@ class PlacedBackend(Backend):
             return super()._free_endpoint(request, tried)
         choice = self._choice_of(request)
         if (
-            request.parameters
+            request.unread is None
+            and request.parameters
             and (sequence := sequence_of(request)) is not None
             and self._is_at_drained(request, sequence)
         ):
@@ -295,7 +296,7 @@ class PlacedBackend(Backend):
             asked = choice.choose(0, tried) or choice.endpoints[0]
             self.placements.models[request.model].places[asked].last_used = self._clock()  # a call follows
             return asked
-        if request.parameters and (sequence := sequence_of(request)) is not None:
+        if request.unread is None and request.parameters and (sequence := sequence_of(request)) is not None:
             if (before := self._sequences.endpoint(sequence)) is not None and before not in choice.endpoints:
                 tried = (*tried, before)  # its state is lost
             return self._endpoint_of_sequence(request, sequence, choice, tried)

@@ -83,7 +83,8 @@ class WorkerBackend(Backend):
             return await super()._wait_for_slot(request, tried)
         tries, began = request.tries, monotonic()
         avoided = None if tries is None else (list(tries.avoided), tries.elsewhere)
-        parameters = {key: request.parameters[key] for key in SEQUENCE_KEYS if key in request.parameters}
+        given = {} if request.unread is not None else request.parameters
+        parameters = {key: given[key] for key in SEQUENCE_KEYS if key in given}
         if self._tells_kinds:
             _, parameters["kind"] = kind_of(request)
         found = self._channel.ask(

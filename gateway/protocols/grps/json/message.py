@@ -6,7 +6,6 @@ from typing import Any
 
 from gateway.core import bytes_elements, json
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.frozen import replace
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps import payload
@@ -20,7 +19,6 @@ from gateway.protocols.grps.json.generic_tensor import (
     write_tensor,
 )
 from gateway.protocols.grps.json.gmap import read_base64, read_gmap, write_gmap
-from gateway.protocols.grps.json.originals import original_of
 from gateway.protocols.grps.json.quoted_numbers import unquote
 from gateway.protocols.grps.json.types import read_by_type
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
@@ -41,7 +39,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     body = body if isinstance(body, bytes) else bytes(body)
     grps = read_by_type(body, limits)
     if grps is not None:
-        return replace(grps, original=original_of(body, grps))
+        return grps
     document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
         raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")

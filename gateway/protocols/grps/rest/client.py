@@ -12,7 +12,6 @@ from gateway.core.types import Answer, Buffer, Headers, Message, Request, Respon
 from gateway.protocols.grps import client
 from gateway.protocols.grps.errors import is_failure
 from gateway.protocols.grps.json.message import read_message, write_message
-from gateway.protocols.grps.json.originals import text_of
 from gateway.protocols.grps.payload import BackendMessage
 from gateway.protocols.grps.rest.bodies import (
     JSON,
@@ -58,8 +57,7 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
     if method == "GET":
         return Message(method, path, deadline=request.deadline)
     flag = control.key if mode == BODY else ""
-    original = None if flag else text_of(request.original, grps)
-    text = original or write_message(grps, "input", request.translate.nan or NAN, flag=flag)
+    text = write_message(grps, "input", request.translate.nan or NAN, flag=flag)
     return _asked(method, path, JSON, headers, text, write_query(stream_key=stream_key), request)
 
 

@@ -4,10 +4,9 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response, Translate, reply
+from gateway.core.types import Answer, Message, Request, Translate, reply
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
-from gateway.protocols.grps.json.originals import text_of
 from gateway.protocols.grps.rest import metrics_page
 from gateway.protocols.grps.rest.bodies import (
     JSON,
@@ -104,8 +103,7 @@ def encode_response(
             return reply(stream_headers(answer, control.content_type) if is_stream else OCTETS, (body,), 200)
         # An empty chunk would end the stream.
         grps = replace(grps, payload=Payload.STR_DATA)
-    original = answer.original if isinstance(answer, Response) else None
-    text = text_of(original, grps) or write_message(grps, "output", translate.nan or NAN)
+    text = write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
     code = grps.status.code if grps.status.flag == FAILURE or 200 <= grps.status.code < 300 else 200
     return reply(stream_headers(answer, control.content_type) if is_stream else JSON, text, code)

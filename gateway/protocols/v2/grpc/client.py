@@ -27,7 +27,7 @@ from gateway.protocols.v2.tensors import widen
 
 # --- requests ---
 
-_LACKING = {flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)}
+LACKING = {flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)}
 """The datatypes that servers of a flavor lack."""
 
 
@@ -69,7 +69,7 @@ def _encode_infer(request: Request, target: Target) -> Message:
     if request.parameters:
         check_parameters(request.parameters, target)
     method, _ = schema.REQUESTS[request.operation]
-    lacking = _LACKING.get(target.flavor)
+    lacking = LACKING.get(target.flavor)
     inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
     head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs, target)
     return call(method, write_inference(head, REQUEST, inputs))

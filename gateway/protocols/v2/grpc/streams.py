@@ -19,7 +19,7 @@ from gateway.protocols.v2.parameters import FINAL_RESPONSE
 
 ENABLE_EMPTY_FINAL = "triton_enable_empty_final_response"
 
-_INFER_RESPONSE = 2
+ERROR_MESSAGE, _INFER_RESPONSE = 1, 2
 _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 

@@ -87,7 +87,7 @@ which writing them into one buffer with the rest costs less than buffers of thei
 
 # --- Reading ---
 
-_MODEL, _VERSION, _ID, _ENTRY = (number << 3 | LENGTH for number in (1, 2, 3, TENSORS))
+MODEL, VERSION, _ID, _ENTRY = (number << 3 | LENGTH for number in (1, 2, 3, TENSORS))
 """The tags (number and wire type) of `model_name`, `model_version`, `id` and the tensors."""
 _NAME, _DATATYPE, _SHAPE, _CONTENTS = (number << 3 | LENGTH for number in (1, 2, 3, _CONTENTS_NUMBER))
 _UNPACKED_SHAPE = 3 << 3 | VARINT
@@ -125,9 +125,9 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
                 raw.append(body[start:stop])
             elif tag == _ENTRY:
                 entries.append(body[start:stop])
-            elif tag == _MODEL:
+            elif tag == MODEL:
                 model = str(body[start:stop], "utf-8")
-            elif tag == _VERSION:
+            elif tag == VERSION:
                 version = str(body[start:stop], "utf-8")
             elif tag == _ID:
                 id = str(body[start:stop], "utf-8")

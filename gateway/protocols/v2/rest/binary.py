@@ -55,7 +55,7 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     if length is None:
         return bytes(body), b""
-    end = _header_length(length, len(body))
+    end = header_length(length, len(body))
     return bytes(body[:end]), memoryview(body)[end:]
 
 
@@ -76,7 +76,9 @@ def json_size(message: Message) -> int:
     return len(body) if b"BYTES" in header or b"\\" in header else length
 
 
-def _header_length(text: bytes, size: int) -> int:
+def header_length(text: bytes, size: int) -> int:
+    """The bytes of JSON that Inference-Header-Content-Length announces, in a body of `size` bytes. Raises as
+    `split_body`."""
     # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
     if not text.isdigit() or len(text) > 19:
         shown = text[:40].decode("latin-1")

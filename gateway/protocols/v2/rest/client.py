@@ -16,7 +16,7 @@ from gateway.core.types import Answer, Buffer, Headers, Message, Parameters, Par
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
 from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
-from gateway.protocols.v2.rest import extensions, generate, metadata, originals
+from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_string
@@ -38,7 +38,7 @@ from gateway.protocols.v2.tensors import widen
 
 
 @frozen
-class _FlavorForm:
+class FlavorForm:
     """The form in which servers of a flavor take tensors: binary or JSON, and the datatypes that they lack."""
 
     form: BodyForm
@@ -48,19 +48,19 @@ class _FlavorForm:
 
 
 _BINARY = BodyForm.BINARY  # Python 3.11 takes ten times as long to find a member in its class
-_BINARY_FORM = _FlavorForm(_BINARY)
-_FORMS = {
+_BINARY_FORM = FlavorForm(_BINARY)
+FORMS = {
     # its models answer with the request's id, and its JSON replies cannot carry None
-    KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
+    KSERVE: FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
     # it has no binary extension, but accepts FP16 as JSON
-    MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
-    PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
+    MLSERVER: FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
+    PLAIN: FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
 """By flavor; the others take every datatype in binary."""
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    form = _FORMS.get(target.flavor, _BINARY_FORM)
+    form = FORMS.get(target.flavor, _BINARY_FORM)
     path = backend_path(request, target, "/infer")
     if request.outputs:
         check_outputs(request.outputs, target)
@@ -68,9 +68,6 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_parameters(request.parameters, target)
     if form.needs_id and request.id is None:
         request = replace(request, id="")
-    original = originals.for_server(request, form.form, form.lacking)
-    if original is not None:
-        return Message("POST", path, originals.headers_of(original), original.parts)
     headers, parts = (_write_binary if form.form is _BINARY else _write_json)(request, form.lacking)
     return Message("POST", path, headers, parts)
 
@@ -112,7 +109,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)
-    lacking = _FORMS[MLSERVER].lacking if target.flavor == MLSERVER else REFUSED_IN_JSON
+    lacking = FORMS[MLSERVER].lacking if target.flavor == MLSERVER else REFUSED_IN_JSON
     headers, parts = _write_json(request, lacking)
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
 
@@ -177,17 +174,14 @@ def _decode_infer(reply: Message, limits: Limits) -> Response:
     infer = read_as_type(InferenceResponse, header, limits.json_values)
     if infer is not None:
         try:
-            return _response(infer, header, behind, reply, limits)
+            return _response(infer, behind, reply, limits)
         except (DecodeError, GatewayError):
             pass  # the general reader says what is wrong, and where
-    return _response(general_response(header, limits.json_values), None, behind, reply, limits)
+    return _response(general_response(header, limits.json_values), behind, reply, limits)
 
 
-def _response(
-    infer: InferenceResponse, whole: bytes | None, behind: Buffer, reply: Message, limits: Limits
-) -> Response:
-    """The response that `infer` says. `whole` is its text, if every member of that is in `infer`."""
-    outputs, form = read_tensors(infer.outputs, "output", behind, limits)
+def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: Limits) -> Response:
+    outputs = read_tensors(infer.outputs, "output", behind, limits)
     parameters: dict[str, ParameterValue] = {}
     if infer.parameters is not UNSET:
         parameters = read_parameters(infer.parameters, "the response", reply=True)
@@ -196,8 +190,7 @@ def _response(
     model = checked_string(infer.model_name, "model_name")
     version = "" if infer.model_version is UNSET else checked_string(infer.model_version, "model_version")
     id = infer.id if type(infer.id) is str else None
-    original = None if whole is None else originals.of_response(infer, whole, form, reply, outputs, parameters)
-    return Response(outputs, model, version, id, parameters, reply, False, original)
+    return Response(outputs, model, version, id, parameters, reply)
 
 
 def _decode_stream(reply: Message, target: Target) -> Response:

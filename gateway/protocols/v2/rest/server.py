@@ -26,11 +26,10 @@ from gateway.core.types import (
 )
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
-from gateway.protocols.v2.rest import extensions, generate, metadata, originals
+from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
 from gateway.protocols.v2.rest.messages import (
-    BodyForm,
     InferenceRequest,
     InferenceResponse,
     InferenceTensor,
@@ -42,8 +41,6 @@ from gateway.protocols.v2.rest.parameters import json_parameters, read_parameter
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
 
 _WHAT = "the request"
-# Python 3.11 takes ten times as long to find a member in its class.
-_JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
 
 
 # --- inference requests ---
@@ -71,15 +68,14 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     infer = read_as_type(InferenceRequest, header, limits.json_values)
     if infer is not None:
         try:
-            return _request(infer, header, behind, message, limits)
+            return _request(infer, behind, message, limits)
         except (DecodeError, GatewayError):
             pass  # the general reader says what is wrong, and where
-    return _request(general_request(header, limits.json_values), None, behind, message, limits)
+    return _request(general_request(header, limits.json_values), behind, message, limits)
 
 
-def _request(infer: InferenceRequest, whole: bytes | None, behind: Buffer, message: Message, limits: Limits) -> Request:
-    """The request that `infer` says. `whole` is its text, if every member of that is in `infer`."""
-    inputs, form = read_tensors(infer.inputs, "input", behind, limits)
+def _request(infer: InferenceRequest, behind: Buffer, message: Message, limits: Limits) -> Request:
+    inputs = read_tensors(infer.inputs, "input", behind, limits)
     parameters: Parameters = {}
     outputs: tuple[RequestedOutput, ...] = ()
     origin, deadline, binary_data_output, binary_data = message, None, False, _NO_FLAGS
@@ -93,11 +89,10 @@ def _request(infer: InferenceRequest, whole: bytes | None, behind: Buffer, messa
         outputs, binary_data = _read_outputs(infer.outputs)
     if binary_data_output or True in binary_data.values():
         origin = extended(BinaryOutputMessage, message, binary_data_output, binary_data)
-    original = None if whole is None else originals.of_request(infer, whole, form, message, inputs, outputs, parameters)
     captures = message.captures
     return inference(
         captures["model"], captures.get("version", ""), checked_id(infer.id), inputs, outputs, parameters, deadline,
-        origin, original,
+        origin,
     )  # fmt: skip
 
 
@@ -138,12 +133,15 @@ def wants_stream(message: Message) -> bool:
     return message.pattern.endswith(_STREAM_PATHS)
 
 
+def is_of_infer(message: Message) -> bool:
+    """Whether the body at a path of `generate` is that of `infer`, as MLServer's are."""
+    return bool(message.headers.get(HEADER_LENGTH)) or _INPUTS.search(message.body) is not None
+
+
 def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
     """`POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
-    if message.headers.get(HEADER_LENGTH) or _INPUTS.search(message.body):
-        request = _decode_infer(message, listener)
-    else:
-        request = generate.decode_request(message, listener)
+    decode = _decode_infer if is_of_infer(message) else generate.decode_request
+    request = decode(message, listener)
     return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
@@ -229,18 +227,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
-    if answer.original is not None:
-        original = originals.for_client(answer, request, _form_of(answer, request.origin), translate)
-        if original is not None:
-            return reply(originals.headers_of(original), original.parts, 200)
     return _encode_response(answer, request, request.origin, translate)
-
-
-def _form_of(response: Response, origin: Message | None) -> BodyForm | None:
-    """The form in which the client wants all outputs; None if it wants some in each."""
-    if not isinstance(origin, BinaryOutputMessage):
-        return _JSON
-    return _BINARY if all(origin.wants_binary(each.name) for each in response.outputs) else None
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Sequence
 from itertools import chain
-from math import isfinite, prod
+from math import prod
 from reprlib import repr as shown
 from typing import Any
 
@@ -23,7 +23,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Buffer, ParameterValue, Shape, Tensor, Translate
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
-from gateway.protocols.v2.rest.messages import BodyForm, Contents, InferenceTensor
+from gateway.protocols.v2.rest.messages import Contents, InferenceTensor
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shape, widen
 
@@ -37,20 +37,14 @@ _BASE64 = "base64"
 _SMALL = 64 * 2**10
 """Bytes of a BYTES tensor up to which its elements are made one list."""
 
-# Python 3.11 takes ten times as long to find a member in its class.
-_JSON, _BINARY = BodyForm.JSON, BodyForm.BINARY
-
 
 # --- reading ---
 
 _NONE_BEHIND = BinaryTensors(b"")
 
 
-def read_tensors(
-    entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits
-) -> tuple[tuple[Tensor, ...], BodyForm | None]:
-    """The tensors in a message's `inputs` or `outputs`, whose names must differ, and the form of all of them; None if
-    they differ in it, or one is not as the gateway would write it.
+def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits) -> tuple[Tensor, ...]:
+    """The tensors in a message's `inputs` or `outputs`, whose names must differ.
 
     `role` is the singular, "input" or "output"; `behind` are the bytes behind the JSON. Outputs are read as servers
     write them: with null members, and FP16 in JSON.
@@ -61,18 +55,15 @@ def read_tensors(
     """
     binary = BinaryTensors(behind) if len(behind) else _NONE_BEHIND
     tensors: dict[str, Tensor] = {}
-    common: BodyForm | None = None
     for entry in entries:
         name = entry.name
         if name in tensors:
             raise DecodeError(f"{role} {name!r} is given twice")
         numbers = _read_numbers_alone(entry, limits)
-        tensor, form = _read_tensor(entry, role, binary, limits) if numbers is None else (numbers, _JSON)
-        common = form if form is common or not tensors else None
-        tensors[name] = tensor
+        tensors[name] = _read_tensor(entry, role, binary, limits) if numbers is None else numbers
     if binary is not _NONE_BEHIND:
         binary.finish()
-    return tuple(tensors.values()), common
+    return tuple(tensors.values())
 
 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
@@ -93,9 +84,7 @@ def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None
     return None if raw is None else Tensor(entry.name, datatype, tuple(shape), raw)
 
 
-def _read_tensor(
-    entry: InferenceTensor, role: str, binary: BinaryTensors, limits: Limits
-) -> tuple[Tensor, BodyForm | None]:
+def _read_tensor(entry: InferenceTensor, role: str, binary: BinaryTensors, limits: Limits) -> Tensor:
     name, data, given = entry.name, entry.data, entry.parameters
     what, reply = f"{role} {name!r}", role == "output"
     datatype = entry.datatype
@@ -113,21 +102,17 @@ def _read_tensor(
     if size is not None:
         raw: Buffer = binary.take(size, what)
         check_raw(raw, datatype, shape, what)
-        says_more = len(parameters) + 1 != len(given)  # type: ignore[arg-type]
-        return Tensor(name, datatype, shape, raw, "", parameters), None if says_more else _BINARY
+        return Tensor(name, datatype, shape, raw, "", parameters)
     if datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
-    raw, form = _read_contents(data, datatype, shape, parameters, limits, what)
-    if given is not UNSET and (not given or len(given) != len(parameters)):  # the gateway writes no empty object
-        form = None
-    return Tensor(name, datatype, shape, raw, "", parameters), form
+    raw = _read_contents(data, datatype, shape, parameters, limits, what)
+    return Tensor(name, datatype, shape, raw, "", parameters)
 
 
 def _read_contents(
     data: Contents, datatype: Datatype, shape: Shape, parameters: dict[str, ParameterValue], limits: Limits, what: str
-) -> tuple[Buffer, BodyForm | None]:
-    """The raw form of a tensor's JSON `data`, and JSON if it is as the gateway would write it. Removes the parameter
-    `content_type` if it says that BYTES are base64."""
+) -> Buffer:
+    """The raw form of a tensor's JSON `data`. Removes the parameter `content_type` if it says that BYTES are base64."""
     if not isinstance(data, Array):
         text: Any = bytes(data) if isinstance(data, Raw) else data
         count = prod(shape)
@@ -135,27 +120,11 @@ def _read_contents(
             check_size(shape, datatype, limits.message, what)
         raw = json.packed(text, datatype, count)
         if raw is not None:
-            return raw, _JSON
+            return raw
         data = json.array(text, values=limits.json_values, literals=True)
     _check_nesting(data, shape, what)
     check_size(shape, datatype, limits.message, what)
-    return _read_array(data.values, datatype, parameters, what), _JSON if _is_plain(data, datatype) else None
-
-
-def _is_plain(array: Array, datatype: Datatype) -> bool:
-    """Whether an array is flat and of the datatype's kind, and has a form in JSON."""
-    values = array.values
-    if len(array.shape) != 1 or datatype in WIDER:
-        return False
-    if isinstance(values, bytes) or len(values) == 0:
-        return True
-    kind = values.dtype.kind
-    # NaN and infinities are read as numbers, but are none in JSON
-    return kind in _KINDS[datatype] and (kind != "f" or bool(isfinite(values.min()) and isfinite(values.max())))
-
-
-_KINDS = {each: "b" if each.kind is Kind.BOOL else "iuf" if each.kind is Kind.FLOAT else "iu" for each in Datatype}
-"""The kinds of numpy's dtypes that each datatype's numbers are written as: 1.0 is no integer, and 1 no boolean."""
+    return _read_array(data.values, datatype, parameters, what)
 
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:

@@ -1,0 +1,92 @@
+"""Decides on which routes calls pass unread: where both sides speak the same wire form, and nothing on the way needs
+the content of messages."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+
+from gateway.assembly.registry import PolicyModule
+from gateway.bridge.settings import TranslateSettings
+from gateway.config.keys import Config
+from gateway.config.routes import RouteConfig
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Protocol, Relay, resolve_batch
+
+NEEDS_NO_CONTENT = frozenset({"backend", "split", "sticky", "fallback", "passthrough"})
+"""The keys of a route for which no message is read. For every other key a function here says when it needs content."""
+
+
+@frozen
+class Relaying:
+    """The way of one route's calls from clients of one protocol: the Relay by which they pass unread, or None and why
+    they are read: the first key of the configuration that needs content."""
+
+    relay: Relay | None
+    reads: str = ""
+
+
+def relaying(
+    route: RouteConfig,
+    client: Protocol,
+    config: Config,
+    backends: Mapping[str, Protocol],
+    policies: Mapping[str, PolicyModule],
+) -> Relaying:
+    """How the calls of these clients pass on this route. `backends` are the protocols of the backends, with their
+    settings, by name."""
+    found = (
+        *_by_protocols(route, client, config, backends),
+        *_by_check(route, config),
+        *_by_names_and_tensors(route),
+        *_by_policies(route, config, policies),
+        *_by_payload_log(config),
+    )
+    return Relaying(None, found[0]) if found else Relaying(client.relay)
+
+
+def _by_protocols(
+    route: RouteConfig, client: Protocol, config: Config, backends: Mapping[str, Protocol]
+) -> Iterator[str]:
+    if client.relay is None:
+        yield f"protocol {client.name}"
+    for name in route.backends:
+        if backends[name].relay is not client.relay:
+            yield f"backends.{name}.protocol"
+        default, _ = resolve_batch(backends[name], "")
+        if config.backends[name].batch not in ("", default):
+            yield f"backends.{name}.batch"
+
+
+def _by_check(route: RouteConfig, config: Config) -> Iterator[str]:
+    if (route.check or config.check) == "full":
+        yield "check"
+
+
+def _by_names_and_tensors(route: RouteConfig) -> Iterator[str]:
+    if route.match.input is not None:
+        yield "match.input"
+    if route.rewrite.model is not None:
+        yield "rewrite.model"
+    if route.rewrite.version is not None:
+        yield "rewrite.version"
+    if route.signature is not None:
+        yield "signature"
+    default = TranslateSettings()
+    for each in fields(TranslateSettings):
+        if getattr(route.translate, each.name) != getattr(default, each.name):
+            yield f"translate.{each.name}"
+
+
+def _by_policies(route: RouteConfig, config: Config, policies: Mapping[str, PolicyModule]) -> Iterator[str]:
+    for policy in route.policies:
+        if policies[policy.name].READS_CONTENT:
+            yield f"policies.{policy.name}"
+    for name in route.backends:
+        for policy in config.backends[name].policies:
+            if policies[policy.name].READS_CONTENT:
+                yield f"backends.{name}.policies.{policy.name}"
+
+
+def _by_payload_log(config: Config) -> Iterator[str]:
+    """A share of the calls that is read at random would make some fail by chance: all are."""
+    if config.log.payloads is not None:
+        yield "log.payloads"

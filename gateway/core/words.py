@@ -1,0 +1,48 @@
+"""Finds a word in the body of a message that is not read otherwise, at the speed of memory.
+
+`bytes.find` takes 0.5 us for each KiB. For one byte it calls the C library's `memchr`, which is 40 times faster. So the
+word is looked for where one of its letters is that numbers do not have.
+"""
+
+from collections.abc import Iterator
+
+from gateway.core.types import Buffer
+
+_PIECE = 2**20
+"""Bytes of a large body that are searched at once: a copy of them stays in the processor's cache."""
+_MOST_LETTERS = 32
+"""How often the letter may be found without the word. In text beyond that `find` is faster."""
+
+
+def has_word(body: Buffer, word: bytes, letter: int) -> bool:
+    """Whether `word` is in `body`. `letter` is the position in the word of a letter that is rare in bodies."""
+    if type(body) is bytes:
+        return _has_word(body, word, letter)
+    return any(_has_word(piece, word, letter) for piece in _pieces(body, len(word) - 1))
+
+
+def has_byte(body: Buffer, byte: bytes) -> bool:
+    """Whether one byte is in `body`."""
+    if type(body) is bytes:
+        return byte in body
+    return any(byte in piece for piece in _pieces(body, 0))
+
+
+def _pieces(body: Buffer, overlap: int) -> Iterator[bytes | bytearray]:
+    """`body` in pieces that can be searched, each of which begins with the last `overlap` bytes of the one before."""
+    if isinstance(body, bytes | bytearray):
+        yield body
+        return
+    for start in range(0, len(body), _PIECE):
+        yield bytes(body[max(0, start - overlap) : start + _PIECE])
+
+
+def _has_word(body: bytes | bytearray, word: bytes, letter: int) -> bool:
+    rare, at = word[letter : letter + 1], -1
+    for _ in range(_MOST_LETTERS):
+        at = body.find(rare, at + 1)
+        if at < 0:
+            return False
+        if body.startswith(word, max(0, at - letter)):
+            return True
+    return body.find(word, max(0, at - len(word))) >= 0

@@ -1,0 +1,127 @@
+"""Inferences that pass unread between two sides of V2 gRPC (`core.protocol.Relay`).
+
+Of a ModelInferRequest only the fields at the top are looked at: the names of the model and its version, and whether
+there is a parameter that the gateway itself acts upon, which raw contents cannot hold.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from gateway.core.errors import DecodeError
+from gateway.core.operations import INFER, STREAM
+from gateway.core.protobuf.wire import LENGTH, fields, read_tag
+from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.types import CLASSIFICATION, NO_HEADERS, Buffer, Message, Request, call, unread_request
+from gateway.core.types import reply as reply_to_client
+from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
+from gateway.protocols.v2.flavors import MLSERVER, check_version
+from gateway.protocols.v2.grpc.client import LACKING, decode_response
+from gateway.protocols.v2.grpc.schema import MODEL_INFER, MODEL_STREAM_INFER
+from gateway.protocols.v2.grpc.streams import ERROR_MESSAGE
+from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
+
+_ACTED_UPON = (b"sequence_", b"shared_memory_", b"timeout")
+"""Parameters: the requests of a sequence stay at one server, shared memory is refused, `timeout` sets a deadline."""
+
+_OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
+
+
+# --- requests ---
+
+
+class _Names(NamedTuple):
+    """What is found in a ModelInferRequest: `beside_raw` are its bytes without raw contents."""
+
+    model: str
+    version: str
+    beside_raw: bytes
+
+
+def head(message: Message, listener: ListenerSettings) -> Request | None:
+    """The request for an inference. None if the message must be read: one of another method, and a malformed one."""
+    operation = _OPERATIONS.get(message.pattern)
+    if operation is None:
+        return None
+    try:
+        model, version, beside_raw = _names(message.body)
+    except (IndexError, UnicodeDecodeError, DecodeError):
+        return None
+    for word in _ACTED_UPON:
+        if word in beside_raw:
+            return None
+    return unread_request(operation, model, version)
+
+
+def _names(body: Buffer) -> _Names:
+    """Find the names. As protobuf's own readers do, of equal fields take the last one.
+
+    Raises:
+        IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
+    """
+    model = version = beside_raw = b""
+    at, end, raw_tag, kept = 0, len(body), REQUEST.raw_tag, 0
+    while at < end:
+        tag, size, start = body[at], body[at + 1], at + 2
+        stop = start + size
+        if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or one of another wire type
+            tag, start, stop = read_tag(body, at)
+        if tag == MODEL:
+            model = bytes(body[start:stop])
+        elif tag == VERSION:
+            version = bytes(body[start:stop])
+        elif tag == raw_tag:
+            beside_raw += body[kept:at]
+            kept = stop
+        at = stop
+    if at > end:
+        raise IndexError
+    return tuple.__new__(_Names, (model.decode(), version.decode(), beside_raw + bytes(body[kept:])))
+
+
+def request(message: Message, request: Request, target: Target) -> Message | None:
+    """The message to a server that takes the client's as it is; None for any other server.
+
+    Raises:
+        GatewayError: NOT_FOUND, a version that the server's flavor cannot have.
+    """
+    is_stream = message.pattern == MODEL_STREAM_INFER
+    if (request.operation is STREAM) is not is_stream or (is_stream and target.flavor == MLSERVER):
+        return None  # MLServer's streams have messages of another type
+    if request.version:
+        check_version(request.version, target)
+    missing = _missing(target.flavor, target.extensions)
+    if missing is not None and missing.search(_names(message.body).beside_raw):
+        return None
+    return call(message.pattern, message.parts)
+
+
+@lru_cache(256)
+def _missing(flavor: str, extensions: frozenset[str] | None) -> re.Pattern[bytes] | None:
+    """What a message may ask for that the server does not have: the parameters of extensions, and datatypes."""
+    names = {CLASSIFICATION: "classification", SCHEDULE_POLICY: "priority"}
+    words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
+    words += [each.value for each in LACKING.get(flavor, ())]
+    return re.compile("|".join(words).encode()) if words else None
+
+
+# --- replies ---
+
+
+def reply(reply: Message, request: Request, target: Target) -> Message:
+    """The reply to the client.
+
+    Raises:
+        DecodeError, GatewayError: an error, as `client.decode_response`.
+    """
+    if reply.status or (request.operation is STREAM and _is_error(reply.body)):
+        decode_response(reply, request, target)
+    return reply_to_client(NO_HEADERS, reply.parts)
+
+
+def _is_error(body: Buffer) -> bool:
+    """Whether a ModelStreamInferResponse has an `error_message`."""
+    return any(each.number == ERROR_MESSAGE and each.value < each.end for each in fields(body))
+
+
+RELAY = Relay(head, request, reply)

@@ -1,0 +1,149 @@
+"""Inferences that pass unread between two sides of V2 REST (`core.protocol.Relay`).
+
+The path names the model, so the router needs nothing of the body. A body is read where the gateway itself acts upon a
+parameter in it, and for a server that would ignore what a parameter asks for.
+"""
+
+import re
+from functools import lru_cache
+
+from gateway.core.operations import INFER, STREAM, Operation
+from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.server_sent_events import HEADERS as EVENT_HEADERS
+from gateway.core.types import CLASSIFICATION, Buffer, Message, Request, post, unread_request
+from gateway.core.types import reply as reply_to_client
+from gateway.core.words import has_byte, has_word
+from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
+from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN
+from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
+from gateway.protocols.v2.rest.client import FORMS, decode_response
+from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
+from gateway.protocols.v2.rest.messages import BodyForm
+from gateway.protocols.v2.rest.paths import backend_path
+from gateway.protocols.v2.rest.server import is_of_infer, wants_stream
+
+_INFER, _INFER_STREAM, _GENERATE = "/infer", "/infer_stream", frozenset({"/generate", "/generate_stream"})
+_PATHS = _GENERATE | {_INFER, _INFER_STREAM}
+
+_ACTED_UPON = re.compile(rb'sequence_|shared_memory_|"timeout"|triton_enable_empty_final_response')
+"""Parameters: the requests of a sequence stay at one server, shared memory is refused, `timeout` sets a deadline, and
+over REST Triton refuses the last one."""
+_ESCAPE = re.compile(rb"\\u00[567]")
+"""Escapes that may stand for a letter of a parameter's name."""
+
+
+# --- requests ---
+
+
+def head(message: Message, listener: ListenerSettings) -> Request | None:
+    """The request for a call, by its path; None if the body must be read.
+
+    Raises:
+        DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
+    """
+    suffix = _suffix(message)
+    if suffix not in _PATHS or not len(message.body):
+        return None
+    text = _json_of(message)
+    # In a body of `generate` parameters are also members beside the inputs.
+    if (suffix in _GENERATE or _has_parameters(text)) and _may_have(_ACTED_UPON, text):
+        return None
+    captures = message.captures
+    operation: Operation = STREAM if wants_stream(message) else INFER
+    return unread_request(operation, captures["model"], captures.get("version", ""))
+
+
+def _suffix(message: Message) -> str:
+    """The end of the path, behind the model's name and version."""
+    return message.pattern[message.pattern.rfind("/") :]
+
+
+def _json_of(message: Message) -> Buffer:
+    """The JSON of a body, without the binary tensors behind it. Raises as `head`."""
+    body, length = message.body, message.headers.first.get(HEADER_LENGTH_FIELD)
+    return body if length is None else bytes(memoryview(body)[: header_length(length, len(body))])
+
+
+def _has_parameters(text: Buffer) -> bool:
+    """Whether JSON may have a member `parameters`."""
+    return has_word(text, b"parameters", 4) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
+
+
+def _may_have(words: re.Pattern[bytes], text: Buffer) -> bool:
+    """Whether one of `words` is in JSON, or may be hidden there by an escape."""
+    return words.search(text) is not None or _ESCAPE.search(text) is not None
+
+
+def request(message: Message, request: Request, target: Target) -> Message | None:
+    """The message to a server that takes the client's body as it is; None for any other server.
+
+    Raises:
+        GatewayError: as `backend_path`.
+    """
+    suffix, text = _suffix(message), _json_of(message)
+    is_binary = text is not message.body
+    if not _has_path(suffix, message, request, target) or not _has_all(text, target, is_binary=is_binary):
+        return None
+    headers = binary_headers(len(text)) if is_binary else JSON_HEADERS
+    return post(backend_path(request, target, suffix), headers, message.parts, request.deadline)
+
+
+def _has_path(suffix: str, message: Message, request: Request, target: Target) -> bool:
+    """Whether the server has the client's path, and means by it what the client does."""
+    flavor = target.flavor
+    if suffix == _INFER:
+        return True
+    if (request.operation is STREAM) is not wants_stream(message) or flavor in (KSERVE, PLAIN):
+        return False
+    if flavor == BINARY:  # another gateway
+        return True
+    return flavor == MLSERVER if suffix == _INFER_STREAM else is_of_infer(message) is (flavor == MLSERVER)
+
+
+def _has_all(text: Buffer, target: Target, *, is_binary: bool) -> bool:
+    """Whether the server has all that the JSON `text` may ask for."""
+    form = FORMS.get(target.flavor)
+    if form is not None:
+        if is_binary and form.form is BodyForm.JSON:
+            return False
+        if form.needs_id and not has_word(text, b'"id"', 2):
+            return False
+        if any(has_word(text, each.value.encode(), 0) for each in form.lacking):
+            return False
+    ignored = _ignored(target.flavor, target.extensions)
+    return ignored is None or not _has_parameters(text) or not _may_have(ignored, text)
+
+
+@lru_cache(256)
+def _ignored(flavor: str, extensions: frozenset[str] | None) -> re.Pattern[bytes] | None:
+    """The parameters that ask for an extension which the server does not have."""
+    names = {CLASSIFICATION: "classification", SCHEDULE_POLICY: '"priority"'}
+    words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
+    if flavor in FORMS and FORMS[flavor].form is BodyForm.JSON:
+        words.append("binary_data")
+    return re.compile("|".join(words).encode()) if words else None
+
+
+# --- replies ---
+
+
+def reply(reply: Message, request: Request, target: Target) -> Message | None:
+    """The reply to the client, if it is in a form of V2's; None for a reply that must be read.
+
+    Raises:
+        DecodeError, GatewayError: an error, as `client.decode_response`.
+    """
+    if reply.status != 200:
+        decode_response(reply, request, target)
+    if request.operation is STREAM:
+        return None if b'"error"' in bytes(reply.body) else reply_to_client(EVENT_HEADERS, reply.parts, 200)
+    headers = reply.headers.first
+    length = headers.get(HEADER_LENGTH_FIELD)
+    if length is not None:
+        size = header_length(length, len(reply.body))
+        return reply_to_client(binary_headers(size), reply.parts, 200)
+    is_json = headers.get(b"content-type", b"").startswith(b"application/json")
+    return reply_to_client(JSON_HEADERS, reply.parts, 200) if is_json else None
+
+
+RELAY = Relay(head, request, reply)
