@@ -25,7 +25,7 @@ if typing.TYPE_CHECKING:
     from gateway.policies.context import PolicyContext
     from gateway.policies.places import PolicyState, StateMetric
 
-POLICY_ATTRIBUTES = ("Settings", "READS_CONTENT", "wrap", "wrap_stream")
+POLICY_ATTRIBUTES = ("Settings", "wrap", "wrap_stream")
 """The attributes that make a module a policy."""
 
 
@@ -39,9 +39,6 @@ class PolicyModule(typing.Protocol):
     # As `config.catalog.Policy`, which is not imported: with pydantic it takes half a second.
     @property
     def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
-
-    @property
-    def READS_CONTENT(self) -> bool: ...  # noqa: N802 - a constant of the module
 
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
         """A Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""

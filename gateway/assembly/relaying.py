@@ -4,7 +4,6 @@ the content of messages."""
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
-from gateway.assembly.registry import PolicyModule
 from gateway.bridge.settings import TranslateSettings
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
@@ -29,7 +28,6 @@ def relaying(
     client: Protocol,
     config: Config,
     backends: Mapping[str, Protocol],
-    policies: Mapping[str, PolicyModule],
 ) -> Relaying:
     """How the calls of these clients pass on this route. `backends` are the protocols of the backends, with their
     settings, by name."""
@@ -37,7 +35,7 @@ def relaying(
         *_by_protocols(route, client, config, backends),
         *_by_check(route, config),
         *_by_names_and_tensors(route),
-        *_by_policies(route, config, policies),
+        *_by_policies(route, config),
         *_by_payload_log(config),
     )
     return Relaying(None, found[0]) if found else Relaying(client.relay)
@@ -76,14 +74,13 @@ def _by_names_and_tensors(route: RouteConfig) -> Iterator[str]:
             yield f"translate.{each.name}"
 
 
-def _by_policies(route: RouteConfig, config: Config, policies: Mapping[str, PolicyModule]) -> Iterator[str]:
-    for policy in route.policies:
-        if policies[policy.name].READS_CONTENT:
-            yield f"policies.{policy.name}"
-    for name in route.backends:
-        for policy in config.backends[name].policies:
-            if policies[policy.name].READS_CONTENT:
-                yield f"backends.{name}.policies.{policy.name}"
+def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
+    places = {"policies": route.policies}
+    places |= {f"backends.{name}.policies": config.backends[name].policies for name in route.backends}
+    for place, policies in places.items():
+        for each in policies:
+            if not getattr(each.settings, "passes_unread", False):
+                yield f"{place}.{each.name}"
 
 
 def _by_payload_log(config: Config) -> Iterator[str]:

@@ -178,8 +178,7 @@ class Routers:
         def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
             context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
             handler, stream = self._joined(config, answering)
-            policies = self._environment.policies
-            passing = relaying(config, matching[client], self._config, spoken, policies)
+            passing = relaying(config, matching[client], self._config, spoken)
             if companion is not None:
                 passing = Relaying(None, f"the companion {companion.value}")
             return Destination(

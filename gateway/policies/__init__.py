@@ -18,6 +18,7 @@ A policy with a state of its own has also (`places`)
 
 `Settings` may have class attributes for `gateway check`:
 
+- `passes_unread = True`: the policy looks at no content, so that calls may pass unread; without it they are read;
 - `bounds_time = True`: the policy ends calls that take too long;
 - `repeats = "unsent"` or `"sent"`: the policy sends calls again. With "sent" it can do nothing without `safe: true` on
   the backend, which is an error; with "unsent" it still repeats what was not sent, and there is a warning.

@@ -81,10 +81,6 @@ class RedisSettings(Documented):
     """The bytes of the tensors in the largest answer that is stored there."""
 
 
-READS_CONTENT = True
-"""Tensors are looked at: calls are read, also between sides of one protocol."""
-
-
 class Settings(Documented):
     """Keeps answers of calls that run a model, and gives them to equal calls. Equal calls in flight are one call. Needs
     `safe: true` on the backend."""

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from contextlib import aclosing
 from time import monotonic
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -29,15 +29,14 @@ _LONGEST_NAME = 100
 FaultStatus = Literal["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS"]
 FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "DATA_LOSS")
 
-READS_CONTENT = False
-"""Calls may pass unread."""
-
 
 class Settings(Documented):
     """Refuses calls to a model that keeps failing, and tries it with one call from time to time. Each model and version
     is judged by itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    passes_unread: ClassVar[bool] = True
 
     failures: Annotated[int, Field(ge=1)] = 20
     """The failures in a row after which a model gets no calls."""

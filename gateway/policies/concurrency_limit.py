@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from time import monotonic
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -24,14 +24,13 @@ log = logging.getLogger(__name__)
 _SMOOTHING = 0.1
 """The share of a call's duration in the average."""
 
-READS_CONTENT = False
-"""Calls may pass unread."""
-
 
 class Settings(Documented):
     """Refuses calls beyond a number in flight at once. Streams count while they run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    passes_unread: ClassVar[bool] = True
 
     calls: Annotated[int, Field(ge=1)] | None = None
     """The most calls in flight."""

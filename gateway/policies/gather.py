@@ -105,9 +105,6 @@ _NOT_NOW = frozenset(
 )
 """What servers answer that may tell a model's configuration later. Other errors are those of servers without one."""
 
-READS_CONTENT = True
-"""Tensors are looked at: calls are read, also between sides of one protocol."""
-
 
 class Settings(Documented):
     """Gathers requests that come while others are computed into one batch, for models that take batches."""

@@ -34,15 +34,13 @@ MOST_MODELS = 1000
 
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
-READS_CONTENT = False
-"""Calls may pass unread."""
-
 
 class Settings(Documented):
     """Gives slow calls a second try at another endpoint. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    passes_unread: ClassVar[bool] = True
     repeats: ClassVar[str] = "sent"
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95

@@ -94,10 +94,6 @@ class RenameSettings(Documented):
     """Renamed outputs, in place of those of the route."""
 
 
-READS_CONTENT = True
-"""Tensors are looked at: calls are read, also between sides of one protocol."""
-
-
 class Settings(Documented):
     """Makes a share of a route's calls to a second backend as well, and compares the answers. Clients get the answers
     of the route's own backend, as without this policy."""

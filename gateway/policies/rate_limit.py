@@ -7,7 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import ip_address
 from time import monotonic
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -34,14 +34,12 @@ def _header_name(text: str) -> str:
     return name
 
 
-READS_CONTENT = False
-"""Calls may pass unread."""
-
-
 class Settings(Documented):
     """Bounds how many requests that run a model each client may send in a time. Requests beyond it are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    passes_unread: ClassVar[bool] = True
 
     requests: Annotated[int, Field(ge=1)]
     """The number of requests in `seconds`."""

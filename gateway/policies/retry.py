@@ -42,15 +42,13 @@ StatusName = Literal[
 ]  # fmt: skip
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-READS_CONTENT = False
-"""Calls may pass unread."""
-
 
 class Settings(Documented):
     """Tries failed calls again."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    passes_unread: ClassVar[bool] = True
     repeats: ClassVar[str] = "unsent"
 
     attempts: Annotated[int, Field(ge=2)] = 3

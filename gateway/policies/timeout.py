@@ -17,14 +17,12 @@ from gateway.core.frozen import replace, replace_struct
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
-READS_CONTENT = False
-"""Calls may pass unread."""
-
 
 class Settings(Documented):
     """Bounds how long a call may take."""
 
     bounds_time: ClassVar[bool] = True
+    passes_unread: ClassVar[bool] = True
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

@@ -92,7 +92,7 @@ def test_the_moments_of_a_request_fill_its_record() -> None:
     told: list[Record] = []
     noted = record(told.append)
     noted.decoded("infer", "m", Principal("ann"))
-    noted.routed("routes[0]", "first")
+    noted.routed("routes[0]", "first", "check")
     noted.sent("first", "v2-rest", "h:1")
     noted.answered(0.25)
     noted.retried()

@@ -68,7 +68,6 @@ TERMS: dict[str, tuple[str, ...]] = {
     "mirror": ("gateway.policies.mirror",),
     "observer": ("gateway.core.record.Observer",),
     "operation": ("gateway.core.operations.Operation",),
-    "original": ("gateway.core.original.Original",),
     "pair, matrix": ("tests.contract.matrix",),
     "passthrough": ("gateway.core.protocol.HttpForm.passthrough",),
     "payload": ("gateway.core.types.Translate.payload",),

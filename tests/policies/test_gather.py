@@ -779,7 +779,7 @@ async def test_the_records_of_all_requests_tell_of_the_batch() -> None:
 
 async def test_the_batch_is_a_request_of_no_client_unless_all_are_of_one() -> None:
     joined = joining.join([point(1, peer="1.1.1.1:5", id="a"), point(2, peer="2.2.2.2:5", id="b")])
-    assert (joined.client, joined.id, joined.origin, joined.original) == ("", None, None, None)
+    assert (joined.client, joined.id, joined.origin) == ("", None, None)
     assert joining.join([point(1, peer="1.1.1.1:5"), point(2, peer="1.1.1.1:6")]).client == "1.1.1.1"
 
 

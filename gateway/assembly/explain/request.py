@@ -7,7 +7,7 @@ notes every message to a backend and every reply.
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from time import perf_counter
 
@@ -131,6 +131,8 @@ class Watch:
         self.calls: list[Call] = []
         self._awaited: dict[int, Call] = {}
         """By the identity of the message or reply that the next step gets; the Call keeps it alive."""
+        self.backend_of: Callable[[str], str] = lambda address: ""
+        """The name of the backend that an address belongs to."""
 
     def protocol(self, protocol: Protocol) -> Protocol:
         """`protocol` with its side that faces backends watched."""
@@ -166,10 +168,10 @@ class Watch:
         return WatchedConnector(self, address, not_connected(address, protocol, limits, ip))
 
     def call(self, message: Message, address: str) -> Call:
-        """The Call of this message; a new one for a message that no codec encoded (passthrough)."""
+        """The Call of this message; a new one for a message that no codec encoded: it passes unread."""
         call = self._awaited.get(id(message))
         if call is None:
-            call = Call(Target(address=address), None, message, 0.0)
+            call = Call(Target(self.backend_of(address), address), None, message, 0.0)
             self.calls.append(call)
         return call
 
@@ -259,6 +261,7 @@ class _Journey:
         self._assumed = assumed
         self._arrival, self._config, self._assembly = arrival, config, assembly
         self._watch, self._found = watch, found
+        watch.backend_of = self._backend_at
         self._stage = "transport"
         self._seconds: list[tuple[str, float]] = []
         self._request: Request | None = None
@@ -350,6 +353,13 @@ class _Journey:
                     break
         return found or [Response()]
 
+    def _backend_at(self, address: str) -> str:
+        """The backend of the route that was taken which has this address."""
+        decision = self._found.decision
+        names = [each.backend for each in decision.backends] if decision else []
+        backends = ((name, self._assembly.backends[name]) for name in names)
+        return next((name for name, each in backends if address in {one.address for one in each.endpoints}), "")
+
     def _assumptions(self) -> list[str]:
         """The assumptions about the route and its backends."""
         decision = self._found.decision
@@ -438,7 +448,7 @@ def _is_stream(message: Message, protocol: Protocol) -> bool:
 
 
 def _shown_call(call: Call, references: Mapping[str, str], came: tuple[Buffer, ...]) -> CallShown:
-    operation = "unread" if call.request is None else call.request.operation.value
+    operation = "message" if call.request is None else call.request.operation.value
     reply = None if call.reply is None else shown_message(call.reply)
     exchange = call.exchange if call.reply is not None or call.error else None
     as_it_came = call.message.parts is came

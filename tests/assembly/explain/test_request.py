@@ -235,9 +235,8 @@ async def test_a_body_that_goes_on_as_it_came_is_named() -> None:
     body = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [0.10, 2.5]}]}'
     head = b"POST /v2/models/%b/infer HTTP/1.1\nHost: a\nContent-Type: application/json\nContent-Length: %d\n\n"
     same = await explained(head % (b"same", len(body)) + body)
-    line = (
-        f"infer would be sent to lab:1 of backend 'lab': POST /v2/models/same/infer, {len(body)} bytes, sent as it came"
-    )
+    sent = "message would be sent to lab:1 of backend 'lab': POST /v2/models/same/infer"
+    line = f"{sent}, {len(body)} bytes, sent as it came"
     assert line in "\n".join(explanation_lines(same)).splitlines()
     fitted = await explained(head % (b"point", len(body)) + body)
     assert "as it came" not in "\n".join(explanation_lines(fitted))

@@ -47,7 +47,6 @@ def said(read: object) -> object:
     if isinstance(read, Exception):
         return type(read), str(read)
     assert isinstance(read, Request | Response)
-    read = replace(read, original=None)
     is_request = isinstance(read, Request)
     tensors = read.inputs if isinstance(read, Request) else read.outputs
     contents = [(each.name, each.datatype, each.shape, bytes(each.data), dict(each.parameters)) for each in tensors]
@@ -395,7 +394,6 @@ def test_ten_thousand_numbers_in_a_view(datatype: str) -> None:
     body = memoryview(with_document(entry(json.dumps(doubles), datatype, shape="[10000]")))
     read = infer(body)
     assert bytes(read.inputs[0].data) == np.array(doubles, "<f8" if datatype == "FP64" else "<f4").tobytes()
-    assert V2_REST.encode_request(read, PLAIN).parts == (body,)  # every digit as it was sent
 
 
 PIECES = [b".", b"e", b"E", b"-", b"0", b"1", b",", b"[", b"]", b'"', b"true", b"null", b'".."', b"1e5", b" ", b"\\"]
