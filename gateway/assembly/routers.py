@@ -6,7 +6,6 @@ from functools import partial
 from gateway.assembly.environment import Environment
 from gateway.assembly.graphs import STEPS, GraphRoutes
 from gateway.assembly.policing import Policing
-from gateway.assembly.relaying import Relaying, relaying
 from gateway.assembly.routes import (
     Answering,
     MadeWhenAsked,
@@ -26,6 +25,7 @@ from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.bridge.signatures import RouteSignatures
 from gateway.config.keys import Config
+from gateway.config.relaying import Relaying, relaying
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
@@ -71,6 +71,8 @@ class Routers:
         self._statistics = statistics
         self.graphs = GraphRoutes(config, lambda request: self.router.select(request), environment.clock)
         """The models that are graphs."""
+        self._relays: set[str] = set()
+        """The names of the protocols of which some route passes calls unread."""
         self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
         """The names that records have for routes."""
 
@@ -122,7 +124,7 @@ class Routers:
             server[Operation.SERVER_METADATA] = Destination(
                 ServerExtensions(info, extended, own_extensions, controlling)
             )
-        self.router = Router(routes, server, joined_versions(clients), controlling)
+        self.router = Router(routes, server, joined_versions(clients), controlling, frozenset(self._relays))
 
     def _first_list_seconds(self, name: str) -> float | None:
         """How long to wait for a backend's first list of models, if its first server has to be started for it."""
@@ -173,26 +175,32 @@ class Routers:
         matching = {client.name: client for client in _matching_clients(config, clients)}
         bridges = MadeWhenAsked(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
         of_route = self._policing.of_route(config)
-        spoken = {name: self._backends[name].protocol for name in config.backends}
+        for name in matching.keys() - self._relays:
+            if self._relaying(config, matching[name]).relay is not None:
+                self._relays.add(name)
 
         def destination(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
             context = of_route.with_beside(partial(self._beside, settings, matching[client], companion))
             handler, stream = self._joined(config, answering)
-            passing = relaying(config, matching[client], self._config, spoken)
+            way = self._relaying(config, matching[client])
             if companion is not None:
-                passing = Relaying(None, f"the companion {companion.value}")
+                way = Relaying(None, f"the companion {companion.value}")
             return Destination(
                 self._policing.around(handler, config.policies, context),
                 settings,
                 stream=self._policing.around_stream(stream, config.policies, context),
                 route=self._places[id(config)],
                 backend=config.main_backend,
-                relay=passing.relay,
-                reads=passing.reads,
+                relay=way.relay,
+                reads=way.reads,
             )
 
         joins = all(side.traits.models.joined_versions for side in sides)
         return route(conditions(config.match), bridges, destination, joins_versions=joins)
+
+    def _relaying(self, config: RouteConfig, client: Protocol) -> Relaying:
+        backends = {name: self._backends[name].protocol for name in config.backends}
+        return relaying(config, client, self._config, backends)
 
     def _beside(
         self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend

@@ -116,7 +116,9 @@ class Bridge:
             self._reads_first = True
         except GatewayError as error:
             self._backend.refused(request, error)
-            raise self._with_hint(error) from error
+            if not self._lacks_hint(error):
+                raise
+            raise _with_hint(error) from error
         read = await after_all(request, self._client)
         return await written(await self(read), read, self._client)
 
@@ -257,7 +259,9 @@ class Bridge:
             key = self._rewrite.key(request)
             return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
         except GatewayError as error:
-            raise self._with_hint(error) from error
+            if not self._lacks_hint(error):
+                raise
+            raise _with_hint(error) from error
 
     async def _explain(self, request: Request) -> Response:
         """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor
@@ -265,11 +269,9 @@ class Bridge:
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
-    def _with_hint(self, error: GatewayError) -> GatewayError:
-        """`error`, which says how to call a model that only streams if it is about that."""
-        if not self._says_that_model_streams(error) or self._settings.stream != "error" or _HINT in error.message:
-            return error
-        return GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after)
+    def _lacks_hint(self, error: GatewayError) -> bool:
+        """Whether `error` is about a model that only streams, and does not say how to call it."""
+        return self._says_that_model_streams(error) and self._settings.stream == "error" and _HINT not in error.message
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
         """Whether the backend's error says that the model only streams."""
@@ -419,6 +421,10 @@ class Bridge:
 
     def _invalid_output(self, error: DecodeError) -> GatewayError:
         return invalid_output(f"backend {self._backend.name!r}: {error}")
+
+
+def _with_hint(error: GatewayError) -> GatewayError:
+    return GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after)
 
 
 _Handle: TypeAlias = Callable[[Bridge, Request], Awaitable[Answer]]

@@ -14,6 +14,7 @@ from gateway.config.keys import BackendConfig, Config
 from gateway.config.models_apart import is_of_model
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
+from gateway.config.relaying import relaying
 from gateway.config.tls_checks import tls_warnings
 from gateway.config.unreachable import unreachable_routes
 from gateway.config.unused_keys import unused_keys
@@ -117,6 +118,24 @@ def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(location, text)
 
 
+def _unchecked_tritons(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Routes on which anybody can send a Triton what it does not survive."""
+    spoken = {
+        name: catalog.protocols[each.protocol].with_settings(each.settings) for name, each in config.backends.items()
+    }
+    for at, route in enumerate(config.routes):
+        tritons = [name for name in route.backends if config.backends[name].flavor == "triton"]
+        for listener in config.listeners if tritons else ():
+            if listener.auth is not None or listener.bind.loopback or route.match.listener not in (None, listener.name):
+                continue
+            clients = [each for each in listener.protocols if route.match.protocol in (None, each)]
+            if any(relaying(route, catalog.protocols[each], config, spoken).relay is not None for each in clients):
+                text = f"requests of listener {listener.name!r}, which asks for no credentials, reach the Tritons of"
+                text = f"{text} backend {tritons[0]!r} unread; some requests end a Triton: `check: full` refuses them"
+                yield Finding(("routes", at), text, at_key=True)
+                break
+
+
 _OVER_IPV4 = frozenset({"localhost", "127.0.0.1", "0.0.0.0"})
 _OVER_IPV6 = frozenset({"localhost", "::1", "::"})
 
@@ -155,6 +174,7 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _same_places,
     _shared_endpoints,
     _loops,
+    _unchecked_tritons,
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,

@@ -32,7 +32,7 @@ from gateway.core.offload import LARGE, are_large, in_thread, is_large, worked
 from gateway.core.operations import WORDS
 from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
-from gateway.core.record import UNRECORDED, Record
+from gateway.core.record import UNREAD, UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
 from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Unread, unread_response
@@ -61,12 +61,11 @@ def answer(message: Message, protocol: Protocol, listener: ListenerSettings, sel
     """
     request: Request | None = None
     try:
-        relay = protocol.relay
-        if relay is not None and (request := unread(message, protocol, listener)) is not None:
+        if protocol.name in listener.relays and (request := unread(message, protocol, listener)) is not None:
             destination = select(request)
-            if destination.relay is relay:
+            if destination.relay is protocol.relay:
                 if (record := message.record) is not UNRECORDED:
-                    record.routed(destination.route, destination.backend, "")
+                    record.routed(destination.route, destination.backend, UNREAD)
                 return _wait_for(destination, request, protocol, message)
             request = None
         parts = message.parts
@@ -120,13 +119,12 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
     """The Request of a client's message whose content stays unread, as `decoded`; None if it must be read whatever its
-    route is. The protocol has a `relay`.
+    route is.
 
     Raises:
         DecodeError, GatewayError: as the protocol's `decode_request`.
     """
-    assert protocol.relay is not None
-    head = protocol.relay.head(message, listener)
+    head = protocol.relay.head(message, listener) if protocol.relay is not None else None
     if head is None:
         return None
     record = message.record

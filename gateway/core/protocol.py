@@ -87,6 +87,8 @@ class ListenerSettings:
     """Makes the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
     shares_http1: bool = False
     """Whether HTTP/1.1 is served at the same address by another listener."""
+    relays: frozenset[str] = frozenset()
+    """The names of the protocols of which some route passes calls unread."""
 
 
 @frozen

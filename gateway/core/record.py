@@ -62,6 +62,9 @@ CACHE_OUTCOMES = (HIT, SHARED, MISS)
 """The outcomes of the policy `cache` for a call: its answer was kept; it shares the answer to an equal call on its way;
 the backend is asked. Of a batch that is several calls, the last of these is told."""
 
+UNREAD: Final = "nothing"
+"""What the content of a request that passed unread was read for."""
+
 CAST_ROUNDED = "cast rounded"
 """A loss: a tensor was converted, as the route's `cast` allows, to a datatype that does not hold one of its values."""
 
@@ -113,7 +116,8 @@ class Record(Struct, gc=False, eq=False):
     What it is, once it is decoded and routed:
 
     - `operation`, `model`: as in Request. `route`: the place of the route in the configuration, such as `routes[2]`.
-    - `reads`: why its content was read; empty if it passed unread, or came to no route.
+    - `read_for`: what its content was read for, such as `translate.cast`; UNREAD if it passed unread; empty if it came
+      to no route.
     - `backend`, `out_protocol`: names; of the backend asked last, if there were several.
 
     What was done:
@@ -144,7 +148,7 @@ class Record(Struct, gc=False, eq=False):
     Every observed request has a Record of its own, and each instruction for it counts. So it is made, and read when its
     request has ended (`observing.batches`), by msgspec, which is written in C, and it is not searched for cycles of
     references. The order of the fields is that in which they are read: what many requests have in common (`listener` to
-    `cache`), what differs (`received` to `losses`), and the others.
+    `read_for`), what differs (`received` to `losses`), and the others.
     """
 
     listener: str
@@ -161,6 +165,7 @@ class Record(Struct, gc=False, eq=False):
     tries: int = 0
     code: int = 0
     cache: str = ""
+    read_for: str = ""
 
     received: float = 0.0
     decode: float = 0.0
@@ -185,7 +190,6 @@ class Record(Struct, gc=False, eq=False):
     events: list[Span] | None = None
     explain: "Explain | None" = None
     error_text: str = ""
-    reads: str = ""
 
     @property
     def telling(self) -> Telling:
@@ -237,13 +241,13 @@ class Record(Struct, gc=False, eq=False):
         if principal is not None:
             self.principal = principal.name
 
-    def routed(self, route: str, backend: str, reads: str) -> None:
-        """The route is found, the backend that it leads to, and why the request is read; empty if it is not."""
-        self.route, self.backend, self.reads = route, backend, reads
+    def routed(self, route: str, backend: str, read_for: str) -> None:
+        """The route is found, and the backend that it leads to."""
+        self.route, self.backend, self.read_for = route, backend, read_for
 
-    def read(self, why: str) -> None:
-        """The request, which passed unread so far, is read after all."""
-        self.reads = why
+    def read(self, read_for: str) -> None:
+        """The request, which had passed unread so far, is read after all."""
+        self.read_for = read_for
 
     def sent(self, backend: str, protocol: str, endpoint: str) -> None:
         """A try goes to this endpoint of the backend, in this protocol."""

@@ -39,7 +39,7 @@ from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.offload import are_large, in_thread, is_large, worked
 from gateway.core.protocol import GrpcForm, HttpForm, ListenerSettings, Protocol, StreamForm, Target
 from gateway.core.queue_wait import queue_wait, with_wait
-from gateway.core.record import GIVEN_UP, OK, UNRECORDED, Record
+from gateway.core.record import GIVEN_UP, OK, UNREAD, UNRECORDED, Record
 from gateway.core.spans import Repeated
 from gateway.core.transport import Connector, Destination, Select, StreamHandler
 from gateway.core.types import Answer, Message, Request, Response, bytes_of
@@ -119,10 +119,10 @@ async def _routed(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> tuple[Request, Destination]:
     """The Request of a client's message and its Destination; unread if it may pass so."""
-    if protocol.relay is not None and (head := unread(message, protocol, listener)) is not None:
+    if protocol.name in listener.relays and (head := unread(message, protocol, listener)) is not None:
         destination = select(head)
         if destination.relay is protocol.relay:
-            message.record.routed(destination.route, destination.backend, "")
+            message.record.routed(destination.route, destination.backend, UNREAD)
             return head, destination
     request = await worked(decoded, message, protocol, listener, large=is_large(message, protocol))
     return request, routed(request, select)

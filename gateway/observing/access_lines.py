@@ -90,6 +90,8 @@ def _json_members(kind: RequestKind) -> str:
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
     if kind.cache:
         values["cache"] = kind.cache
+    if kind.read_for:
+        values["read_for"] = kind.read_for
     return orjson.dumps(values)[1:-1].decode()
 
 
@@ -125,6 +127,7 @@ def _told(batch: Batch) -> Iterator[str]:
         in_queues = f" queue={queued:.1f}ms" if queued else ""
         asked = f" tries={kind.tries} upstream={upstream:.1f}ms" if kind.tries else ""
         cached = f" cache={kind.cache}" if kind.cache else ""
+        cached += f" read_for={kind.read_for}" if kind.read_for else ""
         yield (
             f"{kind.code}{_names(kind)} client={client}{cached}{in_queues}{asked} total={total:.1f}ms "
             f"bytes={bytes_in}/{bytes_out} id={id}\n"

@@ -41,6 +41,7 @@ class RequestKind(Struct, eq=False):
     tries: int
     code: int
     cache: str
+    read_for: str
 
 
 class _Kinds(dict[tuple[Any, ...], RequestKind]):
@@ -58,7 +59,7 @@ read: Callable[[Record], tuple[Any, ...]] = astuple
 """The fields of a Record, in their order."""
 
 _fields = Record.__struct_fields__
-KIND = slice(_fields.index("cache") + 1)
+KIND = slice(_fields.index("read_for") + 1)
 """Those that a RequestKind has."""
 OWN = slice(KIND.stop, _fields.index("losses") + 1)
 """Those that differ from request to request."""

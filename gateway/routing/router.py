@@ -96,6 +96,7 @@ class Router:
     - `server`: the Destinations of SERVER_OPERATIONS, which take no route.
     - `joined`: the protocols whose clients write a model and its version as one name.
     - `controlling`: the listeners whose clients may ask for CONTROL_OPERATIONS.
+    - `relays`: the protocols of which some route passes calls unread.
     """
 
     def __init__(
@@ -104,7 +105,9 @@ class Router:
         server: Mapping[Operation, Destination],
         joined: frozenset[str] = frozenset(),
         controlling: Container[str] = (),
+        relays: frozenset[str] = frozenset(),
     ) -> None:
+        self.relays = relays
         self.routes = tuple(routes)
         self._exact_first = tuple(sorted(routes, key=lambda route: not route.conditions.exact))
         self._joined = joined

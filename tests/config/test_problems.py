@@ -124,9 +124,9 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "merge key",
         SOUND + "x: &x {}\nhealth: {<<: *x, bind: '[::1]:1'}\n",
         [
-            "4:1: 'x' is not a key here; expected admin, auth, backends, drain, forms, health, limits, listeners, log, "
-            "metrics, models, permissions, principals, ready, reference, reload, request_ids, routes, scaler, "
-            "tracing or workers",
+            "4:1: 'x' is not a key here; expected admin, auth, backends, check, drain, forms, health, limits, "
+            "listeners, log, metrics, models, permissions, principals, ready, reference, reload, request_ids, routes, "
+            "scaler, tracing or workers",
             "5:10: merge keys are not supported; write the keys out, or use an alias for the whole map",
         ],
     ),

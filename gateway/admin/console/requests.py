@@ -45,6 +45,8 @@ class ListedRequest(BaseModel):
     """The wire's own status of the reply; 0 where replies have none."""
     cache: str
     """What the policy `cache` did: `hit`, `shared` or `miss`; empty without it."""
+    read_for: str
+    """What its content was read for, such as `translate.cast`; `nothing` if it passed unread; empty without a route."""
     tries: int
     retries: int
     bytes_in: int

@@ -9,6 +9,7 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.explain.explaining import explaining_select
 from gateway.assembly.payload_logs import LogCalls
 from gateway.core.exchange import answer, refuse
+from gateway.core.frozen import replace
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.streaming import answer_message
 from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartRecord
@@ -45,7 +46,7 @@ class Serving:
         log_calls: LogCalls | None = None,
     ) -> None:
         """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
-        self._settings, self._assembly = settings, assembly
+        self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)
         self._select_passthrough = self._explained(assembly.passthrough.select, is_passthrough=True)

@@ -91,7 +91,12 @@ PAIRS = (
             Side(DIRECT, V2_REST, direct("v2-rest")),
         ),
         GRID,
-        ((10, 16, Target(ENVOY_HTTP, 1.0)),),
+        (
+            (10, 16, Target(ENVOY_HTTP, 0.9)),
+            (1_000, 16, Target(ENVOY_HTTP, 1.1)),
+            (10_000, 16, Target(ENVOY_HTTP, 1.8)),
+            (1_000_000, 1, Target(ENVOY_HTTP, 1.5)),
+        ),
     ),
     Pair(
         "V2 gRPC to V2 gRPC",
@@ -102,7 +107,11 @@ PAIRS = (
             Side(DIRECT, V2_GRPC, direct("v2-grpc")),
         ),
         GRID,
-        ((10, 16, Target(ENVOY_GRPC, 1.5)),),
+        (
+            (10, 16, Target(ENVOY_GRPC, 1.1)),
+            (1_000, 16, Target(ENVOY_GRPC, 1.2)),
+            (10_000, 16, Target(ENVOY_GRPC, 1.5)),
+        ),
     ),
     Pair(
         "V2 REST to V2 gRPC",
@@ -129,7 +138,17 @@ PAIRS = (
             Side(DIRECT, traffic.V2_REST, direct("v2-rest")),
         ),
         ((0, 1), (0, 16)),
-        ((0, 16, Target(ENVOY_HTTP, 1.3)), (0, 16, Target(ONE_BODY, 1.3))),
+        ((0, 16, Target(ENVOY_HTTP, 1.0)), (0, 16, Target(ONE_BODY, 1.3))),
+    ),
+    Pair(
+        "V2 gRPC to V2 gRPC, traffic as it is",
+        (
+            Side(GATEWAY, traffic.V2_GRPC, Gateway("v2-grpc", "v2-grpc")),
+            Side(ENVOY_GRPC, traffic.V2_GRPC, envoy_as(envoy.GRPC)),
+            Side(DIRECT, traffic.V2_GRPC, direct("v2-grpc")),
+        ),
+        ((0, 1), (0, 16)),
+        ((0, 16, Target(ENVOY_GRPC, 1.1)),),
     ),
     Pair(
         "V2 REST to V2 gRPC, traffic as it is",

@@ -97,16 +97,19 @@ class Traffic:
     """A `Form` of such requests: `write` makes the target and the body of one, `read` the data of a reply's tensors."""
 
     name: str
-    write: Callable[[Sample], tuple[str, str]]
+    write: Callable[[Sample], tuple[str, str | bytes]]
     read: Callable[[bytes], dict[str, list[Any]]]
     pool: int = POOL
     method: str = ""
+    """Of gRPC, whose requests have the same head all."""
     doubles: bool = False
 
     def request(self, address: str, _size: int, seed: int) -> bytes:
         """The bytes of the request of that number; always the same one where `pool` is 1."""
         chosen = sample(_usual_sample() if self.pool == 1 else seed)
         path, body = self.write(chosen)
+        if isinstance(body, bytes):
+            return body
         head = chosen.head.replace("{address}", address)
         more = f"Content-Type: application/json\r\ntraceparent: {chosen.trace}\r\nContent-Length: {len(body)}\r\n"
         return f"POST {path} HTTP/1.1\r\n{head}{more}\r\n{body}".encode("ascii")
@@ -126,6 +129,24 @@ def _v2_rest(sent: Sample) -> tuple[str, str]:
         {"name": each.name, "shape": each.shape, "datatype": each.datatype, "data": each.data} for each in sent.inputs
     ]
     return f"/v2/models/{sent.model}/infer", json.dumps({"id": sent.id, "inputs": inputs})
+
+
+def _v2_grpc(sent: Sample) -> tuple[str, bytes]:
+    message = schema.ModelInferRequest(model_name=sent.model, id=sent.id)
+    for each in sent.inputs:
+        message.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        message.raw_input_contents.append(np.array(each.data, _DTYPES[each.datatype]).tobytes())
+    return schema.MODEL_INFER, message.SerializeToString()
+
+
+def _read_v2_grpc(body: bytes) -> dict[str, list[Any]]:
+    """Behind gRPC's prefix."""
+    reply = schema.ModelInferResponse.FromString(body[5:])
+    pairs = zip(reply.outputs, reply.raw_output_contents, strict=True)
+    return {each.name: np.frombuffer(raw, _DTYPES[each.datatype]).tolist() for each, raw in pairs}
+
+
+_DTYPES = {"FP32": "<f4", "FP64": "<f8", "INT64": "<i8"}
 
 
 def _transcoded(sent: Sample) -> tuple[str, str]:
@@ -163,6 +184,7 @@ def _numbers(datatype: str, data: list[Any]) -> list[Any]:
 
 
 V2_REST = Traffic("V2 REST, traffic", _v2_rest, _read_v2_rest)
+V2_GRPC = Traffic("V2 gRPC, traffic", _v2_grpc, _read_v2_grpc, method=schema.MODEL_INFER)
 V2_REST_ONE = Traffic("V2 REST, one body", _v2_rest, _read_v2_rest, pool=1)
 TRANSCODED = Traffic("JSON of the transcoder, traffic", _transcoded, _read_transcoded)
 

@@ -173,7 +173,7 @@ function linked(kind, name) {
 function stages(request) {
   const found = [["Listener ", linked("listener", request.listener), ` over ${request.in_protocol}`, ...(request.principal ? [", for ", linked("principal", request.principal)] : [])]];
   if (!request.route) return [...found, ["It came to no route"]];
-  found.push(["Route ", linked("route", request.route), request.cache ? `, cache ${request.cache}` : ""]);
+  found.push(["Route ", linked("route", request.route), request.cache ? `, cache ${request.cache}` : "", request.read_for === "nothing" ? ", passed unread" : request.read_for ? `, read for ${request.read_for}` : ""]);
   if (!request.tries) return [...found, [request.backend ? `Backend ${request.backend} was not called` : "No backend was called"]];
   const tries = request.tries === 1 ? "one call" : `${request.tries} calls, ${request.retries} of them again`;
   found.push(["Backend ", linked("backend", request.backend), ` over ${request.out_protocol}, ${tries}`]);

@@ -38,7 +38,7 @@ from gateway.protocols.v2.tensors import widen
 
 
 @frozen
-class FlavorForm:
+class _FlavorForm:
     """The form in which servers of a flavor take tensors: binary or JSON, and the datatypes that they lack."""
 
     form: BodyForm
@@ -48,19 +48,19 @@ class FlavorForm:
 
 
 _BINARY = BodyForm.BINARY  # Python 3.11 takes ten times as long to find a member in its class
-_BINARY_FORM = FlavorForm(_BINARY)
-FORMS = {
+_BINARY_FORM = _FlavorForm(_BINARY)
+_FORMS = {
     # its models answer with the request's id, and its JSON replies cannot carry None
-    KSERVE: FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
+    KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
     # it has no binary extension, but accepts FP16 as JSON
-    MLSERVER: FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
-    PLAIN: FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
+    MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
+    PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
 """By flavor; the others take every datatype in binary."""
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    form = FORMS.get(target.flavor, _BINARY_FORM)
+    form = _FORMS.get(target.flavor, _BINARY_FORM)
     path = backend_path(request, target, "/infer")
     if request.outputs:
         check_outputs(request.outputs, target)
@@ -109,7 +109,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)
-    lacking = FORMS[MLSERVER].lacking if target.flavor == MLSERVER else REFUSED_IN_JSON
+    lacking = _FORMS[MLSERVER].lacking if target.flavor == MLSERVER else REFUSED_IN_JSON
     headers, parts = _write_json(request, lacking)
     return Message("POST", backend_path(request, target, "/generate_stream"), headers, parts)
 

@@ -6,6 +6,7 @@ parameter in it, and for a server that would ignore what a parameter asks for.
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
@@ -16,20 +17,33 @@ from gateway.core.words import has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
-from gateway.protocols.v2.rest.client import FORMS, decode_response
+from gateway.protocols.v2.rest.client import decode_response
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
-from gateway.protocols.v2.rest.messages import BodyForm
 from gateway.protocols.v2.rest.paths import backend_path
-from gateway.protocols.v2.rest.server import is_of_infer, wants_stream
-
-_INFER, _INFER_STREAM, _GENERATE = "/infer", "/infer_stream", frozenset({"/generate", "/generate_stream"})
-_PATHS = _GENERATE | {_INFER, _INFER_STREAM}
+from gateway.protocols.v2.rest.server import PATTERNS, is_of_infer
 
 _ACTED_UPON = re.compile(rb'sequence_|shared_memory_|"timeout"|triton_enable_empty_final_response')
 """Parameters: the requests of a sequence stay at one server, shared memory is refused, `timeout` sets a deadline, and
 over REST Triton refuses the last one."""
 _ESCAPE = re.compile(rb"\\u00[567]")
 """Escapes that may stand for a letter of a parameter's name."""
+
+_INFER, _INFER_STREAM = "/infer", "/infer_stream"
+
+
+class _Call(NamedTuple):
+    """A path that runs a model: its end, the operation, and whether it is one of `generate`."""
+
+    suffix: str
+    operation: Operation
+    generates: bool
+
+
+_CALLS = {
+    pattern: _Call(suffix, STREAM if suffix.endswith("_stream") else INFER, suffix not in (_INFER, _INFER_STREAM))
+    for pattern in PATTERNS
+    if (suffix := pattern[pattern.rfind("/") :]) in (_INFER, _INFER_STREAM, "/generate", "/generate_stream")
+}
 
 
 # --- requests ---
@@ -41,27 +55,22 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
     Raises:
         DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
     """
-    suffix = _suffix(message)
-    if suffix not in _PATHS or not len(message.body):
+    call = _CALLS.get(message.pattern)
+    body = message.body
+    if call is None or not len(body):
         return None
-    text = _json_of(message)
+    length = message.headers.first.get(HEADER_LENGTH_FIELD)
+    text = body if length is None else _json_of(body, length)
     # In a body of `generate` parameters are also members beside the inputs.
-    if (suffix in _GENERATE or _has_parameters(text)) and _may_have(_ACTED_UPON, text):
+    if (call.generates or _has_parameters(text)) and _may_have(_ACTED_UPON, text):
         return None
     captures = message.captures
-    operation: Operation = STREAM if wants_stream(message) else INFER
-    return unread_request(operation, captures["model"], captures.get("version", ""))
+    return unread_request(call.operation, captures["model"], captures.get("version", ""))
 
 
-def _suffix(message: Message) -> str:
-    """The end of the path, behind the model's name and version."""
-    return message.pattern[message.pattern.rfind("/") :]
-
-
-def _json_of(message: Message) -> Buffer:
-    """The JSON of a body, without the binary tensors behind it. Raises as `head`."""
-    body, length = message.body, message.headers.first.get(HEADER_LENGTH_FIELD)
-    return body if length is None else bytes(memoryview(body)[: header_length(length, len(body))])
+def _json_of(body: Buffer, length: bytes) -> Buffer:
+    """The JSON before binary tensors. Raises as `head`."""
+    return bytes(memoryview(body)[: header_length(length, len(body))])
 
 
 def _has_parameters(text: Buffer) -> bool:
@@ -80,37 +89,41 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
     Raises:
         GatewayError: as `backend_path`.
     """
-    suffix, text = _suffix(message), _json_of(message)
-    is_binary = text is not message.body
-    if not _has_path(suffix, message, request, target) or not _has_all(text, target, is_binary=is_binary):
+    call, body = _CALLS[message.pattern], message.body
+    if call.suffix != _INFER and not _has_path(call, message, request, target):
         return None
-    headers = binary_headers(len(text)) if is_binary else JSON_HEADERS
-    return post(backend_path(request, target, suffix), headers, message.parts, request.deadline)
+    length = message.headers.first.get(HEADER_LENGTH_FIELD)
+    if length is None:
+        if not _has_all(body, target):
+            return None
+        headers = JSON_HEADERS
+    else:
+        text = _json_of(body, length)
+        if target.flavor in _WITHOUT_BINARY or not _has_all(text, target):
+            return None
+        headers = binary_headers(len(text))
+    return post(backend_path(request, target, call.suffix), headers, message.parts, request.deadline)
 
 
-def _has_path(suffix: str, message: Message, request: Request, target: Target) -> bool:
+_WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
+
+
+def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
     """Whether the server has the client's path, and means by it what the client does."""
     flavor = target.flavor
-    if suffix == _INFER:
-        return True
-    if (request.operation is STREAM) is not wants_stream(message) or flavor in (KSERVE, PLAIN):
+    if request.operation is not call.operation or flavor in (KSERVE, PLAIN):
         return False
     if flavor == BINARY:  # another gateway
         return True
-    return flavor == MLSERVER if suffix == _INFER_STREAM else is_of_infer(message) is (flavor == MLSERVER)
+    return is_of_infer(message) is (flavor == MLSERVER) if call.generates else flavor == MLSERVER
 
 
-def _has_all(text: Buffer, target: Target, *, is_binary: bool) -> bool:
+def _has_all(text: Buffer, target: Target) -> bool:
     """Whether the server has all that the JSON `text` may ask for."""
-    form = FORMS.get(target.flavor)
-    if form is not None:
-        if is_binary and form.form is BodyForm.JSON:
-            return False
-        if form.needs_id and not has_word(text, b'"id"', 2):
-            return False
-        if any(has_word(text, each.value.encode(), 0) for each in form.lacking):
-            return False
-    ignored = _ignored(target.flavor, target.extensions)
+    flavor = target.flavor
+    if flavor == KSERVE and (has_word(text, b"BF16", 0) or not has_word(text, b'"id"', 2)):
+        return False  # it lacks the datatype, and fails without an id
+    ignored = _ignored(flavor, target.extensions)
     return ignored is None or not _has_parameters(text) or not _may_have(ignored, text)
 
 
@@ -119,7 +132,7 @@ def _ignored(flavor: str, extensions: frozenset[str] | None) -> re.Pattern[bytes
     """The parameters that ask for an extension which the server does not have."""
     names = {CLASSIFICATION: "classification", SCHEDULE_POLICY: '"priority"'}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
-    if flavor in FORMS and FORMS[flavor].form is BodyForm.JSON:
+    if flavor in _WITHOUT_BINARY:
         words.append("binary_data")
     return re.compile("|".join(words).encode()) if words else None
 

@@ -3,6 +3,7 @@ the content of messages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import chain
 
 from gateway.bridge.settings import TranslateSettings
 from gateway.config.keys import Config
@@ -31,14 +32,15 @@ def relaying(
 ) -> Relaying:
     """How the calls of these clients pass on this route. `backends` are the protocols of the backends, with their
     settings, by name."""
-    found = (
-        *_by_protocols(route, client, config, backends),
-        *_by_check(route, config),
-        *_by_names_and_tensors(route),
-        *_by_policies(route, config),
-        *_by_payload_log(config),
+    found = chain(
+        _by_protocols(route, client, config, backends),
+        _by_check(route, config),
+        _by_names_and_tensors(route),
+        _by_policies(route, config),
+        _by_payload_log(route, config),
     )
-    return Relaying(None, found[0]) if found else Relaying(client.relay)
+    reads = next(found, "")
+    return Relaying(None, reads) if reads else Relaying(client.relay)
 
 
 def _by_protocols(
@@ -83,7 +85,11 @@ def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
                 yield f"{place}.{each.name}"
 
 
-def _by_payload_log(config: Config) -> Iterator[str]:
-    """A share of the calls that is read at random would make some fail by chance: all are."""
-    if config.log.payloads is not None:
+def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
+    """A share of the calls that is read at random would make some fail by chance: all of a logged route are read."""
+    log = config.log.payloads
+    if log is None:
+        return
+    places = [f"routes[{at}]" for at, each in enumerate(config.routes) if each is route]
+    if log.routes is None or not {route.match.model, *places}.isdisjoint(log.routes):
         yield "log.payloads"
