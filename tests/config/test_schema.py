@@ -42,6 +42,7 @@ ROOT = Path(__file__).parents[2]
                 "workers",
                 "reload",
                 "ready",
+                "check",
                 "reference",
                 "forms",
                 "backends",

@@ -95,8 +95,9 @@ async def test_every_request_of_every_protocol_is_counted_once(monkeypatch: pyte
             ("brpc", "grps-brpc"): 1,
             ("mip", "mip"): 1,
         }
-        for stage in ("request", "queue", "upstream", "decode", "encode"):
-            assert page.value(f"gateway_{stage}_seconds_count", model="double") == 12
+        for stage, count in {"request": 12, "queue": 12, "upstream": 12, "decode": 10, "encode": 10}.items():
+            # what passes unread, V2 over gRPC, is neither decoded nor encoded
+            assert page.value(f"gateway_{stage}_seconds_count", model="double") == count, stage
         spent = [page.value(f"gateway_{stage}_seconds_sum") for stage in ("upstream", "decode", "encode")]
         assert all(spent)
         assert sum(spent) < page.value("gateway_request_seconds_sum")

@@ -11,7 +11,7 @@ from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
-from gateway.core.operations import DERIVATIVES, SERVER_OPERATIONS
+from gateway.core.operations import CALLS, DERIVATIVES, SERVER_OPERATIONS
 from gateway.core.types import Request
 from gateway.routing.conditions import RoutingKey
 from gateway.routing.router import Reading, Route, Router
@@ -101,7 +101,8 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
     decision = replace(decision, readings=_readings_texts(readings))
     try:
         destination = router.select(request)
-        decision = replace(decision, passes_unread=destination.relay is not None, reads=destination.reads)
+        if request.operation in CALLS:
+            decision = replace(decision, passes_unread=destination.relay is not None, reads=destination.reads)
     except GatewayError as error:
         decision = replace(decision, error=error.message)
     graphs = () if passthrough else config.models

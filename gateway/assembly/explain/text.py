@@ -27,7 +27,7 @@ def decision_lines(decision: Decision) -> Iterator[str]:
     if decision.passes_unread:
         yield "  messages pass unread"
     elif decision.reads:
-        yield f"  messages are read, because of {decision.reads}"
+        yield f"  messages are read because of {decision.reads}"
     for step in decision.steps:
         yield f"  step {step.step!r} calls model {step.model!r}: {step.route or step.error}"
         yield from (f"    {each}" for each in step.inputs)
