@@ -52,9 +52,10 @@ class Wires:
     async def send(self, protocol: str, message: Message) -> Message:
         """The reply to a client's message at the first listener that speaks `protocol`."""
         listener = next(each for each in self._config.listeners if protocol in each.protocols)
-        settings = ListenerSettings(listener.name, listener.limits, listener.model)
+        router = self._assembly.router
+        settings = ListenerSettings(listener.name, listener.limits, listener.model, relays=router.relays)
         table = PathTable(paths.rows(listener, self._config.routes, self._config.backends, protocols()))
-        return await _answered(message, protocols()[protocol], table, settings, self._assembly.router.select)
+        return await _answered(message, protocols()[protocol], table, settings, router.select)
 
     async def post(self, protocol: str, path: str, body: bytes, content_type: str = "application/json") -> Message:
         """The reply to an HTTP client's `body`."""
