@@ -13,8 +13,19 @@ from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
-from gateway.core.types import MAX_RANK, Headers, Message, Request, Response, Tensor, tensor
+from gateway.core.operations import CALLS, Operation
+from gateway.core.protocol import Relay
+from gateway.core.types import (
+    MAX_RANK,
+    Headers,
+    Message,
+    Request,
+    Response,
+    Tensor,
+    Unread,
+    tensor,
+    unread_request,
+)
 from tests.contract.cases import each_datatype, each_dialect
 from tests.contract.corruption import corrupted
 from tests.contract.flavors import Dialect
@@ -96,8 +107,25 @@ def check_requests(dialect: Dialect, messages: Iterator[Message], one_in: int = 
         elif request is not None:
             check_sound(request.inputs)
             attempt(partial(dialect.protocol.encode_request, request, dialect.target))
+        if dialect.protocol.relay is not None:
+            check_head(dialect, dialect.protocol.relay, message, request)
 
     check_each(check, messages, one_in)
+
+
+def check_head(dialect: Dialect, relay: Relay, message: Message, read: Request | GatewayError | None) -> None:
+    """What is found in a message that passes unread is what reading it finds, if it can be read."""
+    head = attempt(partial(relay.head, message, LISTENER))
+    if not isinstance(head, Request):
+        return
+    if isinstance(read, Request) and not read.flaw:
+        assert (head.operation, head.model, head.version) == (read.operation, read.model, read.version)
+    sent = attempt(partial(relay.request, message, replace(head, unread=UNREAD), dialect.target))
+    if isinstance(sent, Message):
+        assert sent.body == message.body
+
+
+UNREAD = Unread(Message(), lambda: Request(Operation.INFER))
 
 
 def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message], one_in: int = TRACED) -> None:
@@ -105,6 +133,10 @@ def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message
         answer = attempt(partial(dialect.protocol.decode_response, message, request, dialect.target), size)
         if isinstance(answer, Response):
             check_sound(answer.outputs)
+        if dialect.protocol.relay is not None and request.operation in CALLS:
+            unread = replace(unread_request(request.operation, request.model, request.version), unread=UNREAD)
+            passed = attempt(partial(dialect.protocol.relay.reply, message, unread, dialect.target))
+            assert not isinstance(passed, Message) or passed.body == message.body
 
     check_each(check, messages, one_in)
 

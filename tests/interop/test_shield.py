@@ -28,6 +28,7 @@ listeners:
 backends:
   triton: {{protocol: v2-rest, endpoints: ["{triton}"]}}
   recorder: {{protocol: v2-rest, endpoints: ["{recorder}"], flavor: triton}}
+check: full
 routes:
   - {{match: {{listener: recorded}}, backend: recorder}}
   - {{match: {{listener: front}}, backend: triton}}
