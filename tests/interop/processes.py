@@ -220,8 +220,24 @@ class Triton:
         return status
 
 
+_TRITON_STARTS = 3
+_ABORTED_AT_START = "boost::interprocess::lock_exception"
+"""What Triton 2.51 ends with while it starts on a busy machine: its processes wait for each other too long."""
+
+
 def start_triton(folder: Path, *options: str, models: Iterable[Model | Ensemble] = TABLE) -> Triton:
     """The real Triton with these models, ready; `options` of its command line are added."""
+    models = tuple(models)
+    for _ in range(_TRITON_STARTS - 1):
+        try:
+            return _start_triton(folder, options, models)
+        except ProcessError as error:
+            if _ABORTED_AT_START not in str(error):
+                raise
+    return _start_triton(folder, options, models)
+
+
+def _start_triton(folder: Path, options: Sequence[str], models: Iterable[Model | Ensemble]) -> Triton:
     home = require("triton")
     http, grpc = free_port(), free_port()
     repository = write_repository(folder / "repository", models)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection
 from struct import pack
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -42,6 +43,9 @@ backends:
   mlserver: {{protocol: v2-rest, endpoints: ["{mlserver}"]}}
   kserve: {{protocol: v2-rest, endpoints: ["{kserve}"], flavor: kserve}}
 routes:
+  - {{match: {{listener: triton, header: {{x-check: "1"}}}}, backend: triton, check: full}}
+  - {{match: {{listener: mlserver, header: {{x-check: "1"}}}}, backend: mlserver, check: full}}
+  - {{match: {{listener: kserve, header: {{x-check: "1"}}}}, backend: kserve, check: full}}
   - match: {{listener: mlserver, model: base64}}
     backend: mlserver
     rewrite: {{model: undeclared}}
@@ -86,12 +90,14 @@ def error_of(result: Any) -> tuple[str, str]:
     return str(result["error"]["status"]), str(result["error"]["message"])
 
 
-def call(address: str, path: str, document: object = None) -> tuple[int, Mapping[str, str], Any]:
+def call(
+    address: str, path: str, document: object = None, more: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, Mapping[str, str], Any]:
     """As curl asks; status, headers and JSON of the reply."""
     connection = HTTPConnection(address, timeout=GENEROUS)
     try:
         method, body = ("GET", None) if document is None else ("POST", json.dumps(document))
-        connection.request(method, path, body)
+        connection.request(method, path, body, dict(more))
         reply = connection.getresponse()
         headers = {name.lower(): text for name, text in reply.getheaders()}
         return reply.status, headers, json.loads(reply.read())
@@ -188,7 +194,7 @@ def test_what_mlserver_computes_that_is_not_finite_is_lost(fronts: Mapping[str, 
 # --- replies ---
 
 
-def test_a_reply_holds_nothing_of_the_server(fronts: Mapping[str, str], server: str) -> None:
+def test_a_reply_that_is_read_holds_nothing_of_the_server(fronts: Mapping[str, str], server: str) -> None:
     given = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2.5, -3]}
     version = {"model_version": "1"} if server == "triton" else {}
     expected = {
@@ -197,7 +203,9 @@ def test_a_reply_holds_nothing_of_the_server(fronts: Mapping[str, str], server: 
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [2.0, 5.0, -6.0]}],
     }
     for members in ({}, {"id": ""}, {"id": "request-7"}):
-        status, headers, told = call(fronts[server], "/v2/models/single/infer", {**members, "inputs": [given]})
+        status, headers, told = call(
+            fronts[server], "/v2/models/single/infer", {**members, "inputs": [given]}, {"x-check": "1"}
+        )
         assert (status, told) == (200, members | expected)
         assert not [name for name in headers if name.startswith("ce-")]
 
@@ -234,7 +242,7 @@ ERRORS = {
     "triton": {4: (400, "refused with code 4"), 3: (404, "refused with code 3"), 5: (503, "refused with code 5")},
     "mlserver": {
         400: (400, "refused with code 400"),
-        422: (400, "refused with code 422"),
+        422: (422, "refused with code 422"),
         503: (503, "refused with code 503"),
         9: (500, "Internal Server Error"),
     },

@@ -15,7 +15,7 @@ from gateway.core.types import CLASSIFICATION, Buffer, Message, Request, post, u
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
-from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN
+from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
 from gateway.protocols.v2.rest.client import decode_response
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
@@ -94,18 +94,24 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
         return None
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     if length is None:
-        if not _has_all(body, target):
+        if (target.flavor in _WITHOUT_FP16 and has_word(body, b"FP16", 0)) or not _has_all(body, target):
             return None
         headers = JSON_HEADERS
     else:
         text = _json_of(body, length)
         if target.flavor in _WITHOUT_BINARY or not _has_all(text, target):
             return None
+        if target.flavor in _WITHOUT_FP16 and has_word(text, b"FP16", 0) and not _ASKS_FOR_BINARY.search(text):
+            return None
         headers = binary_headers(len(text))
     return post(backend_path(request, target, call.suffix), headers, message.parts, request.deadline)
 
 
 _WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
+_WITHOUT_FP16 = frozenset({TRITON, KSERVE})
+"""Flavors that neither take nor give FP16 in JSON."""
+_ASKS_FOR_BINARY = re.compile(rb'(?s)\A(?!.*false).*"binary_data(?:_output)?"')
+"""JSON that asks for all outputs in binary."""
 
 
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
@@ -156,7 +162,10 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
         size = header_length(length, len(reply.body))
         return reply_to_client(binary_headers(size), reply.parts, 200)
     is_json = headers.get(b"content-type", b"").startswith(b"application/json")
-    return reply_to_client(JSON_HEADERS, reply.parts, 200) if is_json else None
+    # KServe writes null for parameters that are not there, which tritonclient cannot read.
+    if not is_json or (target.flavor == KSERVE and has_word(reply.body, b"null", 0)):
+        return None
+    return reply_to_client(JSON_HEADERS, reply.parts, 200)
 
 
 RELAY = Relay(head, request, reply)
