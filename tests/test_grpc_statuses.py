@@ -115,11 +115,11 @@ class Answering:
                 peer.send(self._questions(stream, fields))
 
 
-def page(status: int) -> Answer:
+def page(status: int, *more: tuple[bytes, bytes]) -> Answer:
     """A web page with this status."""
 
     def answer(stream: int, _: object) -> bytes:
-        told = head((b":status", b"%d" % status), (b"content-type", b"text/html"), stream=stream)
+        told = head((b":status", b"%d" % status), (b"content-type", b"text/html"), *more, stream=stream)
         return told + data(b"<html>", end=True, stream=stream)
 
     return answer
@@ -175,6 +175,16 @@ async def test_a_proxy_that_refuses_one_client_serves_the_others() -> None:
             assert refused.code() is grpc.StatusCode.UNAUTHENTICATED
             assert (await failure(gateway, ("authorization", "good"))).details() == "served"
     assert server.inferences == 20
+
+
+async def test_a_proxy_says_when_to_come_back() -> None:
+    server = Answering(page(429, (b"retry-after", b"7")))
+    async with serving(server) as address, running(address) as gateway:
+        error = await failure(gateway)
+        told, _ = await over_http(gateway)
+    assert dict(error.trailing_metadata())["retry-after"] == "7"
+    assert b"\r\nretry-after: 7\r\n" in told + b"\r\n"
+    assert server.inferences == 2  # it is later than `retry.longest`
 
 
 async def test_a_proxy_without_its_server_gets_no_calls_after_some_failures_in_a_row() -> None:
