@@ -140,8 +140,10 @@ class WrongReplyError(DecodeError):
 class TransportError(GatewayError):
     """An exchange with an endpoint failed.
 
-    `sent`: the endpoint may have begun the request. `answered`: it did answer, but refused the request without having
-    begun it, or with a reply beyond a limit.
+    - `sent`: the endpoint may have begun the request.
+    - `answered`: the endpoint answered, but not with a reply of its protocol: it refused the request, or its reply is
+      beyond a limit. This says nothing against the endpoint.
+    - `by_proxy`: a proxy before the endpoint answered that it gets no reply from it.
     """
 
     def __init__(
@@ -152,11 +154,13 @@ class TransportError(GatewayError):
         *,
         sent: bool,
         answered: bool = False,
+        by_proxy: bool = False,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(status, reason, message, retry_after)
         self.sent = sent
         self.answered = answered
+        self.by_proxy = by_proxy
 
 
 class DetailedError(TransportError):

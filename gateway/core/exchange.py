@@ -290,7 +290,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         raise invalid_output(text) from error
     except GatewayError as error:
         sanitize_error(error, target)
-        error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
+        if error.retry_after is None:
+            error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
         if request.unread is not None and isinstance(protocol.carrier, HttpForm):
             error.written = _as_written(reply, error)
         raise
@@ -368,7 +369,7 @@ def _close(reply: Message) -> None:
 def with_backend(error: TransportError, target: Target) -> TransportError:
     """`error` with the backend's name and address before its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
-    return TransportError(error.status, error.reason, text, sent=error.sent)
+    return TransportError(error.status, error.reason, text, sent=error.sent, retry_after=error.retry_after)
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:

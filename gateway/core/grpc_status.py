@@ -1,19 +1,62 @@
 """Errors in gRPC replies, shared by the protocols that gRPC carries."""
 
-from gateway.core.errors import DEFAULT_REASONS, REASON_HEADER, REASONS, GatewayError, Status
-from gateway.core.types import Message
+import re
+
+from gateway.core.errors import (
+    DEFAULT_REASONS,
+    REASON_HEADER,
+    REASONS,
+    RETRY_HEADER,
+    GatewayError,
+    Reason,
+    Status,
+    retry_after,
+)
+from gateway.core.types import Headers, Message
 
 MAX_ERROR_TEXT = 8192
 """Bytes of an error's text that are read."""
 
+PUSHBACK_HEADER = "grpc-retry-pushback-ms"
+"""The metadata key by which a gRPC server says when to try again (gRFC A6): milliseconds, negative for never."""
+
 _STATUSES = {status.value: status for status in Status}
+
+_EXHAUSTED = (
+    # "SERVER: Received message larger than max (5 vs. 4)" of C, C++, Python, Ruby and PHP, which Go and Node begin in
+    # another way; "gRPC message exceeds maximum size 4: 5" of Java; "Received message exceeds the maximum configured
+    # message size." of .NET
+    (
+        re.compile(r"message (after decompression )?larger than max|message exceeds (the )?maximum", re.I),
+        Reason.TOO_LARGE,
+    ),
+    # "received metadata size exceeds hard limit (value length 9000 vs. 8192)"
+    (re.compile(r"metadata size exceeds", re.I), Reason.HEADERS_TOO_LARGE),
+)
+"""The texts by which gRPC's libraries say that a message has too many bytes, and its headers. RESOURCE_EXHAUSTED with
+any other text is a server that has too much to do."""
 
 
 def error_of(reply: Message) -> GatewayError:
-    """The error in a backend's reply with a status other than 0. The body is its text, a trailer may hold its
-    Reason."""
+    """The error in a backend's reply with a status other than 0. The body is its text; trailers may hold its Reason,
+    and when to try again."""
     # gRPC treats a code that the receiver does not know as UNKNOWN
     status = _STATUSES.get(reply.status, Status.UNKNOWN)
-    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or DEFAULT_REASONS[status]
     text = bytes(reply.body[:MAX_ERROR_TEXT]).decode("utf-8", "replace").strip()
-    return GatewayError(status, reason, text or f"status {status.name} without a text")
+    reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason_of(status, text)
+    return GatewayError(status, reason, text or f"status {status.name} without a text", pause_of(reply.headers))
+
+
+def pause_of(headers: Headers) -> float | None:
+    """The seconds after which a server asks to try again; None if it does not say."""
+    pushback = headers.get(PUSHBACK_HEADER)
+    seconds = retry_after(headers.get(RETRY_HEADER))
+    if seconds is None and (milliseconds := retry_after(pushback)) is not None:
+        return milliseconds / 1000
+    return seconds
+
+
+def _reason_of(status: Status, text: str) -> Reason:
+    if status is not Status.RESOURCE_EXHAUSTED:
+        return DEFAULT_REASONS[status]
+    return next((reason for pattern, reason in _EXHAUSTED if pattern.search(text)), Reason.OVERLOADED)

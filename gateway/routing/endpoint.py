@@ -274,11 +274,14 @@ class Endpoint:
             pass
 
     def _failed(self, error: TransportError) -> None:
-        """A refused request and a reply beyond a limit count as answers. Passed deadlines are judged by Attempt."""
+        """A refused request and a reply beyond a limit count as answers. Passed deadlines are judged by Attempt.
+
+        A proxy's word that it gets no reply is one failure: it may be the call of one client that breaks the server, or
+        takes it too long."""
         if error.answered:
             self.note_answer()
         elif error.status is Status.UNAVAILABLE:
-            self.note_failure(error.message, unreachable=True)
+            self.note_failure(error.message, unreachable=not error.by_proxy)
         elif error.reason is Reason.INVALID_OUTPUT:
             self.note_failure(error.message, unreachable=False)
 

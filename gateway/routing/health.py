@@ -31,8 +31,9 @@ How probes change it:
 - An answer is anything that the server says in its protocol, errors included: gRPC's status UNAVAILABLE is an answer.
 - Unreachable endpoints are ejected at once, but briefly: most such calls can be sent to another endpoint, and a server
   that restarts is soon back.
-- Other failures are calls that time out, and replies that are not HTTP, gRPC or packets of the protocol. One model may
-  be at fault, so it takes several in a row, without any answer in between.
+- Other failures are calls that time out, replies that are not HTTP, gRPC or packets of the protocol, and the answers of
+  a proxy that gets no reply from a gRPC server. One model may be at fault, so it takes several in a row, without any
+  answer in between.
 - While a trial has no outcome, the next one follows after the ejection's length or `Ejection.seconds`, whichever is
   longer: a call that takes hours, or that its client gives up, does not keep the endpoint ejected.
 - A server that says in a probe that it is not ready (`refused`) may still answer calls. Then answers do not count

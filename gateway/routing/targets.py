@@ -23,6 +23,10 @@ _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """Errors of a server, or of a proxy in front of it, that say nothing about its flavor: it is asked again later."""
 
+_DENIED = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
+"""Errors of a server or of a proxy in front of it that wants credentials: clients may have them, this question has
+none."""
+
 
 class Targets:
     """The Targets of one backend's endpoints. `seconds` bounds the wait for a server's metadata."""
@@ -109,9 +113,13 @@ class Targets:
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)
         except TimeoutError as error:
             raise self._no_answer(endpoint, self._seconds, Reason.UNREACHABLE) from error
-        except TransportError as error:
-            raise TransportError(error.status, error.reason, error.message, sent=False) from error
         except GatewayError as error:
+            if error.status in _DENIED:
+                return None
+            if isinstance(error, TransportError):
+                raise TransportError(
+                    error.status, error.reason, error.message, sent=False, retry_after=error.retry_after
+                ) from error
             if error.status in _TEMPORARY:
                 raise
             return None

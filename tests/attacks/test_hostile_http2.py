@@ -365,21 +365,21 @@ MODES: dict[str, Mode] = {
     "two statuses": refuses(
         headed(OK, (b":status", b"500"), CONTENT_TYPE), "is unknown, late or there twice", stays=True
     ),
-    "no HTTP status": refuses(headed(CONTENT_TYPE), "HTTP status 0, gRPC servers answer 200", stays=True),
+    "no HTTP status": refuses(headed(CONTENT_TYPE), "reply has no HTTP status", stays=True),
     "an HTTP status that is none": refuses(
         headed((b":status", b"OK"), CONTENT_TYPE), "a head has the HTTP status b'OK'", stays=True
     ),
     "HTTP status 503": refuses(
         headed((b":status", b"503"), (b"content-type", b"text/html")),
-        "HTTP status 503, gRPC servers answer 200",
+        "HTTP status 503 without a gRPC status and with a web page",
         stays=True,
     ),
     "an HTML page": refuses(
         headed(OK, (b"content-type", b"text/html")),
-        "reply has content-type 'text/html', expected application/grpc",
+        "HTTP status 200 without a gRPC status and with a web page",
         stays=True,
     ),
-    "no content type": refuses(headed(OK), "reply has content-type '', expected application/grpc", stays=True),
+    "no content type": refuses(headed(OK), "HTTP status 200 without a gRPC status", stays=True),
     "interim heads": passes(
         lambda stream, message: head((b":status", b"103"), stream=stream) * 3 + good(stream, message)
     ),

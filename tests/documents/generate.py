@@ -20,10 +20,12 @@ from gateway.assembly.registry import protocols
 from gateway.cli import application
 from gateway.client import errors as client
 from gateway.core.errors import Reason, refusal
+from gateway.core.http2.frames import error_name
 from gateway.core.types import Message
 from gateway.protocols.grps import GRPS_REST
 from gateway.protocols.json import ready
 from gateway.protocols.mip.schema import ErrorCode
+from gateway.transports.grpc.client.failures import HTTP_ANSWERS, OTHER_HTTP_ANSWER, OTHER_RESET, RESETS
 from tests.documents import architecture
 from tests.documents.pages import ROOT, pages, slugify
 
@@ -156,7 +158,47 @@ def errors() -> str:
     for reason in Reason:
         shown = (f"`{reason.value}`", f"`{reason.status.name}`", _http(reason), _umbridge(reason), _mip(reason))
         lines.append(f"| {' | '.join(shown)} |")
-    return ERRORS_HEAD + "\n".join(lines) + "\n"
+    return ERRORS_HEAD + "\n".join(lines) + "\n" + GRPC_SERVERS_HEAD + _http_answers() + RESETS_HEAD + _resets()
+
+
+GRPC_SERVERS_HEAD = """
+## Answers of gRPC servers
+
+**RESOURCE_EXHAUSTED** is `overloaded`, with the time of `retry-after` or `grpc-retry-pushback-ms` in the trailers. It
+is `too-large` only if the text says that a message is too large, as gRPC's libraries do.
+
+**An HTTP status without a gRPC status** comes from a proxy before the server, or from another server. The status is
+that of [gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), the reason is the
+gateway's. The text names the backend and the HTTP status, and says what to look at.
+
+"""
+RESETS_HEAD = """
+After 502, 503 and 504 the proxy is there, and the server behind it is not: each is a failure of the endpoint, which
+gets no calls after [some in a row](health.md#states). All others are answers to one call, such as to one with a wrong
+token: other calls go to the endpoint as before. By default [retry](policies/retry.md) repeats those with UNAVAILABLE
+alone.
+
+**A call that the server resets** (RST_STREAM) has the status of [gRPC's
+mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). It is an answer to that call, too.
+
+"""
+
+
+def _http_answers() -> str:
+    rows = [(str(number), HTTP_ANSWERS[number]) for number in sorted(HTTP_ANSWERS)]
+    rows.append(("any other, also 200", OTHER_HTTP_ANSWER))
+    lines = ["| HTTP status | gRPC | reason |", "| --- | --- | --- |"]
+    lines += [f"| {number} | `{each.status.name}` | `{each.reason.value}` |" for number, each in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _resets() -> str:
+    rows = [(f"`{error_name(code)}`", RESETS[code]) for code in sorted(RESETS)]
+    lines = ["| code | gRPC | reason |", "| --- | --- | --- |"]
+    lines += [
+        f"| {name} | `{each.status.name}` | `{each.value}` |" for name, each in [*rows, ("any other", OTHER_RESET)]
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _reply(protocol: str, reason: Reason) -> Message:

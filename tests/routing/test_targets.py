@@ -159,6 +159,16 @@ async def test_another_endpoint_is_asked_where_the_question_broke_off() -> None:
     task.cancel()
 
 
+@pytest.mark.parametrize("reason", [Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED])
+async def test_who_wants_credentials_is_plain_since_the_question_has_none(reason: Reason) -> None:
+    lab = Lab()
+    task = await lab.ask()
+    lab.wires[0].open.pop().set_exception(TransportError(reason.status, reason, "HTTP status 401", sent=True))
+    await settle()
+    assert lab.asked() == [QUESTION, "infer plain"]
+    task.cancel()
+
+
 async def test_an_endpoint_that_comes_back_is_asked_again() -> None:
     lab = Lab()
     task = await lab.ask()

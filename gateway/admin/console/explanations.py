@@ -53,7 +53,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "A client or a proxy that adds cookies or tokens.",
     ),
     Reason.OVERLOADED: ReasonExplanation(
-        "A queue, a limit of connections or calls, or the memory for messages is used up.",
+        "A queue, a limit of connections or calls, or the memory for messages is used up; or a server is too busy.",
         "The text in the client's reply names which; `waiting` and `in_flight` in `/status`; more endpoints, or fewer "
         "clients at once.",
     ),
@@ -74,7 +74,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "The network, or a client that hangs half-way.",
     ),
     Reason.UNREACHABLE: ReasonExplanation(
-        "No connection to an endpoint, or it broke off.",
+        "No connection to an endpoint, or it broke off; or a proxy before a gRPC server gets no reply from it.",
         "`last_error` of the endpoint, which has the system's reason; whether the server runs and listens there.",
     ),
     Reason.NOT_READY: ReasonExplanation(
@@ -110,7 +110,7 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "The server's log.",
     ),
     Reason.INVALID_OUTPUT: ReasonExplanation(
-        "The server's reply is malformed, or contradicts the model's metadata.",
+        "The server's reply is malformed, or contradicts the model's metadata; or a gRPC server has reset the call.",
         "The text in the client's reply says what; `signature` on the route, or `trust_metadata: false`.",
     ),
     Reason.MODEL_ERROR: ReasonExplanation(

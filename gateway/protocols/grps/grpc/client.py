@@ -1,10 +1,10 @@
 """grps over gRPC, facing backends."""
 
+from gateway.core.grpc_status import error_of
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, call
 from gateway.protocols.grps import client
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
-from gateway.protocols.grps.grpc.errors import call_error
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import backend_method
 
@@ -28,6 +28,6 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         GatewayError: the error that the reply reports, in its message or by the status of the call.
     """
     if reply.status:
-        raise call_error(reply)
+        raise error_of(reply)
     grps = read_message(reply.body, target.limits.message)
     return client.decode_response(grps, reply.headers, request)

@@ -10,7 +10,6 @@ from gateway.core.http2.connection import Stream
 from gateway.core.http2.hpack import HeadersTooLargeError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message, reply
-from gateway.transports.errors import unreachable
 from gateway.transports.grpc.client import failures, response_heads
 from gateway.transports.grpc.client.response_heads import Head
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, only_message
@@ -190,8 +189,7 @@ class ClientCall:
 
 def _check_carrier(head: Head) -> None:
     """Raises TransportError if it is not a gRPC server that answers."""
-    if head.http_status != 200:
-        raise unreachable(f"HTTP status {head.http_status}, gRPC servers answer 200", sent=True)
-    if not head.content_type.startswith(b"application/grpc"):
-        told = head.content_type[:100].decode("latin-1")
-        raise failures.malformed(f"reply has content-type {told!r}, expected application/grpc")
+    if not head.http_status:
+        raise failures.malformed("reply has no HTTP status")
+    if head.http_status != 200 or not head.content_type.startswith(b"application/grpc"):
+        raise failures.http_answer(head)

@@ -48,6 +48,9 @@ _STUCK = 2**20
 """Bytes that wait to be written. Messages are no more than a frame of them: the heads and resets of calls have piled
 up before a server that does not read."""
 
+_ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
+"""The statuses with which servers end calls whose deadline has passed."""
+
 
 class GrpcConnectionObserver(typing.Protocol):
     """The observer that a GrpcClientConnection reports its state to."""
@@ -301,14 +304,15 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._give_up(call, error)
             return
         if call.end is not None:
-            if call.end.status and call.end.status == Status.DEADLINE_EXCEEDED and call.is_late(self.loop.time()):
+            if call.end.status and call.end.status in _ENDS_AT_DEADLINE and call.is_late(self.loop.time()):
                 call.fail(deadline_passed(sent=True))  # the server was only the first to notice
             self._end(call)
 
     def _on_reset(self, event: StreamReset) -> None:
         call: ClientCall | None = event.stream.handler
         if call is not None:
-            call.fail(failures.reset(event.code))
+            is_end = event.code == ErrorCode.CANCEL and call.is_late(self.loop.time())
+            call.fail(deadline_passed(sent=True) if is_end else failures.reset(event.code))
             self._end(call)
 
     def _on_settings(self, event: SettingsReceived) -> None:

@@ -1,26 +1,99 @@
 """The errors of calls that end without a status from the server."""
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.frozen import frozen
+from gateway.core.grpc_status import pause_of
 from gateway.core.http2.frames import ErrorCode, error_name
 from gateway.core.protocol import Limits
+from gateway.transports.grpc.client.response_heads import Head
 
-# gRPC over HTTP/2, "Errors". Every other code means that the endpoint, or a proxy before it, broke off.
-_RESETS: dict[int, Reason] = {
+_MAX_SHOWN = 200
+"""Characters that are shown of a header of a reply."""
+
+
+@frozen
+class HttpAnswer:
+    """The error for an HTTP status without a gRPC status. `advice` ends its text; `by_proxy` is TransportError's."""
+
+    status: Status
+    reason: Reason
+    advice: str
+    by_proxy: bool = False
+
+
+_IS_GRPC = "is the address that of a gRPC server?"
+_NO_REPLY = "a proxy gets no reply from the server behind it: does the server run, and is it fast enough?"
+
+# The statuses are those of gRPC's doc/http-grpc-status-mapping.md; 413 is one of its "all other codes".
+HTTP_ANSWERS: dict[int, HttpAnswer] = {
+    400: HttpAnswer(Status.INTERNAL, Reason.INVALID_OUTPUT, _IS_GRPC),
+    401: HttpAnswer(
+        Status.UNAUTHENTICATED,
+        Reason.UNAUTHENTICATED,
+        "credentials are missing or wrong; `forward_headers` on the backend passes those of clients on",
+    ),
+    403: HttpAnswer(Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "may the caller call this method there?"),
+    404: HttpAnswer(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, f"no such method there; {_IS_GRPC}"),
+    413: HttpAnswer(Status.UNKNOWN, Reason.TOO_LARGE, "the message is larger than a proxy before the server allows"),
+    429: HttpAnswer(Status.UNAVAILABLE, Reason.OVERLOADED, "too many calls; try again later"),
+    431: HttpAnswer(Status.INTERNAL, Reason.HEADERS_TOO_LARGE, "the headers of the call are too large there"),
+    502: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
+    503: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
+    504: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
+}
+OTHER_HTTP_ANSWER = HttpAnswer(Status.UNKNOWN, Reason.INVALID_OUTPUT, _IS_GRPC)
+"""Any other HTTP status, 200 included."""
+
+# gRPC's doc/PROTOCOL-HTTP2.md, "Errors".
+RESETS: dict[int, Reason] = {
+    ErrorCode.REFUSED_STREAM: Reason.UNREACHABLE,
+    ErrorCode.CANCEL: Reason.CANCELLED,
     ErrorCode.ENHANCE_YOUR_CALM: Reason.OVERLOADED,
     ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
 }
+OTHER_RESET = Reason.INVALID_OUTPUT
+"""Any other code with which a server resets a call."""
+
+
+def http_answer(head: Head) -> TransportError:
+    """What answers is no gRPC server: a proxy before it, or another server. The head of its reply has no gRPC status.
+
+    It is an answer all the same, to this call: other calls may get another. Only a proxy that gets no reply from its
+    server tells something about the endpoint.
+    """
+    answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
+    what = _kind_of_content(head)
+    location = head.metadata.get("location")[:_MAX_SHOWN]
+    redirect = f"; it redirects to {location!r}, which the address may name instead" if location else ""
+    return TransportError(
+        answer.status,
+        answer.reason,
+        f"HTTP status {head.http_status} without a gRPC status{what}: {answer.advice}{redirect}",
+        sent=True,
+        answered=not answer.by_proxy,
+        by_proxy=answer.by_proxy,
+        retry_after=pause_of(head.metadata),
+    )
+
+
+def _kind_of_content(head: Head) -> str:
+    content = head.content_type[:_MAX_SHOWN].decode("latin-1")
+    if content.lower().startswith("text/html"):
+        return " and with a web page (text/html)"
+    return f" and with content-type {content!r}" if content else ""
 
 
 def reset(code: int) -> TransportError:
-    """The endpoint reset the stream.
+    """The endpoint reset the stream, of this call alone: the connection is there, and other calls go on.
 
     RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". The
-    request may be sent again, and the endpoint is there: it has answered.
+    request may be sent again.
     """
-    reason = _RESETS.get(code, Reason.UNREACHABLE)
+    reason = RESETS.get(code, OTHER_RESET)
     text = f"the call was reset: {error_name(code)}"
-    is_refused = code == ErrorCode.REFUSED_STREAM
-    return TransportError(reason.status, reason, text, sent=not is_refused, answered=is_refused)
+    if code == ErrorCode.HTTP_1_1_REQUIRED:
+        text += f"; {_IS_GRPC}"
+    return TransportError(reason.status, reason, text, sent=code != ErrorCode.REFUSED_STREAM, answered=True)
 
 
 def malformed(text: str) -> TransportError:

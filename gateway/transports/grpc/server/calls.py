@@ -156,7 +156,7 @@ class ServerCall:
 
     def received(self, data: memoryview, *, ends: bool) -> None:
         """Take bytes of the request, which are valid only during this call. `ends`: no more follow."""
-        if self._reader.is_between:
+        if self._reader.is_between and self._method.stream is not None:  # else it begins with the head
             self._begin_arriving()
         self.arrived_bytes += len(data)
         try:

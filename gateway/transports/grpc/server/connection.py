@@ -4,7 +4,8 @@
       |                                 |                             |
       +------ too late, too idle, drained, or the client broke HTTP/2 -----> LINGERING --> CLOSED
 
-ANSWERING is for good: gRPC's clients keep their connections. What is waited for is then looked at stream by stream.
+ANSWERING is for good: gRPC's clients keep their connections. What is waited for is then looked at stream by stream. A
+frame or header block that has begun is looked at in IDLE as well, without prolonging it.
 While it drains (`is_draining`), the client is asked to send no more requests; the connection ends with the last one.
 While it also stops (`is_stopping`), streams end after the message in hand.
 """
@@ -26,6 +27,7 @@ from gateway.core.record import UNRECORDED, Record
 from gateway.core.surviving import surviving
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
+from gateway.transports.grpc.server.arriving_frame import ArrivingFrame
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.calls import Method, ServerCall, StartRecord, StreamCall, UnaryCall, stopping
 from gateway.transports.grpc.server.heads import CallHead
@@ -91,6 +93,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.large_messages = LargeMessages(site.limits)
         self._rest = b""
         """Bytes that are an incomplete frame, or had no turn yet."""
+        self._arriving = ArrivingFrame()
+        self._idle_until = 0.0
+        """When a connection ends that is IDLE."""
         self._is_working = False
         self._is_watching = False
         self._unwritten = 0
@@ -145,6 +150,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         super().pause_writing()
         self.http2.is_paused = True
         if self._phase not in _LAST:
+            self._phase = _ANSWERING
             self._watch()
             self._transport.pause_reading()
 
@@ -181,7 +187,9 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             at += http2.receive(data[at:], now)
         self._is_working = False
         self._rest = b"" if http2.is_closed or at == len(data) else data[at:].tobytes()
-        if self._phase is not _ANSWERING or self.is_draining or http2.block_since is not None:
+        if self._rest or self._arriving.since is not None or http2.block_since is not None:
+            self._arriving.note(data, b"" if http2.has_more else self._rest, http2.block_since, now)
+        if self._phase is not _ANSWERING or self.is_draining or self._arriving.since is not None:
             self._advance_phase()
         if http2.queued or http2.waiting or http2.is_closed or self.is_draining or self._counted:
             self.flush()
@@ -282,6 +290,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._refuse(stream, head, error)
             return
         stream.handler = (UnaryCall if method.stream is None else StreamCall)(self, stream, method, head)
+        self._phase = _ANSWERING
         if not self._is_watching:
             self._watch()
 
@@ -292,10 +301,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _advance_phase(self) -> None:
         if self._phase is _HEAD and self.http2.is_open:
             self._phase = _IDLE
+            self._idle_until = self._loop.time() + self._context.timeouts.idle
             self._alarm.set(self._context.timeouts.idle)
         if self.is_draining and self.http2.is_open and not self._is_asked_to_stop:
             self._begin_drain()
-        if self.http2.block_since is not None and not self._is_watching:
+        if self._arriving.since is not None and self._phase is not _HEAD and not self._is_watching:
             self._watch()
 
     # Time.
@@ -303,31 +313,36 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _watch(self) -> None:
         """Look regularly at everything that is waited for, while there is anything."""
         self._is_watching, self._looked = True, self._loop.time()
-        self._phase = _ANSWERING
         timeouts = self._context.timeouts
-        self._alarm.set(min(timeouts.head, timeouts.body, timeouts.write) / 4)
+        left = self._arriving.seconds_left(self._looked, timeouts)
+        self._alarm.set(min(left, timeouts.head / 4, timeouts.body / 4, timeouts.write / 4))
 
     def _expire(self) -> None:
         if self._phase is _HEAD and self.is_draining:
             self.terminate()
             return
-        if self._phase is not _ANSWERING:
+        now, timeouts = self._loop.time(), self._context.timeouts
+        is_idle = self._phase is _IDLE and now < self._idle_until
+        if self._phase is not _ANSWERING and not is_idle:
             super()._expire()
             return
         self._is_watching = False
-        now, timeouts = self._loop.time(), self._context.timeouts
-        if self._end_overdue(now, timeouts):
-            return
+        if self.http2.is_paused:
+            self._arriving.excuse(now - self._looked)
         end_stalled(self.http2, timeouts, self._looked, now)
+        if self._phase in _LAST or self._end_overdue(now, timeouts):
+            return
         self.flush()
-        if self.http2.streams or self.http2.block_since is not None or self.http2.is_paused:
+        if self.http2.streams or self._arriving.since is not None or self.http2.is_paused:
             self._watch()
+        elif is_idle:
+            self._alarm.set(self._idle_until - now)
 
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """End the connection if the client does not go on with a header block, or reads too slowly. Returns whether."""
-        began = self.http2.block_since
-        if began is not None and now - began > timeouts.head:
-            self._reject(refusal(Reason.REQUEST_TIMEOUT, f"a header block did not end within {timeouts.head:g} s"))
+        """End the connection if the client does not go on with a frame or header block, or reads too slowly. Returns
+        whether."""
+        if self._arriving.seconds_left(now, timeouts) <= 0:
+            self._reject(refusal(Reason.REQUEST_TIMEOUT, self._arriving.why_late(timeouts)))
             return True
         unread = self._transport.get_write_buffer_size() + self.http2.unsent_bytes
         if not unread:

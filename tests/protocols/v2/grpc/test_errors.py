@@ -34,8 +34,8 @@ def test_a_text_fits_a_header_of_8_kib_percent_encoded(text: str) -> None:
     [
         (3, "", Status.INVALID_ARGUMENT, Reason.INVALID_INPUT),
         (5, "", Status.NOT_FOUND, Reason.MODEL_NOT_FOUND),
-        (8, "", Status.RESOURCE_EXHAUSTED, Reason.TOO_LARGE),
-        (8, "overloaded", Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED),
+        (8, "", Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED),
+        (8, "too-large", Status.RESOURCE_EXHAUSTED, Reason.TOO_LARGE),
         (9, "", Status.FAILED_PRECONDITION, Reason.FAILED_PRECONDITION),
         (12, "", Status.UNIMPLEMENTED, Reason.UNSUPPORTED),
         (13, "", Status.INTERNAL, Reason.MODEL_ERROR),

@@ -41,7 +41,7 @@ from tests.limits import GENEROUS
 from tests.transports.grpc.toy import LOOPS as LOOPS
 from tests.transports.grpc.toy import SMALL, ask, connected
 
-CANCEL, NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM = 8, 0, 1, 7
+CANCEL, NO_ERROR, PROTOCOL_ERROR = 8, 0, 1
 
 
 async def failure(exchange: Awaitable[object]) -> TransportError:
@@ -204,7 +204,7 @@ BAD_REPLIES = {
     "a larger one": frame(HEADERS, 0, 1, bytes(16384)) + frame(CONTINUATION, END_HEADERS, 1, bytes(16384)),
     "half a message": http2.head(OK, CONTENT_TYPE) + http2.data(b"re", size=5) + http2.head(STATUS_0, end=True),
     "an end without trailers": http2.head(OK, CONTENT_TYPE) + http2.data(b"reply", end=True),
-    "a web page": http2.head(OK, (b"content-type", b"text/html")) + frame(DATA, END_STREAM, 1, b"<html>"),
+    "no HTTP status": http2.head(CONTENT_TYPE),
 }
 
 
@@ -300,33 +300,34 @@ async def test_who_breaks_http2_is_left(frames: bytes) -> None:
 
 
 RESETS = {
-    0: (Reason.UNREACHABLE, True, "NO_ERROR"),
-    1: (Reason.UNREACHABLE, True, "PROTOCOL_ERROR"),
+    0: (Reason.INVALID_OUTPUT, True, "NO_ERROR"),
+    1: (Reason.INVALID_OUTPUT, True, "PROTOCOL_ERROR"),
+    2: (Reason.INVALID_OUTPUT, True, "INTERNAL_ERROR"),
+    3: (Reason.INVALID_OUTPUT, True, "FLOW_CONTROL_ERROR"),
+    4: (Reason.INVALID_OUTPUT, True, "SETTINGS_TIMEOUT"),
+    6: (Reason.INVALID_OUTPUT, True, "FRAME_SIZE_ERROR"),
     7: (Reason.UNREACHABLE, False, "REFUSED_STREAM"),
-    8: (Reason.UNREACHABLE, True, "CANCEL"),
+    8: (Reason.CANCELLED, True, "CANCEL"),
+    9: (Reason.INVALID_OUTPUT, True, "COMPRESSION_ERROR"),
+    10: (Reason.INVALID_OUTPUT, True, "CONNECT_ERROR"),
     11: (Reason.OVERLOADED, True, "ENHANCE_YOUR_CALM"),
     12: (Reason.PERMISSION_DENIED, True, "INADEQUATE_SECURITY"),
-    99: (Reason.UNREACHABLE, True, "error code 99"),
+    13: (Reason.INVALID_OUTPUT, True, "HTTP_1_1_REQUIRED; is the address that of a gRPC server?"),
+    99: (Reason.INVALID_OUTPUT, True, "error code 99"),
 }
 
 
 @pytest.mark.parametrize(("code", "expected"), RESETS.items())
-async def test_a_reset_is_an_error(code: int, expected: tuple[Reason, bool, str]) -> None:
+async def test_a_reset_is_an_error_of_its_call_alone(code: int, expected: tuple[Reason, bool, str]) -> None:
+    """The codes of gRPC's PROTOCOL-HTTP2.md: the status is that of the reason. The endpoint keeps its calls."""
     reason, sent, name = expected
     reset = playing(http2.head(OK, CONTENT_TYPE) + http2.reset(code))
     async with asyncio.timeout(GENEROUS), serving(reset) as address, connected(address) as connector:
-        error = await failure(connector.exchange(ask()))
-        assert (error.status, error.reason, error.sent) == (reason.status, reason, sent)
-        assert error.message == f"the call was reset: {name}"
-        assert await reply_of(connector, ask()) == b"next"
-
-
-async def test_a_refused_stream_is_an_answer_that_nothing_was_begun() -> None:
-    refusing = playing(http2.reset(REFUSED_STREAM))
-    async with asyncio.timeout(GENEROUS), serving(refusing) as address, connected(address) as connector:
         endpoint = Endpoint(address, connector)
         error = await failure(endpoint.exchange(ask()))
-        assert (error.sent, error.answered, endpoint.health.state) == (False, True, State.UP)
+        assert (error.status, error.reason, error.sent) == (reason.status, reason, sent)
+        assert error.message == f"the call was reset: {name}"
+        assert endpoint.health.state is State.UP
         assert (await endpoint.exchange(ask())).body == b"next"
 
 

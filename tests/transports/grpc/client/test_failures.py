@@ -6,8 +6,12 @@ import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.types import Message
-from tests.core.http2.by_hand import CONTENT_TYPE, data, endpoint, go_away, head, reset
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.health import State
+from tests.core.http2.by_hand import CONTENT_TYPE, Peer, data, endpoint, go_away, head, reset, serving
 from tests.limits import GENEROUS
+from tests.skipping_loop import LOOPS as LOOPS
+from tests.skipping_loop import skip
 from tests.transports.grpc.toy import ask, connected
 
 OK = (b":status", b"200")
@@ -31,19 +35,10 @@ REPLIES = {
 BROKEN = {
     "closed": (b"", True, UNREACHABLE, True),
     "closed after the head": (head(OK, CONTENT_TYPE), True, UNREACHABLE, True),
-    "reset: internal error": (reset(2), False, UNREACHABLE, True),
-    "reset: cancelled": (reset(8), False, UNREACHABLE, True),
     # RFC 9113 section 8.7: these two say that nothing was done
     "reset: refused": (reset(7), False, UNREACHABLE, False),
     "gone away before it": (go_away(0), False, UNREACHABLE, False),
     "gone away after it": (go_away(1), True, UNREACHABLE, True),
-    "an HTTP proxy's 502": (
-        head((b":status", b"502"), (b"content-type", b"text/html"), end=True),
-        False,
-        UNREACHABLE,
-        True,
-    ),
-    "a web page": (head(OK, (b"content-type", b"text/html"), end=True), False, MALFORMED, True),
     "no status": (head(OK, CONTENT_TYPE) + data(b"reply", end=True), False, MALFORMED, True),
     "a status without a message": (head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True), False, MALFORMED, True),
     "half a message": (
@@ -73,3 +68,71 @@ async def test_what_is_no_status_is_an_error_of_the_transport(
     assert ((error.status, error.reason), error.sent) == (kind, sent)
     assert error.message
     assert "Stream removed" not in error.message
+
+
+HTML, JSON = (b"content-type", b"text/html; charset=utf-8"), (b"content-type", b"application/json")
+IS_GRPC = "is the address that of a gRPC server?"
+NO_REPLY = "a proxy gets no reply from the server behind it"
+# gRPC's doc/http-grpc-status-mapping.md
+ANSWERS = {
+    "200": (200, [HTML], Status.UNKNOWN, Reason.INVALID_OUTPUT, f" and with a web page (text/html): {IS_GRPC}"),
+    "200 without a type": (200, [], Status.UNKNOWN, Reason.INVALID_OUTPUT, f": {IS_GRPC}"),
+    "200 of JSON": (200, [JSON], Status.UNKNOWN, Reason.INVALID_OUTPUT, " content-type 'application/json'"),
+    "302": (302, [(b"location", b"/log-in")], Status.UNKNOWN, Reason.INVALID_OUTPUT, "it redirects to '/log-in'"),
+    "400": (400, [], Status.INTERNAL, Reason.INVALID_OUTPUT, IS_GRPC),
+    "401": (401, [], Status.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "`forward_headers` on the backend"),
+    "403": (403, [], Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "may the caller call this method there?"),
+    "404": (404, [HTML], Status.UNIMPLEMENTED, Reason.UNSUPPORTED, IS_GRPC),
+    "413": (413, [], Status.UNKNOWN, Reason.TOO_LARGE, "larger than a proxy before the server allows"),
+    "418": (418, [], Status.UNKNOWN, Reason.INVALID_OUTPUT, IS_GRPC),
+    "429": (429, [(b"retry-after", b"7")], Status.UNAVAILABLE, Reason.OVERLOADED, "try again later"),
+    "431": (431, [], Status.INTERNAL, Reason.HEADERS_TOO_LARGE, "headers"),
+    "500": (500, [JSON], Status.UNKNOWN, Reason.INVALID_OUTPUT, IS_GRPC),
+    "502": (502, [HTML], Status.UNAVAILABLE, Reason.UNREACHABLE, NO_REPLY),
+    "503": (503, [(b"retry-after", b"7")], Status.UNAVAILABLE, Reason.UNREACHABLE, NO_REPLY),
+    "504": (504, [], Status.UNAVAILABLE, Reason.UNREACHABLE, NO_REPLY),
+}
+OF_THE_SERVER = (502, 503, 504)
+"""What says that the server behind a proxy is not there."""
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["without a body", "with a body"])
+@pytest.mark.parametrize(("status", "fields", "kind", "reason", "told"), ANSWERS.values(), ids=ANSWERS)
+async def test_an_http_status_in_place_of_grpcs_is_an_answer(
+    status: int, fields: list[tuple[bytes, bytes]], kind: Status, reason: Reason, told: str, ends: bool
+) -> None:
+    answer = head((b":status", b"%d" % status), *fields, end=ends)
+    async with endpoint(answer) as address, connected(address) as connector, asyncio.timeout(GENEROUS):
+        place = Endpoint(address, connector)
+        with pytest.raises(TransportError) as caught:
+            await place.exchange(ask(b"question"))
+    error = caught.value
+    assert (error.status, error.reason, error.sent) == (kind, reason, True)
+    assert error.message.startswith(f"HTTP status {status} without a gRPC status")
+    assert told in error.message
+    assert error.retry_after == (7 if (b"retry-after", b"7") in fields else None)
+    assert place.health.state is (State.DEGRADED if status in OF_THE_SERVER else State.UP)
+
+
+async def test_where_both_are_there_grpcs_status_counts() -> None:
+    answer = head((b":status", b"503"), (b"grpc-status", b"5"), (b"grpc-message", b"no m"), end=True)
+    async with endpoint(answer) as address, connected(address) as connector, asyncio.timeout(GENEROUS):
+        assert await connector.exchange(ask(b"question")) == Message(status=5, parts=(b"no m",))
+
+
+ENDS = {"reset": reset(8), "cancelled": head(OK, CONTENT_TYPE, (b"grpc-status", b"1"), end=True)}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+async def test_a_server_that_cancels_after_the_deadline_was_only_the_first_to_notice_it(end: bytes) -> None:
+    async def play(peer: Peer) -> None:
+        await peer.opening()
+        await peer.request()
+        await skip(10)
+        peer.send(end)
+        await peer.closed()
+
+    async with serving(play) as address, connected(address) as connector:
+        with pytest.raises(TransportError) as caught:
+            await connector.exchange(ask(deadline=asyncio.get_running_loop().time() + 5))
+    assert (caught.value.status, caught.value.reason) == (Status.DEADLINE_EXCEEDED, Reason.TIMEOUT)

@@ -108,7 +108,7 @@ async def test_a_client_that_has_asked_may_wait_as_long_as_it_likes() -> None:
 
 
 async def test_a_head_that_does_not_end_ends_the_connection() -> None:
-    async with listening(timeouts=SHORT) as listener, connected(listener) as peer:
+    async with listening(timeouts=Timeouts(head=0.4)) as listener, connected(listener) as peer:
         peer.send(http2.frame(HEADERS, 0, 1, http2.block(*fields())))
         assert (await peer.closed())[-1][3].endswith(b"a header block did not end within 0.4 s")
 

@@ -3,6 +3,8 @@
 import asyncio
 
 from gateway.core.types import Message
+from tests.skipping_loop import LOOPS as LOOPS
+from tests.skipping_loop import skip
 from tests.transports.http.server.test_connection import HELLO, SAID, post, within_bound
 from tests.transports.http.server.test_requests import ok
 from tests.transports.http.server.toy_listener import (
@@ -16,27 +18,6 @@ from tests.transports.http.server.toy_listener import (
 
 IDLE = 75
 """Seconds, the default."""
-
-
-class SkippingLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock can be put forward."""
-
-    skipped = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.skipped
-
-
-LOOPS = {"skipping": SkippingLoop}
-
-
-async def skip(seconds: float) -> None:
-    """Let the time pass, and whatever is due then happen."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SkippingLoop)
-    loop.skipped += seconds
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_each_request_postpones_the_end_of_an_idle_connection() -> None:

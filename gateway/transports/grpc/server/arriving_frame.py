@@ -1,0 +1,67 @@
+"""How long a client takes for one frame, or for a header block in several. Nothing of an incomplete frame has a meaning
+yet, so no call can look after it. Pure: the caller says what time it is."""
+
+from math import inf
+
+from gateway.core.http2.frames import DATA, END_HEADERS, HEADER_SIZE, HEADERS
+from gateway.core.types import Buffer
+from gateway.transports.timeouts import Timeouts
+
+_TYPE, _FLAGS = 3, 4
+"""Where they are in a frame's header."""
+
+
+class ArrivingFrame:
+    """The frame or the header block of one connection that has begun to arrive and is not whole; mostly there is
+    none."""
+
+    __slots__ = ("_block_since", "_data_bytes", "since")
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        """When it began; None if there is none."""
+        self._block_since: float | None = None
+        """What the connection said of the header block."""
+        self._data_bytes = 0
+        """Bytes of it, if it is DATA."""
+
+    def note(self, read: Buffer, rest: bytes, block_since: float | None, now: float) -> None:
+        """Note a read: all bytes of it, which begin with a frame, and the `rest` that is an incomplete frame.
+        `block_since` is when the header block that is arriving had its first whole frame."""
+        goes_on = self.since is not None and len(rest) == len(read)
+        is_block, is_same_block = block_since is not None, block_since == self._block_since
+        self._block_since = block_since
+        self._data_bytes = len(rest) if len(rest) > _TYPE and rest[_TYPE] == DATA else 0
+        if is_block:
+            if not is_same_block and not (self.since is not None and _opens_block(read)):
+                self.since = block_since
+        elif not rest:
+            self.since = None
+        elif not goes_on:
+            self.since = now
+
+    def excuse(self, seconds: float) -> None:
+        """Do not count these seconds, in which nothing was read from the client."""
+        if self.since is not None:
+            self.since += seconds
+
+    def seconds_left(self, now: float, timeouts: Timeouts) -> float:
+        """Until it has to be whole; infinity if there is none. DATA have the time of a message, all else that of a
+        head."""
+        if self.since is None:
+            return inf
+        seconds = timeouts.body + self._data_bytes / timeouts.rate if self._data_bytes else timeouts.head
+        return self.since + seconds - now
+
+    def why_late(self, timeouts: Timeouts) -> str:
+        """The error's text once no seconds are left."""
+        if self._data_bytes:
+            return f"a DATA frame came at less than {timeouts.rate:g} bytes a second"
+        what = "a frame" if self._block_since is None else "a header block"
+        return f"{what} did not end within {timeouts.head:g} s"
+
+
+def _opens_block(read: Buffer) -> bool:
+    """Whether the first frame is the first one of a header block that goes on."""
+    is_open = len(read) >= HEADER_SIZE and read[_TYPE] == HEADERS
+    return is_open and not read[_FLAGS] & END_HEADERS

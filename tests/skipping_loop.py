@@ -1,0 +1,34 @@
+"""An event loop whose clock the test puts forward: nobody waits for what takes long."""
+
+import asyncio
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock can be put forward."""
+
+    skipped = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skipped
+
+
+TURNS = 20
+"""Turns of the loop in which everything on loopback has happened, on a busy machine too."""
+
+LOOPS = {"skipping": SkippingLoop}
+"""For a module whose tests run on this loop."""
+
+
+async def skip(seconds: float) -> None:
+    """Let the time pass, and whatever is due then happen."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SkippingLoop)
+    await _settled()  # what was written before arrives before
+    loop.skipped += seconds
+    await _settled()
+
+
+async def _settled() -> None:
+    """What was sent on loopback has arrived, and so has what that caused."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
