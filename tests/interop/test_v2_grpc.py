@@ -46,6 +46,8 @@ backends:
 routes:
   - {{match: {{model: first}}, backend: triton, rewrite: {{model: versioned, version: "1"}}}}
   - {{match: {{listener: umbridge}}, backend: umbridge}}
+  - {{match: {{listener: mlserver, model: single}}, backend: mlserver, check: full}}
+  - {{match: {{listener: kserve, model: single}}, backend: kserve, check: full}}
   - {{match: {{listener: mlserver}}, backend: mlserver}}
   - {{match: {{listener: kserve}}, backend: kserve}}
   - {{match: {{listener: by_rest}}, backend: by_rest}}
@@ -235,7 +237,7 @@ def test_outputs_id_and_parameters(fronts: Fronts, kind: str) -> None:
 
 
 @pytest.mark.parametrize("front", ["mlserver", "kserve"])
-def test_replies_hold_nothing_of_the_server(fronts: Fronts, front: str, kind: str) -> None:
+def test_replies_that_are_read_hold_nothing_of_the_server(fronts: Fronts, front: str, kind: str) -> None:
     step = infer("single", tensor("x", "FP32", [1, 3], packed("f", 1, 2.5, -3)))
     plain, named = tritonclient_grpc(fronts[front], kind, step, {**step, "id": "request-7", "outputs": ["y"]})
 

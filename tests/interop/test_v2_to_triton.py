@@ -125,14 +125,15 @@ def _each(several: Iterable[str]) -> str:
 
 
 def _texts(gateway: str, datatype: str) -> dict[str, str]:
-    """JSON as written by hand, as it is and in either coding; the reply repeats it to the letter."""
+    """JSON as written by hand, as it is and in either coding, where messages are read; the reply repeats it to the
+    letter."""
     text, count = JSON_TEXTS[datatype], len(json.loads(JSON_TEXTS[datatype]))
     head = f'{{"inputs":[{{"name":"INPUT0","datatype":"{datatype}","shape":[{count}],"data":'
     body = f"{head}{text}}}]}}".encode()
     coded = {"text": (body, ()), "gzip text": (gzip.compress(body), ("Content-Encoding: gzip",))}
     found = {}
     for form, (sent, headers) in coded.items():
-        reply = post(gateway, f"/v2/models/identity_{datatype}/infer", sent, *headers)
+        reply = post(CHECKED[gateway], f"/v2/models/identity_{datatype}/infer", sent, *headers)
         if reply.status == 400 and "has no JSON form; use the binary data format" in reply.error:
             found[form] = REFUSED
         else:

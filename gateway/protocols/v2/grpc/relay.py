@@ -18,11 +18,16 @@ from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import MLSERVER, check_version
 from gateway.protocols.v2.grpc.client import LACKING, decode_response
 from gateway.protocols.v2.grpc.schema import MODEL_INFER, MODEL_STREAM_INFER
-from gateway.protocols.v2.grpc.streams import ERROR_MESSAGE
+from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
 from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 
 _ACTED_UPON = (b"sequence_", b"shared_memory_", b"timeout")
 """Parameters: the requests of a sequence stay at one server, shared memory is refused, `timeout` sets a deadline."""
+_OF_STREAMS = ENABLE_EMPTY_FINAL.encode()
+"""A parameter by which a client counts on one final response, whatever the server sends (`streams`)."""
+
+MOST_FIELDS = 4096
+"""Fields at the top of a message that passes unread: each takes time on the event loop."""
 
 _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
@@ -50,6 +55,8 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
     for word in _ACTED_UPON:
         if word in beside_raw:
             return None
+    if operation is STREAM and _OF_STREAMS in beside_raw:
+        return None
     return unread_request(operation, model, version)
 
 
@@ -60,8 +67,11 @@ def _names(body: Buffer) -> _Names:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
     """
     model = version = beside_raw = b""
-    at, end, raw_tag, kept = 0, len(body), REQUEST.raw_tag, 0
+    at, end, raw_tag, kept, fields_left = 0, len(body), REQUEST.raw_tag, 0, MOST_FIELDS
     while at < end:
+        fields_left -= 1
+        if not fields_left:
+            raise DecodeError("too many fields for a message that passes unread")
         tag, size, start = body[at], body[at + 1], at + 2
         stop = start + size
         if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or one of another wire type

@@ -8,6 +8,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from gateway.core.frozen import replace_struct
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.server_sent_events import HEADERS as EVENT_HEADERS
@@ -65,7 +66,8 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
     if (call.generates or _has_parameters(text)) and _may_have(_ACTED_UPON, text):
         return None
     captures = message.captures
-    return unread_request(call.operation, captures["model"], captures.get("version", ""))
+    found = unread_request(call.operation, captures["model"], captures.get("version", ""))
+    return replace_struct(found, schemaless=True) if call.generates and not is_of_infer(message) else found
 
 
 def _json_of(body: Buffer, length: bytes) -> Buffer:
@@ -94,22 +96,22 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
         return None
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     if length is None:
-        if (target.flavor in _WITHOUT_FP16 and has_word(body, b"FP16", 0)) or not _has_all(body, target):
+        if not _has_all(body, target) or (target.flavor in _BINARY_ALONE and _has_16_bits(body)):
             return None
         headers = JSON_HEADERS
     else:
         text = _json_of(body, length)
         if target.flavor in _WITHOUT_BINARY or not _has_all(text, target):
             return None
-        if target.flavor in _WITHOUT_FP16 and has_word(text, b"FP16", 0) and not _ASKS_FOR_BINARY.search(text):
+        if target.flavor in _BINARY_ALONE and _has_16_bits(text) and not _ASKS_FOR_BINARY.search(text):
             return None
         headers = binary_headers(len(text))
     return post(backend_path(request, target, call.suffix), headers, message.parts, request.deadline)
 
 
 _WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
-_WITHOUT_FP16 = frozenset({TRITON, KSERVE})
-"""Flavors that neither take nor give FP16 in JSON."""
+_BINARY_ALONE = frozenset({TRITON, KSERVE})
+"""Flavors that neither take nor give FP16 and BF16 in JSON."""
 _ASKS_FOR_BINARY = re.compile(rb'(?s)\A(?!.*false).*"binary_data(?:_output)?"')
 """JSON that asks for all outputs in binary."""
 
@@ -121,7 +123,11 @@ def _has_path(call: _Call, message: Message, request: Request, target: Target) -
         return False
     if flavor == BINARY:  # another gateway
         return True
-    return is_of_infer(message) is (flavor == MLSERVER) if call.generates else flavor == MLSERVER
+    return flavor == (TRITON if request.schemaless else MLSERVER)
+
+
+def _has_16_bits(text: Buffer) -> bool:
+    return has_word(text, b"FP16", 0) or has_word(text, b"BF16", 0)
 
 
 def _has_all(text: Buffer, target: Target) -> bool:
