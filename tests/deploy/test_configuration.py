@@ -176,6 +176,8 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "nothing mounts /tls/",
         ),
         ("config: null", "config: it has no listeners"),
+        ("image: null", "image.repository: name the repository of the gateway's image"),
+        ("image: {repository: null}", "image.repository: name the repository of the gateway's image"),
         ("config: {listeners: [null]}", "config: listeners[0]: expected a map, such as {name: http, bind:"),
         ("config: {listeners: [{name: a, bind: '[::]:1'}]}", "listener 'a': it has no protocols"),
         ("ingress: {enabled: true, hosts: null}", "ingress: it needs hosts"),

@@ -90,6 +90,9 @@ metadata:
 {{- end -}}
 
 {{- define "modelglot.image" -}}
+{{- if not (.Values.image).repository -}}
+{{- fail "image.repository: name the repository of the gateway's image, such as modelglot" -}}
+{{- end -}}
 {{- $registry := (.Values.global).imageRegistry | default .Values.image.registry | default "" -}}
 {{- $repository := ternary (printf "%s/%s" (trimSuffix "/" $registry) .Values.image.repository) .Values.image.repository (ne $registry "") -}}
 {{- if .Values.image.digest -}}
