@@ -81,7 +81,7 @@ class Reloader:
                     config, warnings = await asyncio.to_thread(self._load)
                 changes = await self.gateway.reload(config)
             except ConfigError as error:
-                return self._failed([_error(each) for each in error.problems], error.problems)
+                return self._failed([_error(each) for each in error.problems if not each.is_warning], error.problems)
             except (BindError, ReloadError) as error:
                 return self._failed([ConfigurationError(text=str(error))], [error])
             except Exception:

@@ -16,7 +16,7 @@ import yaml
 from yaml import events
 
 from gateway.config.references import Referenced, interpolate
-from gateway.config.scalars import Scalar, resolve
+from gateway.config.scalars import Scalar, other_words, resolve
 from gateway.config.syntax import explained, quoted
 from gateway.core.frozen import frozen
 
@@ -223,7 +223,9 @@ class _Composer:
         elif event.implicit[0] and event.value == "<<":
             self._fault(event, "merge keys are not supported; write the keys out, or use an alias for the whole map")
         elif event.implicit[0] and not isinstance(resolve(event.value), str):
-            self._fault(event, f"a key must be text, got {event.value or 'nothing'}; quote it if it is meant")
+            value = resolve(event.value)
+            hint = f"; {other_words(value)}" if isinstance(value, bool) else ""
+            self._fault(event, f"a key must be text, got {event.value or 'nothing'}; quote it if it is meant{hint}")
         else:
             return str(event.value)
         return None

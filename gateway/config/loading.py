@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gateway.config.access_checks import access_findings
+from gateway.config.boolean_keys import boolean_keys
 from gateway.config.catalog import Catalog
 from gateway.config.document import MAX_BYTES, DocumentError, Location, Mark, Node, YamlFault, compose
 from gateway.config.fields import VALUE
@@ -103,15 +104,18 @@ def loads_with_warnings(
         findings += worker_findings(config, catalog)
         findings += payload_log_findings(config, catalog)
     faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
+    warned = _warnings(name, boolean_keys(root), root)  # beside errors, too: they may be their cause
     if config is None or faults:
-        raise ConfigError(
-            _problem(name, fault if fault.location else replace(fault, location=root.location_of(fault.mark)))
-            for fault in faults
-        )
+        errors = (replace(fault, location=fault.location or root.location_of(fault.mark)) for fault in faults)
+        raise ConfigError([*(_problem(name, error) for error in errors), *warned])
     config.references.update((str(each), each.source) for each in root.referenced())
-    found = [_problem(name, _located(finding, root)) for finding in find_warnings(config, catalog)]
-    config.warned.update((each.location, each) for each in found)
-    return config, ordered(replace(problem, is_warning=True) for problem in found)
+    warned += _warnings(name, find_warnings(config, catalog), root)
+    config.warned.update((each.location, each) for each in warned)
+    return config, ordered(warned)
+
+
+def _warnings(name: str, findings: Iterable[Finding], root: Node) -> list[Problem]:
+    return [replace(_problem(name, _located(finding, root)), is_warning=True) for finding in findings]
 
 
 def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] = os.environ) -> list[Problem]:

@@ -9,6 +9,7 @@ from gateway.config.fields import NESTED, VALUE
 from gateway.config.policies import UNKNOWN_POLICY
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.references import Referenced
+from gateway.config.scalars import other_words
 from gateway.config.schema import keys_at
 from gateway.core.datatypes import DATATYPES, meant_by
 
@@ -93,8 +94,10 @@ def _choice(error: dict[str, Any]) -> str:
 
 
 def _text(error: dict[str, Any]) -> str:
-    quote = "; quote it" if isinstance(error["input"], (bool, int, float)) else ""
-    return f"expected text, got {VALUE}{quote}"
+    given = error["input"]
+    quote = "; quote it" if isinstance(given, (bool, int, float)) else ""
+    hint = f"; {other_words(given)}" if isinstance(given, bool) else ""
+    return f"expected text, got {VALUE}{quote}{hint}"
 
 
 def _bound(relation: str, key: str) -> Callable[[dict[str, Any]], str]:

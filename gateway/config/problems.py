@@ -36,7 +36,8 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. `problems` are all its problems, in the order of the file."""
+    """A configuration that cannot be used. `problems` are all its problems, and warnings that may name their cause, in
+    the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = ordered(problems)

@@ -24,6 +24,12 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
 )
 
 
+def other_words(flag: bool) -> str:
+    """The words that YAML 1.1 takes for the boolean `flag` and YAML 1.2 for text, as a clause of a message."""
+    words, boolean = ("y, yes and on", "true") if flag else ("n, no and off", "false")
+    return f"YAML 1.1, which Helm reads, turns {words} into {boolean}"
+
+
 def resolve(text: str) -> Scalar:
     """The value of the plain scalar `text`."""
     if text in _SPECIAL:

@@ -53,6 +53,14 @@ def test_both_ways_to_name_a_form_are_the_same() -> None:
 LISTENER = REST.replace("[v2-rest]", '[v2-rest, "json:NAME"]')
 BACKEND = REST.replace("form: prices", "form: NAME")
 BROKEN = {
+    "names that YAML 1.1 has made booleans": (
+        FORMS.replace('x: "FP64', '"true": "FP64').replace(" y: {", ' "false": {').replace("$y", "$false") + REST,
+        [
+            "3:38: $x is not declared in `tensors`; `tensors` has true, false",
+            "4:15: warning: the key 'true' is probably another word: YAML 1.1, which Helm reads, turns y, yes and on",
+            "4:39: warning: the key 'false' is probably another word: YAML 1.1, which Helm reads, turns n, no and off",
+        ],
+    ),
     "unknown form of a backend": (
         FORMS + BACKEND.replace("NAME", "pricess"),
         ["6:44: no form is called 'pricess'; did you mean 'prices'?"],

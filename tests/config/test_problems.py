@@ -118,6 +118,14 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ["5:1: the key 'admin' stands twice, first at line 4, column 1"],
     ),
     ("number as key", SOUND + "12: 1\n", ["4:1: a key must be text, got 12; quote it if it is meant"]),
+    (
+        "flag as key",
+        SOUND + "true: 1\n",
+        [
+            "4:1: a key must be text, got true; quote it if it is meant; YAML 1.1, which Helm reads, turns y, yes and "
+            "on into true"
+        ],
+    ),
     ("null as key", SOUND + "~: 1\n", ["4:1: a key must be text, got ~; quote it if it is meant"]),
     ("list as key", SOUND + "? [a]\n: 1\n", ["4:3: a key must be text"]),
     (
@@ -300,7 +308,11 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         )
     ),
     ("number for text", ROUTE + "match: {version: 1}}]\n", ["3:46: expected text, got 1; quote it"]),
-    ("flag for text", ROUTE + "match: {model: true}}]\n", ["3:44: expected text, got true; quote it"]),
+    (
+        "flag for text",
+        ROUTE + "match: {model: false}}]\n",
+        ["3:44: expected text, got false; quote it; YAML 1.1, which Helm reads, turns n, no and off into false"],
+    ),
     ("empty text", ROUTE + "match: {model: ''}}]\n", ["3:44: must not be empty"]),
     ("text for a number", BACKEND + "max_in_flight: '3'}}\n", ["2:88: expected a whole number, got '3'"]),
     (

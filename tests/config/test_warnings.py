@@ -51,6 +51,31 @@ def test_no_routes(end: str) -> None:
     assert warnings(text) == [f"{place}: warning: there are no routes, so no request can be answered"]
 
 
+TRUE = (
+    "warning: the key 'true' is probably another word: YAML 1.1, which Helm reads, turns y, yes and on into true; "
+    'quote the key where it was written, such as "y"'
+)
+FALSE = (
+    TRUE.replace("'true'", "'false'")
+    .replace("y, yes and on into true", "n, no and off into false")
+    .replace('"y"', '"n"')
+)
+STEP = """\
+models:
+  m:
+    inputs: {x: "FP64 [1]"}
+    steps: {s: {model: n, inputs: {"true": $x}}}
+    outputs: {"false": $s}
+"""
+
+
+def test_names_that_yaml_1_1_has_made_booleans() -> None:
+    """As Helm writes the keys `y` and `n`: only a request would tell that the model has no tensor of this name."""
+    route = "routes: [{match: {model: n}, backend: a, signature: {inputs: [{name: x, datatype: FP64, shape: [1]}]}}]\n"
+    text = f"{LISTENERS}backends:\n  a: {{protocol: umbridge, endpoints: ['h:1'], {TIMEOUT}}}\n{route}{STEP}"
+    assert warnings(text) == [f"12:36: {TRUE}", f"13:15: {FALSE}"]
+
+
 def test_a_backend_that_no_route_names() -> None:
     text = f"{LISTENERS}backends:\n{ONE}{ONE.replace('a:', 'b:')}routes: [{{match: {{model: m}}, backend: a}}]\n"
     assert warnings(text) == ["8:3: warning: no route names the backend 'b'"]

@@ -157,6 +157,39 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
         ),
         ("config: {health: null}", "the probes need the health port"),
         ('config: {drain: {delay: "${DELAY}"}}', "drain: delay is ${DELAY}"),
+        (
+            "config: {admin: {bind: '0.0.0.0:9090'}}",
+            "admin: everybody who reaches 0.0.0.0:9090 could use the status API; bind",
+        ),
+        ("config: {admin: {bind: '[::]:9090', auth: null}}", "admin: everybody who reaches [::]:9090"),
+        (
+            "config: {admin: {bind: '0.0.0.0:9090', auth: {}}}",
+            "names no keys and no issuer of tokens for the status API",
+        ),
+        ("config: {scaler: {bind: '0.0.0.0:9092'}}", "scaler: everybody who reaches 0.0.0.0:9092 could ask it"),
+        (
+            "config: {scaler: {bind: '0.0.0.0:9092', tls: {certificate: /own/c, key: /own/k}}}",
+            "scaler: everybody who reaches 0.0.0.0:9092 could ask it",
+        ),
+        (
+            "config: {scaler: {bind: '0.0.0.0:9092', open: true, tls: {certificate: /tls/tls.crt}}}",
+            "nothing mounts /tls/",
+        ),
+        ("config: null", "config: it has no listeners"),
+        ("image: null", "image.repository: name the repository of the gateway's image"),
+        ("image: {repository: null}", "image.repository: name the repository of the gateway's image"),
+        ("config: {listeners: [null]}", "config: listeners[0]: expected a map, such as {name: http, bind:"),
+        ("config: {listeners: [{name: a, bind: '[::]:1'}]}", "listener 'a': it has no protocols"),
+        ("ingress: {enabled: true, hosts: null}", "ingress: it needs hosts"),
+        ("autoscaling: {enabled: true, maxReplicas: null}", "autoscaling: it needs maxReplicas"),
+        (
+            "{replicaCount: 2, podDisruptionBudget: {enabled: true, maxUnavailable: null}}",
+            "podDisruptionBudget.maxUnavailable: it needs a number or a percentage",
+        ),
+        (
+            "tls: {certManager: {enabled: true, issuerRef: {name: a}, serviceNames: false}}",
+            "tls.certManager: the certificate has no name; list its names in dnsNames",
+        ),
         ('config: "listeners: ["', "the text is no YAML map"),
         ("{demo: {enabled: true}, config: 'a: b'}", "must be a map for that"),
         (
@@ -213,6 +246,11 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
         ),
         ("tcpRoutes: [{listener: brpc, parentRefs: [{name: a}]}]", "tcpRoutes: no listener is called 'brpc'"),
         ("podLabels: {app.kubernetes.io/component: a}", "podLabels: the label app.kubernetes.io/component is the"),
+        ("service: {labels: {app.kubernetes.io/name: a}}", "service.labels: the label app.kubernetes.io/name is the"),
+        (
+            "ingress: {enabled: true, labels: {app.kubernetes.io/name: a}}",
+            "ingress.labels: the label app.kubernetes.io/name is the chart's",
+        ),
         ("commonLabels: {app.kubernetes.io/name: a}", "commonLabels: the label app.kubernetes.io/name is the chart's"),
         (
             "metrics: {dashboard: {enabled: true, labels: {app.kubernetes.io/name: a}}}",
@@ -238,8 +276,15 @@ def test_what_cannot_work_is_refused_with_what_would(values: str, said: str) -> 
         ),
         (
             "backends: {no: {protocol: umbridge, endpoints: ['a:1']}}",
-            "config.backends: YAML has read a key as the boolean",
+            "config.backends: a key is the boolean false, as which YAML 1.1 (Helm's) reads n, no and off; quote it",
         ),
+        ("forms: {own: {tensors: {y: 'FP64 [1]'}}}", "config.forms.own.tensors: a key is the boolean true"),
+        ("forms: {own: {infer: {path: /p, response: [{on: $y}]}}}", "config.forms.own.infer.response[0]: a key is the"),
+        (
+            "models: {m: {steps: {s: {model: a, inputs: {y: $x}}}}}",
+            "config.models.m.steps.s.inputs: a key is the boolean",
+        ),
+        ("models: {n: {}}", "config.models: a key is the boolean false"),
         ("routes: [{match: {header: {x-on: yes}}, backend: b}]", "config.routes[0].match.header.x-on"),
         ("routes: [{match: {}, backend: b, fallback: [true]}]", "config.routes[0].fallback[0]"),
     ],
@@ -248,6 +293,11 @@ def test_a_boolean_or_a_number_in_the_place_of_a_text_is_refused(written: str, s
     message = refusal(f"config: {{{written}}}")
     assert said in message
     assert "quote it" in message
+
+
+def test_a_text_may_have_the_keys_that_helm_would_change() -> None:
+    form = "{own: {infer: {path: /p, request: {y: $x}, response: {'true': $n}}}}"
+    assert form in render({"config": f"{MINIMAL}\nforms: {form}\n"}).configuration
 
 
 def test_templates_of_forms_may_have_any_values() -> None:
@@ -311,6 +361,37 @@ def test_the_examples_say_only_what_differs() -> None:
         for given in yaml.safe_load_all(path.read_text()):
             if "kind" not in given:
                 assert not [key for key, value in given.items() if defaults[key] == value]
+
+
+SHARED = """
+config:
+  backends:
+    shared: {protocol: v2-grpc, endpoints: ["a:1"], placement: {redis: {url: "redis://r", name: a}}}
+    own: {protocol: v2-grpc, endpoints: ["b:1"], placement: {load: on_demand}}
+  routes:
+    - {match: {model: a}, backend: shared, policies: [{rate_limit: {requests: 1, seconds: 1, redis: "redis://r"}}]}
+    - {match: {model: b}, backend: own, policies: [{timeout: {seconds: 1}}, {rate_limit: {requests: 1, seconds: 1}}]}
+"""
+
+
+@pytest.mark.parametrize("more", ["replicaCount: 2", "autoscaling: {enabled: true}"])
+def test_the_notes_name_what_each_of_several_replicas_applies_by_itself(more: str) -> None:
+    _, _, named = render(f"{SHARED}\n{more}").notes.partition("Each replica applies these by itself")
+    assert re.findall(r"^  (config\..*)$", named, re.MULTILINE) == [
+        "config.backends.own.placement",
+        "config.routes[1].policies[1].rate_limit",
+    ]
+
+
+def test_the_notes_do_not_speak_of_replicas_where_there_is_one_or_all_agree() -> None:
+    assert "by itself" not in render(SHARED).notes
+    agreed = SHARED.replace("{load: on_demand}", "null").replace("requests: 1, seconds: 1}", "redis: 'redis://r'}")
+    assert "by itself" not in render(f"{agreed}\nreplicaCount: 2").notes
+
+
+def test_the_notes_warn_of_replicas_where_the_chart_cannot_read_the_configuration() -> None:
+    existing = "existingConfigMap: {name: own, listeners: [{name: a, port: 1, protocols: [mip]}]}"
+    assert "placement of the ConfigMap own that has no redis" in render(f"{existing}\nreplicaCount: 2").notes
 
 
 README = (CHART / "README.md").read_text()

@@ -296,6 +296,52 @@ def test_labels_and_annotations_of_the_user_replace_what_the_chart_only_tells() 
     assert release.deployment["metadata"]["annotations"] == {"reloader": "on"}
 
 
+def test_labels_and_annotations_of_the_service_and_of_the_ingress_are_theirs_alone() -> None:
+    release = render(
+        """
+        service: {labels: {lb: near}, annotations: {lb/kind: internal}}
+        ingress: {enabled: true, labels: {dns: public}, annotations: {dns/ttl: "60"}}
+        metrics: {serviceMonitor: {enabled: true}}
+        demo: {enabled: true}
+        """
+    )
+    for key, owner in (("lb", release.service), ("dns", release.one("Ingress"))):
+        having = [each for each in release.objects if key in each["metadata"]["labels"]]
+        assert having == [owner]
+    assert [each for each in release.objects if "lb/kind" in each["metadata"].get("annotations", {})] == [
+        release.service
+    ]
+
+
+def test_constraints_select_the_pods_of_the_gateway_unless_they_select_others() -> None:
+    own = {"matchExpressions": [{"key": "team", "operator": "In", "values": ["science"]}]}
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    release = render({"topologySpreadConstraints": [{**spread, "labelSelector": own}, spread]})
+    given, completed = release.pod["topologySpreadConstraints"]
+    assert given == {**spread, "labelSelector": own}
+    labels = release.deployment["spec"]["selector"]["matchLabels"]
+    assert completed == {**spread, "labelSelector": {"matchLabels": labels}}
+
+
+def test_null_removes_a_value() -> None:
+    release = render(
+        """
+        probes: {startup: null, readiness: {periodSeconds: null, timeoutSeconds: null, failureThreshold: null}}
+        strategy: null
+        replicaCount: null
+        revisionHistoryLimit: null
+        resources: null
+        image: {registry: null, pullPolicy: null}
+        """
+    )
+    assert "startupProbe" not in release.container
+    assert release.container["readinessProbe"] == {"httpGet": {"path": "/readyz", "port": "health"}}
+    assert release.container["livenessProbe"]["periodSeconds"] == 10
+    assert not {"strategy", "replicas", "revisionHistoryLimit"} & set(release.deployment["spec"])
+    assert not {"resources", "imagePullPolicy"} & set(release.container)
+    assert release.container["image"] == "modelglot:0.1.0"
+
+
 def test_pods_are_added_when_a_process_comes_near_one_core() -> None:
     """A share of the request, 250m, would add pods at a sixth of what a process can use."""
     (metric,) = render("autoscaling: {enabled: true}").one("HorizontalPodAutoscaler")["spec"]["metrics"]

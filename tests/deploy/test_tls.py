@@ -71,6 +71,33 @@ def test_cert_manager_makes_the_secret_that_is_mounted() -> None:
     assert made["metadata"]["annotations"] == {"team": "science"}
 
 
+PUBLIC = f"""{CONFIG}
+demo: {{enabled: true}}
+metrics: {{serviceMonitor: {{enabled: true}}}}
+tls:
+  certManager:
+    enabled: true
+    issuerRef: {{name: letsencrypt, kind: ClusterIssuer}}
+    serviceNames: false
+    dnsNames: ["*.models.example.com", models.example.com]
+"""
+
+
+def test_the_certificate_of_a_public_ca_has_no_names_of_the_cluster() -> None:
+    assert render(PUBLIC).one("Certificate")["spec"]["dnsNames"] == ["*.models.example.com", "models.example.com"]
+
+
+def test_what_checks_the_certificate_of_a_public_ca_uses_its_name_and_the_cas_that_everybody_trusts() -> None:
+    release = render(PUBLIC)
+    name = f"{release.name}.models.example.com"
+    (text,) = release.one("Pod")["spec"]["containers"][0]["args"]
+    assert f"--server-name={name} " in text
+    (endpoint,) = release.one("ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["tlsConfig"] == {"serverName": name}
+    assert f"curl --resolve {name}:8443:127.0.0.1 https://{name}:8443/" in release.notes
+    assert "ca.crt" not in release.notes
+
+
 def test_cert_manager_needs_an_issuer() -> None:
     with pytest.raises(Exception, match=r"tls\.certManager\.issuerRef: name an Issuer"):
         render("tls: {certManager: {enabled: true}}")

@@ -4,8 +4,8 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 `gateway.facts` is the only entry: JSON of
   text       what the ConfigMap holds; empty with existingConfigMap
   backends   how many
-  listeners  of {name, portName, port, transport, protocols, model, prefix, tls, clientCertificate, auth}, without those on
-             unix sockets; clientCertificate: clients must have one; auth: they must identify themselves
+  listeners  of {name, portName, port, servicePort, transport, protocols, model, prefix, tls, clientCertificate, auth}, without
+             those on unix sockets; clientCertificate: clients must have one; auth: they must identify themselves
   healthPort, healthTls
   scalerPort, scalerTls   of KEDA's external scaler; 0 where it is off, or on loopback
   adminPort, adminTls     of the status API; 0 where it is off, or on loopback
@@ -13,15 +13,21 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
   endpoints  what the gateway connects to, of {what, endpoint}: backends, collector, Redis, issuers
   srv        of {what, name}: DNS names whose SRV records name endpoints
   unreadable where the configuration has endpoints that the chart cannot read
+  perReplica   what each replica applies by itself, for want of `redis`
 */}}
 
 {{- define "modelglot.facts" -}}
 {{- $facts := dict -}}
-{{- if .Values.existingConfigMap.name -}}
+{{- if (.Values.existingConfigMap).name -}}
 {{- $facts = include "modelglot.factsOfExisting" . | fromJson -}}
 {{- else -}}
 {{- $facts = include "modelglot.factsOfConfig" . | fromJson -}}
 {{- end -}}
+{{- $listeners := list -}}
+{{- range $facts.listeners -}}
+{{- $listeners = append $listeners (merge (dict "servicePort" (get (($.Values.service).ports | default dict) .name | default .port | int)) .) -}}
+{{- end -}}
+{{- $_ := set $facts "listeners" $listeners -}}
 {{- $delay := $facts.delay | float64 -}}
 {{- $timeout := $facts.timeout | float64 -}}
 {{- $preStop := ternary (int .Values.preStopSeconds) 0 (eq $delay 0.0) -}}
@@ -39,7 +45,7 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- if not $existing.listeners -}}
 {{- fail "existingConfigMap: list its listeners in existingConfigMap.listeners, such as [{name: http, port: 8080, protocols: [v2-rest]}]: the chart cannot read that ConfigMap" -}}
 {{- end -}}
-{{- if .Values.demo.enabled -}}
+{{- if (.Values.demo).enabled -}}
 {{- fail "demo.enabled adds backends and routes to `config`; it does not go with existingConfigMap" -}}
 {{- end -}}
 {{- $listeners := list -}}
@@ -47,17 +53,18 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
 {{- $transport := include "modelglot.transport" (dict "listener" .name "protocols" .protocols) -}}
 {{- $listeners = append $listeners (merge (dict "transport" $transport) .) -}}
 {{- end -}}
-{{- dict "text" "" "backends" 1 "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" $existing.healthPort "healthTls" $existing.healthTls
+{{- dict "text" "" "backends" 1 "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray) "healthPort" ($existing.healthPort | default 9091) "healthTls" ($existing.healthTls | default false)
      "scalerPort" 0 "scalerTls" false "adminPort" 0 "adminTls" false
-     "delay" $existing.drainDelay "timeout" $existing.drainTimeout "endpoints" list "srv" list
-     "unreadable" (list (printf "the ConfigMap %s" $existing.name)) | toJson -}}
+     "delay" ($existing.drainDelay | default 0) "timeout" (kindIs "invalid" $existing.drainTimeout | ternary 30 $existing.drainTimeout)
+     "endpoints" list "srv" list "unreadable" (list (printf "the ConfigMap %s" $existing.name))
+     "perReplica" (list (printf "each rate_limit and placement of the ConfigMap %s that has no redis" $existing.name)) | toJson -}}
 {{- end -}}
 
 {{- define "modelglot.factsOfConfig" -}}
-{{- $config := .Values.config -}}
+{{- $config := .Values.config | default dict -}}
 {{- $text := "" -}}
 {{- if kindIs "string" $config -}}
-  {{- if .Values.demo.enabled -}}
+  {{- if (.Values.demo).enabled -}}
   {{- fail "demo.enabled adds backends and routes to `config`, which must be a map for that, not a text" -}}
   {{- end -}}
   {{- $text = $config -}}
@@ -67,16 +74,20 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
   {{- end -}}
 {{- else -}}
   {{- include "modelglot.checkText" (dict "key" "" "value" $config "path" "config") -}}
-  {{- if .Values.demo.enabled -}}
-  {{- $config = include "modelglot.withDemo" (dict "root" . "config" $config) | fromJson -}}
-  {{- end -}}
-  {{- $text = toYaml $config -}}
 {{- end -}}
 {{- if not (get $config "listeners") -}}
 {{- fail "config: it has no listeners, such as [{name: http, bind: \"0.0.0.0:8080\", protocols: [v2-rest]}]" -}}
 {{- end -}}
-{{- if not (dig "health" "bind" "" $config) -}}
+{{- if not ($config.health).bind -}}
 {{- fail "config: the probes need the health port: health: {bind: \"0.0.0.0:9091\"}" -}}
+{{- end -}}
+{{- range $index, $listener := $config.listeners -}}
+  {{- if not (kindIs "map" $listener) -}}
+  {{- fail (printf "config: listeners[%d]: expected a map, such as {name: http, bind: \"0.0.0.0:8080\", protocols: [v2-rest]}" $index) -}}
+  {{- end -}}
+{{- end -}}
+{{- if (.Values.demo).enabled -}}
+{{- $config = include "modelglot.withDemo" (dict "root" . "config" $config) | fromJson -}}
 {{- end -}}
 {{- include "modelglot.checkFiles" (dict "root" . "config" $config) -}}
 {{- $listeners := list -}}
@@ -86,27 +97,49 @@ What the chart reads of the gateway's configuration, so that nobody writes a por
     {{- $port := include "modelglot.port" (dict "what" $what "bind" (toString $listener.bind)) -}}
     {{- $transport := include "modelglot.transport" (dict "listener" $listener.name "protocols" $listener.protocols) -}}
     {{- $listeners = append $listeners (dict "name" (toString $listener.name) "port" (int $port) "transport" $transport
-         "protocols" $listener.protocols "model" (get $listener "model") "prefix" (get $listener "prefix") "tls" (hasKey $listener "tls")
-         "clientCertificate" (eq (dig "tls" "client" "none" $listener) "required")
-         "auth" (and (hasKey $listener "auth") (not (dig "auth" "anonymous" "" $listener)))) -}}
+         "protocols" $listener.protocols "model" (get $listener "model") "prefix" (get $listener "prefix") "tls" (kindIs "map" $listener.tls)
+         "clientCertificate" (eq (($listener.tls).client | default "none") "required")
+         "auth" (and (kindIs "map" $listener.auth) (not ($listener.auth).anonymous))) -}}
   {{- end -}}
 {{- end -}}
 {{- $outgoing := include "modelglot.outgoing" $config | fromJson -}}
 {{- $scaler := $config.scaler | default dict -}}
 {{- $admin := $config.admin | default dict -}}
+{{- include "modelglot.checkAccess" (dict "scaler" $scaler "admin" $admin "auth" ($config.auth | default dict)) -}}
 {{- $drain := $config.drain | default dict -}}
 {{- range $key, $value := pick $drain "delay" "timeout" -}}
-  {{- if not (regexMatch "^[0-9]*\\.?[0-9]+$" (toString $value)) -}}
+  {{- if not (or (kindIs "invalid" $value) (regexMatch "^[0-9]*\\.?[0-9]+$" (toString $value))) -}}
   {{- fail (printf "config: drain: %s is %v; the chart computes the grace period of it and wants a number of seconds" $key $value) -}}
   {{- end -}}
 {{- end -}}
-{{- dict "text" $text "backends" (len ($config.backends | default dict)) "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray)
+{{- dict "text" ($text | default (toYaml $config)) "backends" (len ($config.backends | default dict)) "listeners" (include "modelglot.namedPorts" (dict "listeners" $listeners) | fromJsonArray)
      "healthPort" (include "modelglot.port" (dict "what" "config: health" "bind" (toString $config.health.bind)) | int)
-     "healthTls" (hasKey $config.health "tls") 
-     "scalerPort" (include "modelglot.optionalPort" (dict "what" "config: scaler" "bind" $scaler.bind) | int) "scalerTls" (hasKey $scaler "tls")
-     "adminPort" (include "modelglot.optionalPort" (dict "what" "config: admin" "bind" $admin.bind) | int) "adminTls" (hasKey $admin "tls")
-     "delay" (get $drain "delay" | default 0) "timeout" (hasKey $drain "timeout" | ternary (get $drain "timeout") 30)
-     "endpoints" $outgoing.endpoints "srv" $outgoing.srv "unreadable" $outgoing.unreadable | toJson -}}
+     "healthTls" (kindIs "map" $config.health.tls)
+     "scalerPort" (include "modelglot.optionalPort" (dict "what" "config: scaler" "bind" $scaler.bind) | int) "scalerTls" (kindIs "map" $scaler.tls)
+     "adminPort" (include "modelglot.optionalPort" (dict "what" "config: admin" "bind" $admin.bind) | int) "adminTls" (kindIs "map" $admin.tls)
+     "delay" (get $drain "delay" | default 0) "timeout" (kindIs "invalid" $drain.timeout | ternary 30 $drain.timeout)
+     "endpoints" $outgoing.endpoints "srv" $outgoing.srv "unreadable" $outgoing.unreadable
+     "perReplica" (include "modelglot.withoutRedis" (dict "value" $config "path" "config") | fromJsonArray) | toJson -}}
+{{- end -}}
+
+{{/*
+Fails if the status API or the scaler is open to everybody who reaches the pod: the gateway would not start. Takes {scaler, admin,
+auth}, sections of the configuration.
+*/}}
+{{- define "modelglot.checkAccess" -}}
+{{- $loopback := "bind 127.0.0.1:PORT (`kubectl port-forward` reaches it)" -}}
+{{- if ne (include "modelglot.optionalPort" (dict "what" "config: admin" "bind" .admin.bind) | trim) "0" -}}
+  {{- if kindIs "invalid" .admin.auth -}}
+  {{- fail (printf "config: admin: everybody who reaches %s could use the status API; %s, or set `auth: {}` in `admin`, and `auth: {keys: {file: ...}}` in config" .admin.bind $loopback) -}}
+  {{- else if not (or .auth.keys .auth.jwt) -}}
+  {{- fail "config: admin: `auth` in config names no keys and no issuer of tokens for the status API; set `auth: {keys: {file: ...}}` or `auth: {jwt: ...}`" -}}
+  {{- end -}}
+{{- end -}}
+{{- if ne (include "modelglot.optionalPort" (dict "what" "config: scaler" "bind" .scaler.bind) | trim) "0" -}}
+  {{- if not (or .scaler.open (eq ((.scaler.tls).client | default "") "required")) -}}
+  {{- fail (printf "config: scaler: everybody who reaches %s could ask it; set `tls` with `client: required`, or `open: true` beside a NetworkPolicy for KEDA's operator" .scaler.bind) -}}
+  {{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/*
@@ -114,10 +147,10 @@ Fails if the configuration names a file in a folder of the chart's that nothing 
 */}}
 {{- define "modelglot.checkFiles" -}}
 {{- $values := .root.Values -}}
-{{- $secrets := dict "/tls" (include "modelglot.tlsSecret" .root) "/tls-clients" $values.tls.clientCaSecret "/etc/gateway-keys" $values.keys.existingSecret -}}
+{{- $secrets := dict "/tls" (include "modelglot.tlsSecret" .root) "/tls-clients" ($values.tls).clientCaSecret "/etc/gateway-keys" ($values.keys).existingSecret -}}
 {{- $remedies := dict "/tls" "tls.existingSecret or tls.certManager" "/tls-clients" "tls.clientCaSecret" "/etc/gateway-keys" "keys.existingSecret" -}}
-{{- $files := list (dig "auth" "keys" "file" "" .config) -}}
-{{- range concat .config.listeners (list (.config.health | default dict) (.config.admin | default dict)) -}}
+{{- $files := list (((.config.auth).keys).file | default "") -}}
+{{- range concat .config.listeners (list .config.health (.config.admin | default dict) (.config.scaler | default dict)) -}}
 {{- $files = concat $files (values (pick (get . "tls" | default dict) "certificate" "key" "client_ca" "client_crl")) -}}
 {{- end -}}
 {{- range $file := $files | sortAlpha -}}
@@ -172,6 +205,9 @@ http,grpc. Takes {listener, protocols}.
 */}}
 {{- define "modelglot.transport" -}}
 {{- $transports := dict "v2-rest" "http" "v1-rest" "http" "umbridge" "http" "graphpipe" "http" "grps-rest" "http" "json" "http" "v2-grpc" "grpc" "grps-grpc" "grpc" "tfs-grpc" "grpc" "mip" "tcp" "grps-brpc" "tcp" -}}
+{{- if not .protocols -}}
+{{- fail (printf "listener '%v': it has no protocols, such as [v2-rest]" .listener) -}}
+{{- end -}}
 {{- $spoken := list -}}
 {{- range .protocols -}}
 {{- $protocol := ternary "json" (toString .) (hasPrefix "json:" (toString .)) -}}
@@ -223,35 +259,36 @@ transport, and an empty transport is any.
 {{- end -}}
 
 {{/*
-Fails where a map has a boolean or a number in the place of a text: YAML takes on, off, yes, no and 1.0 for such, and by the
-time Helm hands the values over nobody can tell what was written. `forms` and `models` are left as they are: templates have
-the keys of servers, and steps of graphs the names of tensors. Takes {key, value, path}.
+Fails where a map has a boolean for a key, or a boolean or a number in the place of a text: Helm's YAML 1.1 takes y, on, off, yes, no
+and 1.0 for such, and by the time Helm hands the values over nobody can tell what was written. The values of `forms` and `models` are
+left as they are: templates and constants are of any type. Takes {key, value, path}, and {keysOnly} if values are left.
 */}}
 {{- define "modelglot.checkText" -}}
 {{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
-     "cast" "certificate" "channels" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail" "directory"
+     "cast" "certificate" "channels" "check" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail" "directory"
      "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers" "from"
      "header" "hide" "identity" "imaginary" "issuer" "jwks" "key" "labels" "layout" "level" "listener" "listeners" "load"
      "load_url" "measures" "method" "metric" "model" "name" "namespace" "nan" "operation" "operations" "options" "otlp"
      "outputs" "path" "payload" "per" "permissions" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
      "replace" "routes" "scale" "script" "select" "server_name" "service" "source" "srv" "state" "statuses" "stream" "tensors"
      "to" "token" "url" "version" "when" "without_redis" -}}
-{{- if or (eq .key "forms") (and (eq .key "models") (kindIs "map" .value)) -}}
-{{- else if kindIs "map" .value -}}
+{{- $keysOnly := or .keysOnly (has .path (list "config.forms" "config.models")) -}}
+{{- if kindIs "map" .value -}}
   {{- $freeKeys := has .key (list "flavor" "header" "labels" "operations" "prefix" "settings") -}}
   {{- range $key, $value := .value -}}
     {{- if has $key (list "true" "false") -}}
-    {{- fail (printf "%s: YAML has read a key as the boolean %s (on, off, yes, no are booleans, too); quote it" $.path $key) -}}
+    {{- $written := eq $key "true" | ternary (list "y, yes and on" "y") (list "n, no and off" "n") -}}
+    {{- fail (printf "%s: a key is the boolean %s, as which YAML 1.1 (Helm's) reads %s; quote it, such as \"%s\". If the text %s is meant, write config as a text (config: |)" $.path $key (first $written) (last $written) $key) -}}
     {{- end -}}
-    {{- include "modelglot.checkText" (dict "key" (ternary $.key $key $freeKeys) "value" $value "path" (printf "%s.%s" $.path $key)) -}}
+    {{- include "modelglot.checkText" (dict "key" (ternary $.key $key $freeKeys) "value" $value "path" (printf "%s.%s" $.path $key) "keysOnly" $keysOnly) -}}
   {{- end -}}
 {{- else if kindIs "slice" .value -}}
   {{- range $index, $value := .value -}}
-    {{- include "modelglot.checkText" (dict "key" $.key "value" $value "path" (printf "%s[%d]" $.path $index)) -}}
+    {{- include "modelglot.checkText" (dict "key" $.key "value" $value "path" (printf "%s[%d]" $.path $index) "keysOnly" $keysOnly) -}}
   {{- end -}}
-{{- else if has .key $texts -}}
+{{- else if and (not $keysOnly) (has .key $texts) -}}
   {{- if kindIs "bool" .value -}}
-  {{- fail (printf "%s: a text belongs here, and YAML has read the boolean %v (on, off, yes, no are booleans, too); quote it" .path .value) -}}
+  {{- fail (printf "%s: a text belongs here, and YAML has read the boolean %v (y, n, on, off, yes, no are booleans, too); quote it" .path .value) -}}
   {{- else if not (or (kindIs "string" .value) (kindIs "invalid" .value)) -}}
   {{- fail (printf "%s: a text belongs here, and YAML has read the number %v; quote it" .path .value) -}}
   {{- end -}}

@@ -74,19 +74,26 @@ metadata:
 {{- end -}}
 
 {{- define "modelglot.serviceAccountName" -}}
-{{- if .Values.serviceAccount.create -}}
-{{- default (include "modelglot.fullname" .) .Values.serviceAccount.name -}}
+{{- if (.Values.serviceAccount).create -}}
+{{- default (include "modelglot.fullname" .) (.Values.serviceAccount).name -}}
 {{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- default "default" (.Values.serviceAccount).name -}}
 {{- end -}}
 {{- end -}}
 
 {{- define "modelglot.configMapName" -}}
-{{- default (include "modelglot.fullname" .) .Values.existingConfigMap.name -}}
+{{- default (include "modelglot.fullname" .) (.Values.existingConfigMap).name -}}
+{{- end -}}
+
+{{- define "modelglot.configMapKey" -}}
+{{- if (.Values.existingConfigMap).name -}}{{- .Values.existingConfigMap.key | default "gateway.yaml" -}}{{- else -}}gateway.yaml{{- end -}}
 {{- end -}}
 
 {{- define "modelglot.image" -}}
-{{- $registry := .Values.global.imageRegistry | default .Values.image.registry -}}
+{{- if not (.Values.image).repository -}}
+{{- fail "image.repository: name the repository of the gateway's image, such as modelglot" -}}
+{{- end -}}
+{{- $registry := (.Values.global).imageRegistry | default .Values.image.registry | default "" -}}
 {{- $repository := ternary (printf "%s/%s" (trimSuffix "/" $registry) .Values.image.repository) .Values.image.repository (ne $registry "") -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $repository .Values.image.digest -}}
@@ -98,7 +105,7 @@ metadata:
 {{/* The Secrets to pull images with, those of all charts first, as a line of a pod's spec; without any nothing. */}}
 {{- define "modelglot.imagePullSecrets" -}}
 {{- $secrets := list -}}
-{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets -}}
+{{- range concat ((.Values.global).imagePullSecrets | default list) (.Values.imagePullSecrets | default list) -}}
 {{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
 {{- end -}}
 {{- with uniq $secrets -}}
@@ -107,11 +114,31 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{/* The name in the certificate of listeners by which the chart's own clients check it. */}}
+{{- define "modelglot.tlsName" -}}
+{{- if include "modelglot.hasPublicNames" . -}}
+{{- first .Values.tls.certManager.dnsNames | replace "*" (include "modelglot.fullname" .) -}}
+{{- else -}}
+{{- printf "%s.%s.svc" (include "modelglot.fullname" .) .Release.Namespace -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Whether the certificate has no names of the Service, as those of ACME issuers and other public CAs; then its Secret has no `ca.crt`
+either, and everybody trusts the CA. Empty if not.
+*/}}
+{{- define "modelglot.hasPublicNames" -}}
+{{- $tls := .Values.tls | default dict -}}
+{{- if and (not $tls.existingSecret) ($tls.certManager).enabled (not $tls.certManager.serviceNames) $tls.certManager.dnsNames -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret with the certificate of listeners; empty without one. */}}
 {{- define "modelglot.tlsSecret" -}}
-{{- if .Values.tls.existingSecret -}}
-{{- .Values.tls.existingSecret -}}
-{{- else if .Values.tls.certManager.enabled -}}
+{{- if (.Values.tls).existingSecret -}}
+{{- (.Values.tls).existingSecret -}}
+{{- else if ((.Values.tls).certManager).enabled -}}
 {{- printf "%s-tls" (include "modelglot.fullname" .) -}}
 {{- end -}}
 {{- end -}}

@@ -6,35 +6,38 @@ Takes the configuration.
 {{- $endpoints := list -}}
 {{- $srv := list -}}
 {{- $unreadable := list -}}
-{{- range $name, $backend := .backends | default dict -}}
+{{- range $name, $given := .backends | default dict -}}
+  {{- $backend := $given | default dict -}}
   {{- $what := printf "backend '%s'" $name -}}
   {{- range $backend.endpoints -}}
   {{- $address := . -}}
   {{- if kindIs "map" . -}}
   {{- $address = get . "address" -}}
   {{- end -}}
-  {{- $endpoints = append $endpoints (dict "what" $what "endpoint" (toString $address)) -}}
+  {{- with $address -}}
+  {{- $endpoints = append $endpoints (dict "what" $what "endpoint" (toString .)) -}}
+  {{- end -}}
   {{- end -}}
   {{- $discovery := $backend.discovery | default dict -}}
   {{- with get $discovery "srv" -}}
   {{- $srv = append $srv (dict "what" (printf "%s: discovery.srv" $what) "name" (toString .)) -}}
   {{- end -}}
   {{- range $way := list "files" "register" -}}
-  {{- if hasKey $discovery $way -}}
+  {{- if get $discovery $way -}}
   {{- $unreadable = append $unreadable (printf "%s: discovery.%s" $what $way) -}}
   {{- end -}}
   {{- end -}}
 {{- end -}}
-{{- with dig "tracing" "otlp" "" . -}}
+{{- with (.tracing).otlp -}}
 {{- $endpoints = append $endpoints (dict "what" "tracing.otlp" "endpoint" .) -}}
 {{- end -}}
-{{- $payloads := get (dig "log" "payloads" dict . | default dict) "to" | toString -}}
+{{- $payloads := ((.log).payloads).to | default "" | toString -}}
 {{- if and $payloads (not (hasPrefix "/" $payloads)) -}}
 {{- $endpoints = append $endpoints (dict "what" "log.payloads.to" "endpoint" $payloads) -}}
 {{- end -}}
-{{- $issuers := dig "auth" "jwt" list . | default list -}}
+{{- $issuers := (.auth).jwt | default list -}}
 {{- range kindIs "map" $issuers | ternary (list $issuers) $issuers -}}
-  {{- $keys := get . "jwks" | default (get . "issuer") | toString -}}
+  {{- $keys := .jwks | default .issuer | default "/" | toString -}}
   {{- if not (hasPrefix "/" $keys) -}}
   {{- $endpoints = append $endpoints (dict "what" "auth.jwt" "endpoint" $keys) -}}
   {{- end -}}
@@ -51,7 +54,7 @@ Takes the configuration.
 {{- if and (eq .key "redis") (kindIs "string" .value) -}}
 {{- $found = list .value -}}
 {{- else if and (eq .key "redis") (kindIs "map" .value) -}}
-{{- $found = list (get .value "url" | toString) -}}
+{{- $found = list (.value.url | default "" | toString) | compact -}}
 {{- else if kindIs "map" .value -}}
 {{- range $key, $value := .value -}}
 {{- $found = concat $found (include "modelglot.redis" (dict "key" $key "value" $value) | fromJsonArray) -}}

@@ -21,7 +21,7 @@ spec:
   rules:
     - backendRefs:
         - name: {{ include "modelglot.fullname" .root }}
-          port: {{ get .root.Values.service.ports $listener.name | default $listener.port | int }}
+          port: {{ int $listener.servicePort }}
       {{- with get .values "matches" }}
       matches:
         {{- toYaml . | nindent 8 }}

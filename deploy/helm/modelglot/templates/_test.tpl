@@ -5,8 +5,8 @@ listeners of another model. UM-Bridge has no names of inputs: `gateway call` kno
 */}}
 {{- define "modelglot.testCalls" -}}
 {{- $facts := include "modelglot.facts" . | fromJson -}}
-{{- $requests := .Values.test.requests -}}
-{{- if and (not $requests) .Values.demo.enabled -}}
+{{- $requests := (.Values.test).requests -}}
+{{- if and (not $requests) (.Values.demo).enabled -}}
 {{- $requests = include "modelglot.demoRequests" . | fromYamlArray -}}
 {{- end -}}
 {{- $calls := list -}}
@@ -17,7 +17,7 @@ listeners of another model. UM-Bridge has no names of inputs: `gateway call` kno
 {{- $prefixed := hasKey ($listener.prefix | default dict) $protocol -}}
 {{- $otherModel := and (eq $protocol "mip") (ne ($listener.model | default "" | toString) $request.model) -}}
 {{- if and $asked (not $prefixed) (not $otherModel) -}}
-{{- $host := printf "%s:%d" (include "modelglot.fullname" $) (get $.Values.service.ports $listener.name | default $listener.port | int) -}}
+{{- $host := printf "%s:%d" (include "modelglot.fullname" $) (int $listener.servicePort) -}}
 {{- $tls := $listener.tls | default false -}}
 {{- $address := printf "%s%s://%s" $protocol (ternary "+tls" "" $tls) $host -}}
 {{- $file := printf "%d.json" $number -}}
@@ -44,8 +44,8 @@ The script of `helm test`: every call, and then the names of those that failed. 
 which reply is whose. Takes {root, calls}.
 */}}
 {{- define "modelglot.testScript" -}}
-{{- $tls := .root.Values.test.tls -}}
-{{- $serverName := $tls.serverName | default (printf "%s.%s.svc" (include "modelglot.fullname" .root) .root.Release.Namespace) -}}
+{{- $tls := (.root.Values.test).tls | default dict -}}
+{{- $serverName := $tls.serverName | default (include "modelglot.tlsName" .root) -}}
 failed=
 check() {
   name=$1; shift
@@ -63,12 +63,12 @@ check {{ .name }} {{ .address }}
 {{- if include "modelglot.testCa" $.root }} $ca{{ end }}
 {{- if $tls.clientSecret }} --certificate=/client/tls.crt --certificate-key=/client/tls.key{{ end }}
 {{- end }}
-{{- if and .auth $.root.Values.test.keySecret.name }} --key="$KEY"{{ end }} /requests/{{ .file }}
+{{- if and .auth (($.root.Values.test).keySecret).name }} --key="$KEY"{{ end }} /requests/{{ .file }}
 {{- end }}
 [ -z "$failed" ] || { echo "no answer:$failed" >&2; exit 1; }
 {{- end -}}
 
 {{/* The Secret whose ca.crt has signed the certificates of listeners; empty if the chart knows none. */}}
 {{- define "modelglot.testCa" -}}
-{{- .Values.test.tls.caSecret | default (include "modelglot.tlsSecret" .) -}}
+{{- ((.Values.test).tls).caSecret | default (include "modelglot.tlsSecret" .) -}}
 {{- end -}}
