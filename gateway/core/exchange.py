@@ -131,7 +131,7 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
     if record is not UNRECORDED:
         record.decoded(WORDS[head.operation], head.model, message.principal)
     return replace_struct(
-        head, deadline=message.deadline, listener=listener.name, protocol=protocol.name, path=message.path,
+        head, deadline=_deadline(head, message), listener=listener.name, protocol=protocol.name, path=message.path,
         headers=message.headers, peer=message.peer, principal=message.principal, record=record,
         unread=Unread(message, partial(decoded, message, protocol, listener)),
     )  # fmt: skip
@@ -158,13 +158,18 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
         request = protocol.decode_request(message, listener)
     if record is not UNRECORDED:
         record.decoded(WORDS[request.operation], request.model, message.principal)
+    return replace_struct(
+        request, deadline=_deadline(request, message), listener=listener.name, protocol=protocol.name,
+        path=message.path, headers=message.headers, peer=message.peer, principal=message.principal, record=record,
+    )  # fmt: skip
+
+
+def _deadline(request: Request, message: Message) -> float | None:
+    """The earlier of the deadline in the body, as `request` has it, and that of the transport."""
     deadline = request.deadline
     if deadline is None or (message.deadline is not None and message.deadline < deadline):
-        deadline = message.deadline
-    return replace_struct(
-        request, deadline=deadline, listener=listener.name, protocol=protocol.name, path=message.path,
-        headers=message.headers, peer=message.peer, principal=message.principal, record=record,
-    )  # fmt: skip
+        return message.deadline
+    return deadline
 
 
 def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSettings, record: Record) -> Request:

@@ -549,9 +549,11 @@ def inference(
     )  # fmt: skip
 
 
-def unread_request(operation: Operation, model: str, version: str = "") -> Request:
+def unread_request(
+    operation: Operation, model: str, version: str = "", deadline: float | None = None, origin: Message | None = None
+) -> Request:
     """The request in a message of which nothing else is read."""
-    return Request(operation, model, version, None, NOT_READ, NOT_READ, NOT_READ)
+    return Request(operation, model, version, None, NOT_READ, NOT_READ, NOT_READ, "", deadline, origin)
 
 
 def unread_response(reply: Message) -> Response:

@@ -4,7 +4,7 @@
 word is looked for where one of its letters is that numbers do not have.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gateway.core.types import Buffer
 
@@ -19,6 +19,13 @@ def has_word(body: Buffer, word: bytes, letter: int) -> bool:
     if type(body) is bytes:
         return _has_word(body, word, letter)
     return any(_has_word(piece, word, letter) for piece in _pieces(body, len(word) - 1))
+
+
+def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
+    """Whether one of `words` is in `body`, each with its letter, as `has_word`."""
+    longest = max(len(word) for word, _ in words)
+    pieces = (body,) if type(body) is bytes else _pieces(body, longest - 1)
+    return any(_has_word(piece, *each) for piece in pieces for each in words)
 
 
 def has_byte(body: Buffer, byte: bytes) -> bool:

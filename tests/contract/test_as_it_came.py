@@ -38,12 +38,10 @@ JSON = ((b"content-type", b"application/json"),)
 X = b'{"name": "x", "dtype": "DT_FLOAT32", "shape": [1, 2], "flat_float32": [1e0, 0.10]}'
 GRPS = b'{"model": "m", "gtensors": {"tensors": [%b]}}' % X
 GRPS_REPLY = b'{\n "status": {"code": 200, "msg": "OK", "status": "SUCCESS"},\n "gtensors": {"tensors": [%b]}\n}\n' % X
-FITTED = ["", "    signature:" + SIGNATURE]
 
 
-@pytest.mark.parametrize("more", FITTED, ids=["unknown", "known"])
-async def test_grps_rest(more: str) -> None:
-    wires = Wires(config("grps-rest", more), lab=replying(GRPS_REPLY, headers=JSON))
+async def test_grps_rest() -> None:
+    wires = Wires(config("grps-rest"), lab=replying(GRPS_REPLY, headers=JSON))
     for _ in range(2):
         reply = await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
         assert reply.body == GRPS_REPLY
@@ -54,7 +52,7 @@ async def test_a_rewritten_model_is_written_in_the_body() -> None:
     wires = Wires(config("grps-rest", "    rewrite: {model: theirs}"), lab=replying(GRPS_REPLY, headers=JSON))
     reply = await wires.post("grps-rest", "/grps/v1/infer/predict", GRPS)
     assert bytes(wires.sent["lab"][0].body).startswith(b'{"model":"theirs","gtensors":')
-    assert reply.body == GRPS_REPLY  # which names no model
+    assert b'"model"' not in reply.body  # as in the server's
 
 
 async def test_converted_numbers_are_written_anew() -> None:
@@ -98,11 +96,10 @@ def framed(reply: Message) -> Server:
     return serve
 
 
-@pytest.mark.parametrize("more", ["", f"    signature: {{{BARE}}}"], ids=["unknown", "known"])
-async def test_mip(more: str) -> None:
+async def test_mip() -> None:
     request, told = mip(0, 0, b"[1e3, 0.10]", b"[-2, 2.50]"), mip(1, 1, b"[0.10]", b"[ 1e1]")
     wires = Wires(
-        config("mip", more).replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'),
+        config("mip").replace('"127.0.0.1:0"', '"tcp://127.0.0.1:0"'),
         lab=replying(*map(bytes, told.parts), status=0),
     )
     reply = await wires.send("mip", request)

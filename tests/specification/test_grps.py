@@ -97,7 +97,7 @@ async def test_what_comes_back_under_these_names_is_the_gmap_again() -> None:
 
 async def brpc(payload: bytes, meta: bytes = META) -> tuple[int, bytes]:
     """The error code of the reply's frame, and its payload."""
-    wires = Wires(config("grps-brpc"), lab=replying(b""))
+    wires = Wires("check: full" + config("grps-brpc"), lab=replying(b""))
     frame = joined(meta, payload)
     reply = await wires.send("grps-brpc", Message(parts=(frame,)))
     header, rest = cut(protocols()["grps-brpc"], b"".join(map(bytes, reply.parts)))

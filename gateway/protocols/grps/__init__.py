@@ -39,16 +39,19 @@ from gateway.protocols.grps.brpc import compression, frames
 from gateway.protocols.grps.brpc import context as brpc_context
 from gateway.protocols.grps.brpc import errors as brpc_errors
 from gateway.protocols.grps.brpc import payload as brpc_payload
+from gateway.protocols.grps.brpc import relay as brpc_relay
 from gateway.protocols.grps.brpc import server as brpc_server
 from gateway.protocols.grps.descriptors import GRPC_DESCRIPTORS, GRPC_METHODS, GRPC_SERVICE
 from gateway.protocols.grps.generic_tensor import DTYPES
 from gateway.protocols.grps.grpc import client as grpc_client
 from gateway.protocols.grps.grpc import errors as grpc_errors
+from gateway.protocols.grps.grpc import relay as grpc_relay
 from gateway.protocols.grps.grpc import server as grpc_server
 from gateway.protocols.grps.protobuf import message as protobuf_message
 from gateway.protocols.grps.rest import client as rest_client
 from gateway.protocols.grps.rest import errors as rest_errors
 from gateway.protocols.grps.rest import passthrough, stream_control, urls
+from gateway.protocols.grps.rest import relay as rest_relay
 from gateway.protocols.grps.rest import server as rest_server
 from gateway.protocols.grps.rest.stream_framing import JsonCutter
 from gateway.protocols.grps.schema import JSON_PAYLOADS, PROTOBUF_PAYLOADS
@@ -119,6 +122,7 @@ def _controlled(control: stream_control.StreamControl) -> Protocol:
         encode_response=partial(rest_server.encode_response, control=control),
         encode_request=partial(rest_client.encode_request, control=control),
         encode_end=partial(rest_server.encode_end, control=control),
+        relay=rest_relay.relay(control),
     )
 
 
@@ -143,6 +147,7 @@ GRPS_REST = Protocol(
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
     encode_end=rest_server.encode_end,
     settings=OwnSettings(stream_control.SETTINGS, lambda values: _controlled(stream_control.read_settings(values))),
+    relay=rest_relay.relay(rest_server.DEFAULT_CONTROL),
 )
 
 GRPS_GRPC = Protocol(
@@ -158,6 +163,7 @@ GRPS_GRPC = Protocol(
     payloads=PROTOBUF_PAYLOADS,
     parsed_size=lambda message: protobuf_message.parsed_size(message.body),
     example=lambda address, model, version: grpcurl(address, f"{GRPC_SERVICE}/ModelMetadata", {"str_data": model}),
+    relay=grpc_relay.RELAY,
 )
 
 GRPS_BRPC = Protocol(
@@ -187,6 +193,7 @@ GRPS_BRPC = Protocol(
     traits=replace(_TRAITS, wire=replace(_TRAITS.wire, own_parameters=frozenset({ATTACHMENT}))),
     payloads=PROTOBUF_PAYLOADS,
     parsed_size=brpc_payload.parsed_size,
+    relay=brpc_relay.RELAY,
 )
 
 PROTOCOLS = (GRPS_REST, GRPS_GRPC, GRPS_BRPC)

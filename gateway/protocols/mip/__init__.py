@@ -11,6 +11,7 @@ from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING, question_of_calls, takes_many
 from gateway.protocols.mip.payload import parsed_size
+from gateway.protocols.mip.relay import RELAY
 from gateway.protocols.mip.schema import NAME, NAN, OWN_TYPE, BatchMode
 from gateway.protocols.mip.server import decode_request, encode_response
 
@@ -59,5 +60,6 @@ PROTOCOLS = (
             BatchMode.WHOLE: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.FREE)),
             BatchMode.EACH: replace(SPLIT, wire=replace(SPLIT.wire, rows=Rows.ONE)),
         },
+        relay=RELAY,
     ),
 )

@@ -103,6 +103,15 @@ def parsed_size(message: Message) -> int:
     return parsed
 
 
+def count_tlvs(payload: Buffer, most: int) -> int:
+    """How many TLVs make up an inference's payload, up to one more than `most`; -1 if the last one is cut off."""
+    count, at, last, end = 0, COUNTS.size, len(payload) - _TLV_HEAD.size, len(payload)
+    while at <= last and count <= most:
+        at += _TLV_HEAD.size + _TLV_HEAD.unpack_from(payload, at)[1]
+        count += 1
+    return count if at == end or count > most else -1
+
+
 def encode_payload(inputs: int, outputs: int, batch: int, columns: Sequence[Column]) -> Iterator[Buffer]:
     """The payload with these counts and columns, in pieces."""
     yield COUNTS.pack(inputs, outputs, batch)

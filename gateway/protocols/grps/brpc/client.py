@@ -26,7 +26,7 @@ _METAS = {
     name: RpcMeta(request={"service_name": SERVICE, "method_name": name}, compress_type=0).SerializeToString()
     for name in METHODS
 }
-"""The meta of a request for each method, without the correlation id."""
+"""The meta of a request for each method, without the correlation id and the fields of `context`."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -39,9 +39,7 @@ def encode_request(request: Request, target: Target) -> Message:
     name = backend_method(request.operation)
     if name not in METHODS:
         raise unsupported(f"grps over brpc has no method for {request.operation.value!r}")
-    meta = _METAS[name]
-    if request.record.of_listener.forwards and (fields := request_fields(request.record, request.span)):
-        meta = with_request_fields(meta, fields)
+    meta = request_meta(name, request)
     given = request.parameters
     if given and ATTACHMENT in given:
         request = replace(request, parameters={name: each for name, each in given.items() if name != ATTACHMENT})
@@ -49,6 +47,14 @@ def encode_request(request: Request, target: Target) -> Message:
     if given:
         meta, payload = with_attachment(meta, payload, given)
     return write_frame(meta, payload, request.deadline)
+
+
+def request_meta(method: str, request: Request) -> bytes:
+    """The meta of a request for a method, without the correlation id."""
+    meta: bytes = _METAS[method]
+    if request.record.of_listener.forwards and (fields := request_fields(request.record, request.span)):
+        meta = with_request_fields(meta, fields)
+    return meta
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:

@@ -73,9 +73,7 @@ def read_frame(message: Message) -> Frame:
     Raises:
         DecodeError: the meta is not an RpcMeta, or its attachment_size is negative or more than there is.
     """
-    meta = read_meta(message)
-    header, body = message.parts
-    rest = memoryview(body)[meta_size(header) :]
+    meta, rest = read_meta(message), behind_meta(message)
     end = len(rest) - meta.attachment_size
     if not 0 <= end <= len(rest):
         available = f"payload and attachment together have {len(rest)} bytes"
@@ -124,7 +122,18 @@ def with_attachment(
     if ATTACHMENT not in parameters:
         return meta, payload
     attachment = str(parameters[ATTACHMENT]).encode("latin-1")
-    return meta + _ATTACHMENT_SIZE + varint(len(attachment)), (*payload, attachment)
+    return meta + attachment_field(len(attachment)), (*payload, attachment)
+
+
+def attachment_field(size: int) -> bytes:
+    """The size of an attachment as the field of RpcMeta; nothing if there is none."""
+    return _ATTACHMENT_SIZE + varint(size) if size else b""
+
+
+def behind_meta(message: Message) -> memoryview:
+    """The payload and the attachment of a whole frame."""
+    header, body = message.parts
+    return memoryview(body)[meta_size(header) :]
 
 
 def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:

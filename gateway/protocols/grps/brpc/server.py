@@ -44,10 +44,11 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     if frame.attachment and operation is not Operation.INFER:
         raise DecodeError(f"an attachment of {len(frame.attachment)} bytes; only Predict can have one")
     parameters = attachment_parameters(frame) if frame.attachment else request.parameters
-    return replace(request, deadline=_deadline(frame.meta, message), parameters=parameters)
+    return replace(request, deadline=deadline_of(frame.meta, message), parameters=parameters)
 
 
-def _deadline(meta: Protobuf, message: Message) -> float | None:
+def deadline_of(meta: Protobuf, message: Message) -> float | None:
+    """The deadline in the meta of the client's frame, if there is one."""
     milliseconds = meta.request.timeout_ms
     assert isinstance(milliseconds, int)
     return message.received + milliseconds / 1000 if milliseconds > 0 else None

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
+from typing import NamedTuple
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, unsupported
@@ -86,6 +87,40 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
         raise DecodeError(f"the message holds no data, but field {unknown}, which a GrpsMessage does not have")
     tensors = _READERS[payload](_joined(data), allowance) if payload else ()
     return GrpsMessage(model, _read_status(_joined(status)) if status else None, payload, tensors)
+
+
+_MOST_FIELDS = 32
+"""Fields of a message whose head is read. A GrpsMessage has three, but every field may be given several times."""
+
+
+class MessageHead(NamedTuple):
+    """What is read of a message whose data stays unread. `model` is empty where the message names none."""
+
+    model: str
+    status: GrpsStatus | None
+    has_data: bool
+
+
+def read_head(body: Buffer) -> MessageHead | None:
+    """The MessageHead of the message in `body`; None if the whole must be read: if it is malformed, or has an ndarray.
+
+    As protobuf's own readers do, of several models the last one is taken, and of several statuses all together.
+    """
+    model, has_data = b"", False
+    status: bytes | None = None
+    try:
+        for count, (number, wire_type, _, begin, end) in enumerate(fields(body)):
+            payload = _PAYLOADS.get(number)
+            if wire_type != LENGTH or count == _MOST_FIELDS or payload is Payload.NDARRAY:
+                return None
+            if number == _MODEL:
+                model = bytes(body[begin:end])
+            elif number == _STATUS:
+                status = b"".join((status or b"", body[begin:end]))
+            has_data = has_data or payload is not None
+        return MessageHead(model.decode(), None if status is None else _read_status(status), has_data)
+    except (DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _joined(pieces: list[Buffer]) -> Buffer:

@@ -22,15 +22,16 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def stream_headers(answer: Answer | None, content_type: str = "") -> Headers:
-    """The headers of a stream to a client. The type is `content_type`; if that is empty, that of the backend's stream,
-    if its server speaks grps: it is configured there ("res_content_type"), and clients are written for it."""
-    if content_type:
-        return Headers(((b"content-type", content_type.encode()),))
+def stream_headers(content_type: str) -> Headers:
+    """The headers of a stream to a client."""
+    return Headers(((b"content-type", content_type.encode("latin-1")),)) if content_type else OCTETS
+
+
+def stream_type(answer: Answer) -> str:
+    """The content type of the backend's stream with `answer`, if its server speaks grps: it is configured there
+    ("res_content_type"), and clients are written for it. Empty if it is not known, or the usual one."""
     origin = answer.origin if isinstance(answer, Response) else None
-    if not isinstance(origin, BackendMessage) or not origin.content_type:
-        return OCTETS
-    return Headers(((b"content-type", origin.content_type.encode("latin-1")),))
+    return origin.content_type if isinstance(origin, BackendMessage) else ""
 
 
 def begins_object(body: Buffer) -> bool:

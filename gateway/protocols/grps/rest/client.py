@@ -1,7 +1,5 @@
 """grps over HTTP, facing backends: servers in Python and in C++, which differ more than the specification says."""
 
-from collections.abc import Sequence
-
 import orjson
 
 from gateway.core.errors import DecodeError, GatewayError, unsupported
@@ -41,37 +39,37 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
         GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
             message cannot carry, or a stream for bytes that is to be asked for in a JSON body.
     """
-    method, path = METHOD_PATHS[backend_method(request.operation)]
     grps = client.encode_request(request)
-    mode = (control.mode or QUERY) if request.operation is Operation.STREAM else ""
-    stream_key = control.key if mode == QUERY else ""
-    headers = ((control.key.encode(), b"true"),) if mode == HEADER else ()
+    asks_in_body = control.mode == BODY and request.operation is Operation.STREAM
     if grps.payload is Payload.BIN_DATA:
-        if mode == BODY:
+        if asks_in_body:
             raise unsupported(
                 "the backend is asked for a stream by a member of a JSON body (ctrl_mode: body), but bytes are "
                 "sent as a body that is not JSON; send a text or tensors"
             )
-        query = write_query(model=grps.model, stream_key=stream_key)
-        return _asked(method, path, OCTETS, headers, (bin_data_body(grps),), query, request)
+        return asked(request, control, OCTETS, (bin_data_body(grps),), grps.model)
+    method, path = METHOD_PATHS[backend_method(request.operation)]
     if method == "GET":
         return Message(method, path, deadline=request.deadline)
-    flag = control.key if mode == BODY else ""
-    text = write_message(grps, "input", request.translate.nan or NAN, flag=flag)
-    return _asked(method, path, JSON, headers, text, write_query(stream_key=stream_key), request)
+    flag = control.key if asks_in_body else ""
+    return asked(request, control, JSON, write_message(grps, "input", request.translate.nan or NAN, flag=flag))
 
 
-def _asked(
-    method: str,
-    path: str,
-    headers: Headers,
-    more: Sequence[tuple[bytes, bytes]],
-    parts: tuple[Buffer, ...],
-    query: str,
-    request: Request,
+def asked(
+    request: Request, control: StreamControl, headers: Headers, parts: tuple[Buffer, ...], model: str = ""
 ) -> Message:
-    fields = Headers((*headers.raw, *more)) if more else headers
-    return Message(method, path, fields, parts, query=query, deadline=request.deadline)
+    """The message with such a body, `model` in the query if it is not empty, and outside the body what asks for a
+    stream.
+
+    Raises:
+        GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT, the name is not UTF-8.
+    """
+    method, path = METHOD_PATHS[backend_method(request.operation)]
+    mode = (control.mode or QUERY) if request.operation is Operation.STREAM else ""
+    if mode == HEADER:
+        headers = Headers((*headers.raw, (control.key.encode(), b"true")))
+    query = write_query(model, control.key if mode == QUERY else "")
+    return Message(method, path, headers, parts, query=query, deadline=request.deadline)
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:

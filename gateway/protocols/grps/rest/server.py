@@ -19,6 +19,7 @@ from gateway.protocols.grps.rest.bodies import (
     bin_data_message,
     media_type,
     stream_headers,
+    stream_type,
 )
 from gateway.protocols.grps.rest.stream_control import StreamControl
 from gateway.protocols.grps.rest.urls import OPERATIONS, Query, is_inference, read_query
@@ -97,18 +98,19 @@ def encode_response(
         return metrics_page.encode_response(answer, request)
     grps = server.encode_response(answer, request, translate)
     is_stream = request.operation is Operation.STREAM
+    headers = stream_headers(control.content_type or stream_type(answer)) if is_stream else None
     if grps.payload is Payload.BIN_DATA:
         body = bin_data_body(grps)
         if len(body) or not is_stream:
-            return reply(stream_headers(answer, control.content_type) if is_stream else OCTETS, (body,), 200)
+            return reply(headers or OCTETS, (body,), 200)
         # An empty chunk would end the stream.
         grps = replace(grps, payload=Payload.STR_DATA)
     text = write_message(grps, "output", translate.nan or NAN)
     assert grps.status is not None
     code = grps.status.code if grps.status.flag == FAILURE or 200 <= grps.status.code < 300 else 200
-    return reply(stream_headers(answer, control.content_type) if is_stream else JSON, text, code)
+    return reply(headers or JSON, text, code)
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:
     """The end of a stream: no bytes. In a stream without messages it is the reply."""
-    return Message(headers=stream_headers(None, control.content_type), status=200)
+    return Message(headers=stream_headers(control.content_type), status=200)

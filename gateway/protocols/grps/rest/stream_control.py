@@ -19,6 +19,7 @@ QUERY, HEADER, BODY = "query", "header", "body"
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 """A header's name (RFC 9110 section 5.1)."""
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _CONTENT_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}( *; *{_TOKEN.pattern}={_TOKEN.pattern})*")
 _TAKEN = {
     QUERY: frozenset({"model", "return-ndarray", "name"}),
@@ -61,6 +62,11 @@ class StreamControl:
             BODY: f'a member "{self.key}": true in the JSON body',
         }
         return ways[self.mode] if self.mode else f"{ways[QUERY]} or {ways[HEADER]}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether JSON has one way only to write the key, but for escapes by number."""
+        return _PLAIN.fullmatch(self.key) is not None
 
     def may_be_asked(self, message: Message) -> bool:
         """Whether the query or the headers have the key, as it is written or percent-encoded."""

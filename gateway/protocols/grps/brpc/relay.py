@@ -1,0 +1,96 @@
+"""Inferences that pass unread between two sides of grps-brpc (`core.protocol.Relay`).
+
+The GrpsMessage and the attachment go on as they came, behind a meta that is written anew.
+"""
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.operations import INFER, Operation
+from gateway.core.protobuf.schema import Protobuf
+from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.types import Message, Request, unread_request
+from gateway.protocols.grps.brpc import errors
+from gateway.protocols.grps.brpc.client import request_meta
+from gateway.protocols.grps.brpc.frames import (
+    Frame,
+    attachment_field,
+    behind_meta,
+    correlation_field,
+    is_whole,
+    read_frame,
+    write_frame,
+)
+from gateway.protocols.grps.brpc.server import SUCCESS, correlation_of, deadline_of
+from gateway.protocols.grps.brpc.service import read_operation
+from gateway.protocols.grps.errors import backend_error, is_failure
+from gateway.protocols.grps.protobuf.message import read_head
+from gateway.protocols.grps.schema import backend_method
+
+_PREDICT = backend_method(INFER)
+
+
+def head(message: Message, listener: ListenerSettings) -> Request | None:
+    """The request of an inference. None if the frame must be read: one of another method, a malformed one, one whose
+    payload is not plain protobuf, and one that names no model where the listener has one for it."""
+    frame = _plain_frame(message)
+    if frame is None or _operation(frame.meta) is not INFER:
+        return None
+    found = read_head(frame.payload)
+    if found is None or not found.has_data or (listener.model and not found.model):
+        return None
+    correlation = correlation_field(frame.meta.correlation_id)
+    origin = Message(parts=(correlation, attachment_field(len(frame.attachment))))
+    return unread_request(INFER, found.model, "", deadline_of(frame.meta, message), origin)
+
+
+def _plain_frame(message: Message) -> Frame | None:
+    """A whole frame whose payload is protobuf without compression and checksum; None for any other."""
+    if not is_whole(message):
+        return None
+    try:
+        frame = read_frame(message)
+    except DecodeError:
+        return None
+    meta = frame.meta
+    return None if meta.compress_type or meta.checksum_type or meta.content_type else frame
+
+
+def _operation(meta: Protobuf) -> Operation | None:
+    try:
+        return read_operation(meta)
+    except (DecodeError, GatewayError):
+        return None
+
+
+def request(message: Message, request: Request, target: Target) -> Message:
+    """The frame to a server. The connector adds the correlation id.
+
+    Raises:
+        GatewayError: RESOURCE_EXHAUSTED, the request is larger than a frame can be.
+    """
+    assert request.origin is not None
+    _, attachment = request.origin.parts
+    meta = request_meta(_PREDICT, request) + bytes(attachment)
+    return write_frame(meta, (behind_meta(message),), request.deadline)
+
+
+def reply(reply: Message, request: Request, target: Target) -> Message | None:
+    """The frame to the client. None if it must be read: one whose payload is not plain protobuf.
+
+    Raises:
+        GatewayError: the error that the reply reports, in its meta or in its GrpsMessage.
+    """
+    frame = _plain_frame(reply)
+    if frame is None:
+        return None
+    if frame.meta.response.error_code:
+        raise errors.backend_error(frame.meta)
+    found = read_head(frame.payload)
+    if found is None or (found.status is None and not found.has_data):
+        return None
+    if found.status is not None and is_failure(found.status):
+        raise backend_error(found.status, errors.reason_headers(frame.meta))
+    meta = SUCCESS + correlation_of(request) + attachment_field(len(frame.attachment))
+    return write_frame(meta, (behind_meta(reply),))
+
+
+RELAY = Relay(head, request, reply)

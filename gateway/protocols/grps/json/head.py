@@ -1,0 +1,99 @@
+"""What is read of a GrpsMessage in JSON whose data stays unread: the model's name in a request, and whether a reply
+tells of a success.
+
+A body with many numbers is not parsed. It is searched, at the speed of memory, for what would make it mean something
+else.
+"""
+
+import re
+
+from msgspec import UNSET, MsgspecError, Struct, UnsetType
+from msgspec.json import Decoder
+
+from gateway.core.offload import LARGE
+from gateway.core.types import Buffer
+from gateway.core.words import has_any, has_byte
+
+
+class _Named(Struct):
+    """The member of a GrpsMessage that names the model."""
+
+    model: str | UnsetType = UNSET
+
+
+_read = Decoder(_Named).decode
+
+_PARSED = 2048
+"""Bytes of a body up to which parsing it costs less than searching it."""
+_END = 512
+"""Bytes at the begin and at the end of a body in which the model's name is looked for."""
+
+_FIRST = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*[,}]')
+_LAST = re.compile(rb',[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*\}[ \t\r\n]*\Z')
+_SUCCESS = re.compile(
+    rb'\s*\{\s*"status"\s*:\s*\{\s*"code"\s*:\s*200\s*,\s*"msg"\s*:\s*"OK"\s*,\s*"status"\s*:\s*"SUCCESS"\s*\}\s*[,}]'
+)
+"""As both servers and the gateway begin nearly every reply."""
+
+# Each with the position of a letter that is rare in bodies.
+_MODEL = (b'"model"', 1)
+_ALIAS = (b'"flat_double"', 9)
+"""The specification's own name of `flat_float64`, which real servers do not know and the gateway does."""
+_BARE = ((b"NaN", 0), (b"Infinity", 7))
+"""Numbers that real servers do not read without quotes."""
+
+_ESCAPE = re.compile(rb"\\u00[2-7]")
+"""Escapes that may stand for a letter of a member's name."""
+
+
+def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
+    """The name of the model in a client's message, empty if it names none. None if the message must be read: if one
+    server might find another name than the next, if it has the member `flag` more than `flags` times, and if it has
+    what the gateway reads and real servers do not."""
+    begin = bytes(body[:_END])
+    # A byte of 0 would be one of UTF-16 or UTF-32, which some servers read.
+    if not begin.lstrip(b" \t\r\n").startswith(b"{") or b"\0" in begin[:4]:
+        return None
+    member = b'"%b"' % flag.encode()
+    name = _found(body, begin, member) if len(body) > _PARSED else None
+    if name is None:
+        name = _parsed(bytes(body), member, flags) if len(body) <= LARGE else None
+    try:
+        return None if name is None else name.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
+    """The name, if nothing else is said by a body that names the model first, last, or not at all; None if only
+    parsing it would tell."""
+    view, name = memoryview(body), b""
+    if found := _FIRST.match(begin):
+        view, name = view[found.end() :], found[1]
+    elif found := _LAST.search(bytes(view[-_END:])):
+        view, name = view[: found.start() - len(found.string)], found[1]
+    rest = bytes(view) if len(view) <= LARGE else view  # bytes are searched at once, a view piece by piece
+    # What is written with a backslash may look like a member.
+    if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), _ALIAS, *_BARE)):
+        return None
+    return name if name or not found else None
+
+
+def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
+    """As `find_model`."""
+    if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS[0] in body:
+        return None
+    if body.count(_MODEL[0]) > 1 or body.count(member) > flags:
+        return None
+    try:
+        name = _read(body).model
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if name is UNSET:
+        return b""
+    return name.encode("utf-8", "surrogatepass") or None
+
+
+def tells_success(body: Buffer) -> bool:
+    """Whether the message in `body` begins with the status of a success as servers write it."""
+    return _SUCCESS.match(body) is not None

@@ -1,0 +1,109 @@
+"""Inferences that pass unread between two sides of grps-rest (`core.protocol.Relay`) whose streams are asked for in the
+same way."""
+
+from functools import lru_cache, partial
+
+from gateway.core.offload import LARGE
+from gateway.core.operations import INFER, STREAM
+from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.types import Buffer, Headers, Message, Request, unread_request
+from gateway.core.types import reply as reply_to_client
+from gateway.protocols.grps.client import model_and_version
+from gateway.protocols.grps.json.head import find_model, tells_success
+from gateway.protocols.grps.rest.bodies import (
+    JSON,
+    JSON_TYPE,
+    OCTETS,
+    OCTETS_TYPE,
+    begins_object,
+    media_type,
+    stream_headers,
+)
+from gateway.protocols.grps.rest.client import asked, decode_response
+from gateway.protocols.grps.rest.stream_control import BODY, StreamControl
+from gateway.protocols.grps.rest.urls import is_inference, read_query
+
+_HEADERS = {JSON_TYPE: JSON, OCTETS_TYPE: OCTETS}
+
+
+# --- requests ---
+
+
+def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Request | None:
+    """The request of an inference. None if it must be read: another path, an ndarray is asked for, and as
+    `find_model`.
+
+    Raises:
+        DecodeError: an invalid query, or a stream is asked for in another way than `control` says.
+    """
+    body = message.body
+    if not len(body) or not is_inference(message):
+        return None
+    query = read_query(message.query, control.key)
+    if query.returns_ndarray:
+        return None
+    asks = control.asks(message, query)
+    model: str | None = ""
+    if not _is_octets(message):
+        model = find_model(body, control.key, 1 if asks and control.mode == BODY else 0)
+        if model is None:
+            return None
+    return unread_request(STREAM if asks else INFER, model or query.model or listener.model)
+
+
+def _is_octets(message: Message) -> bool:
+    """Whether a client's body is the bytes of bin_data."""
+    return media_type(message.headers.get("content-type")) == OCTETS_TYPE
+
+
+def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
+    """The message to a server. None if it is to be asked for a stream, or for none, in place of what the client asked
+    for."""
+    asks = request.operation is STREAM
+    if asks is not control.asks(message, read_query(message.query, control.key)):
+        return None
+    headers = OCTETS if _is_octets(message) else JSON
+    # A name in the query is used where the message has none; where it has one, they are the same.
+    return asked(request, control, headers, message.parts, model_and_version(request))
+
+
+# --- replies ---
+
+
+def reply(reply: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
+    """The reply to the client, or one message of its stream. None if that must be read.
+
+    Raises:
+        DecodeError, GatewayError: an error, as `client.decode_response`.
+    """
+    headers = _reply_headers(reply, request, control)
+    if headers is None and reply.status == 200:
+        return None
+    if headers is None or not _is_success(reply.body, headers):
+        if len(reply.body) > LARGE:
+            return None
+        decode_response(reply, request, target)
+    return None if headers is None else reply_to_client(headers, reply.parts, 200)
+
+
+def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
+    """The headers of the reply to the client; None if the server's is of no type of grps, or has another status."""
+    if reply.status != 200:
+        return None
+    given = reply.headers.get("content-type")
+    if request.operation is STREAM:
+        return stream_headers(control.content_type or given)
+    return _HEADERS.get(media_type(given))
+
+
+def _is_success(body: Buffer, headers: Headers) -> bool:
+    """Whether a body under these headers is bytes, or tells of a success at its begin."""
+    return tells_success(body) or (headers is not JSON and not begins_object(body))
+
+
+@lru_cache(64)
+def relay(control: StreamControl) -> Relay | None:
+    """The Relay between sides that have this control; None if JSON has several ways to write its key."""
+    if not control.is_plain:
+        return None
+    return Relay(partial(head, control=control), partial(request, control=control), partial(reply, control=control))
