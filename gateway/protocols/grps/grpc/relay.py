@@ -1,12 +1,12 @@
 """Inferences that pass unread between two sides of grps-grpc (`core.protocol.Relay`)."""
 
+from gateway.core.grpc_status import error_of
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.types import NO_HEADERS, Message, Request, call, unread_request
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.errors import backend_error, is_failure
-from gateway.protocols.grps.grpc.errors import call_error
 from gateway.protocols.grps.protobuf.message import read_head
 from gateway.protocols.grps.schema import backend_method
 
@@ -38,7 +38,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
         GatewayError: the error that the reply reports, in its message or by the status of the call.
     """
     if reply.status:
-        raise call_error(reply)
+        raise error_of(reply)
     found = read_head(reply.body)
     if found is None or (found.status is None and not found.has_data):
         return None
