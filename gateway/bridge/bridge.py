@@ -120,7 +120,7 @@ class Bridge:
                 raise
             raise _with_hint(error) from error
         read = await after_all(request, self._client)
-        return await written(await self(read), read, self._client)
+        return await written(await self(read), read, request)
 
     async def _relayed_stream(self, request: Request) -> AsyncGenerator[Response, None]:
         """The responses to a request that passes unread."""
@@ -135,7 +135,7 @@ class Bridge:
         read = await after_all(request, self._client)
         async with aclosing(self.stream(read)) as responses:
             async for each in responses:
-                yield await written(each, read, self._client)
+                yield await written(each, read, request)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)

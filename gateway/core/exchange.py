@@ -133,7 +133,7 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
     return replace_struct(
         head, deadline=_deadline(head, message), listener=listener.name, protocol=protocol.name, path=message.path,
         headers=message.headers, peer=message.peer, principal=message.principal, record=record,
-        unread=Unread(message, partial(decoded, message, protocol, listener)),
+        unread=Unread(message, partial(decoded, message, protocol, listener), protocol.encode_response),
     )  # fmt: skip
 
 
@@ -261,7 +261,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
         if message is None:
             read = await for_server(request, protocol)
             asked = replace_struct(read, operation=request.operation)
-            return await written(await ask(asked, protocol, connector, target), read, protocol)
+            return await written(await ask(asked, protocol, connector, target), read, request)
     if message is None:
         inputs = request.inputs
         if (len(inputs) != 1 or len(inputs[0].data) > LARGE) and are_large(inputs):
@@ -326,7 +326,7 @@ async def relayed(reply: Message, request: Request, protocol: Protocol, target: 
         return unread_response(passing)
     read = await after_all(request, protocol)
     answer = await worked(protocol.decode_response, reply, read, target, large=is_large(reply, protocol))
-    return await written(answer, read, protocol)
+    return await written(answer, read, request)
 
 
 async def after_all(request: Request, protocol: Protocol) -> Request:
@@ -358,10 +358,11 @@ async def for_server(request: Request, protocol: Protocol) -> Request:
     return read
 
 
-async def written(answer: Answer, request: Request, protocol: Protocol) -> Response:
-    """The Response with the reply to the client that says `answer`; `request` is the one that was read after all."""
+async def written(answer: Answer, read: Request, request: Request) -> Response:
+    """The Response with the reply to the client that says `answer`. `read` is the unread `request` after all."""
+    assert request.unread is not None
     large = isinstance(answer, Response) and are_large(answer.outputs)
-    reply = await worked(protocol.encode_response, answer, request, request.translate, large=large)
+    reply = await worked(request.unread.write, answer, read, read.translate, large=large)
     return unread_response(reply)
 
 

@@ -217,7 +217,7 @@ async def ask_stream(
                         large = is_large(reply, protocol)
                         answer = await worked(protocol.decode_response, reply, read, target, large=large)
                         if request.unread is not None:
-                            answer = await written(answer, read, protocol)
+                            answer = await written(answer, read, request)
                 except GatewayError:
                     await _wait_for_end(replies)
                     raise

@@ -419,10 +419,12 @@ class Unread(Struct, frozen=True):
 
     - `message`: the client's message.
     - `read`: reads it after all, for a server that does not take it as it is. Raises as `decode_request`.
+    - `write`: writes the reply to one that was read, in the form of the client's listener (`encode_response`).
     """
 
     message: Message
     read: Callable[[], "Request"]
+    write: "Callable[[Answer, Request, Translate], Message]"
 
 
 class _NotRead:

@@ -125,7 +125,7 @@ def check_head(dialect: Dialect, relay: Relay, message: Message, read: Request |
         assert sent.body == message.body
 
 
-UNREAD = Unread(Message(), lambda: Request(Operation.INFER))
+UNREAD = Unread(Message(), lambda: Request(Operation.INFER), lambda *_: Message())
 
 
 def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message], one_in: int = TRACED) -> None:

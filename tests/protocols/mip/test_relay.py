@@ -21,7 +21,8 @@ def headed(message: Message, listener: ListenerSettings = LISTENER) -> Request:
     assert RELAY is not None
     request = RELAY.head(message, listener)
     assert request is not None
-    return replace_struct(request, unread=Unread(message, lambda: MIP.decode_request(message, LISTENER)))
+    unread = Unread(message, lambda: MIP.decode_request(message, LISTENER), MIP.encode_response)
+    return replace_struct(request, unread=unread)
 
 
 def passed(message: Message, reply: Message) -> Message | None:
