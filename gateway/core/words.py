@@ -10,6 +10,8 @@ from gateway.core.types import Buffer
 
 _PIECE = 2**20
 """Bytes of a large body that are searched at once: a copy of them stays in the processor's cache."""
+_FIRST_PIECE = 4096
+"""The same of the first piece, for whoever asks for one place after the next."""
 _MOST_LETTERS = 32
 """How often the letter may be found without the word. In text beyond that `find` is faster."""
 
@@ -28,11 +30,25 @@ def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
     return any(_has_word(piece, *each) for piece in pieces for each in words)
 
 
-def has_byte(body: Buffer, byte: bytes) -> bool:
-    """Whether one byte is in `body`."""
+def has_byte(body: Buffer, octets: bytes, start: int = 0) -> bool:
+    """Whether one of these bytes is in `body`, from `start` on."""
     if type(body) is bytes:
-        return byte in body
-    return any(byte in piece for piece in _pieces(body, 0))
+        return any(body.find(each, start) >= 0 for each in octets)
+    return any(each in piece for piece in _pieces(body[start:], 0) for each in octets)
+
+
+def find_byte(body: Buffer, byte: bytes, start: int) -> int:
+    """The place of the first such byte in `body`, from `start` on; -1 if there is none."""
+    if not isinstance(body, memoryview):
+        return body.find(byte, start)
+    size = _FIRST_PIECE
+    while start < len(body):
+        found = bytes(body[start : start + size]).find(byte)
+        if found >= 0:
+            return start + found
+        start += size
+        size = _PIECE
+    return -1
 
 
 def _pieces(body: Buffer, overlap: int) -> Iterator[bytes | bytearray]:

@@ -116,7 +116,7 @@ def mip(subtype: int, outputs: int, *examples: bytes) -> Message:
 
 async def test_umbridge() -> None:
     told = b'{"output": [[0.10]]}'
-    wires = Wires(config("umbridge", f"    signature: {{{BARE}}}"), lab=replying(told, headers=JSON))
+    wires = Wires(config("umbridge"), lab=replying(told, headers=JSON))
     bodies = [b'{"name": "m", "input": [[%b, 0.10]], "config": {}}' % each for each in (b"1e0", b"2.50")]
     for body in bodies:
         assert (await wires.post("umbridge", "/Evaluate", body)).body == told

@@ -19,6 +19,7 @@ from gateway.protocols.tensorflow_serving.errors import encode_error, is_unknown
 from gateway.protocols.tensorflow_serving.inference import TASKS
 from gateway.protocols.tensorflow_serving.model_spec import is_version
 from gateway.protocols.tensorflow_serving.predict import parsed_size
+from gateway.protocols.tensorflow_serving.relay import RELAY
 from gateway.protocols.tensorflow_serving.schema import NAME, PAYLOADS, PREDICTION_SERVICE, SIGNATURE_DEF, STATUS
 from gateway.protocols.tensorflow_serving.server import PATTERNS, decode_request, encode_response
 
@@ -56,6 +57,7 @@ TENSORFLOW_SERVING_GRPC = Protocol(
     payloads=PAYLOADS,
     parsed_size=parsed_size,
     example=_example,
+    relay=RELAY,
 )
 
 PROTOCOLS = (TENSORFLOW_SERVING_GRPC,)

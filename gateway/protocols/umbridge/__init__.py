@@ -9,6 +9,7 @@ from gateway.core.examples import curl
 from gateway.core.protocol import HttpForm, Models, Protocol, Rows, Servers, TakesMany, Traits, Wire
 from gateway.protocols.umbridge.client import decode_response, encode_request, info, takes_many
 from gateway.protocols.umbridge.errors import encode_error
+from gateway.protocols.umbridge.relay import RELAY
 from gateway.protocols.umbridge.schema import MODEL_INFO, NAME, NAN, PARTS
 from gateway.protocols.umbridge.server import PATTERNS, decode_request, encode_response
 
@@ -52,5 +53,6 @@ PROTOCOLS = (
             ),
         ),
         example=lambda address, model, version: curl(f"http://{address}/InputSizes", {"name": model}),
+        relay=RELAY,
     ),
 )

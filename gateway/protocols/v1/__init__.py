@@ -13,6 +13,7 @@ from gateway.protocols.v1.client import decode_response, encode_request
 from gateway.protocols.v1.errors import encode_error, is_unknown_servable
 from gateway.protocols.v1.flavors import FLAVORS, KSERVE, TENSORFLOW
 from gateway.protocols.v1.paths import model_path
+from gateway.protocols.v1.relay import RELAY
 from gateway.protocols.v1.schema import NAME, PAYLOADS, STATUS
 from gateway.protocols.v1.server import DECODERS, decode_request, encode_response
 
@@ -49,6 +50,7 @@ def _protocol(flavor: str) -> Protocol:
         traits=TRAITS,
         payloads=PAYLOADS,
         example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}/metadata"),
+        relay=RELAY,
     )
 
 

@@ -12,6 +12,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
 from gateway.core.json import read, write
 from gateway.core.types import Buffer, Headers, Message
+from gateway.core.words import has_word
 
 BINARY, STRUCTURED = "binary", "structured"
 PLAIN = ""
@@ -22,6 +23,11 @@ _ATTRIBUTES = frozenset({"time", "type", "source", "id", "specversion", "data"})
 """The keys that KServe requires of a structured event. `time` is optional in the specification."""
 _TYPE = "io.kserve.inference.response"
 _STRUCTURED_TYPE = "application/cloudevents+json"
+
+
+def may_be_event(message: Message) -> bool:
+    """Whether `unwrap` may find an event, or the error of one, in a client's message."""
+    return b"ce-specversion" in message.headers.first or has_word(message.body, b'"specversion"', 5)
 
 
 def unwrap(message: Message, values: int) -> tuple[Message, str]:

@@ -1,0 +1,73 @@
+"""Calls that pass unread between two sides of V1 (`core.protocol.Relay`), whatever the listener's flavor.
+
+The path names the model, so the router needs nothing of the body. The bodies of KServe and TensorFlow Serving are the
+same JSON but for CloudEvents, the reply to columns, NaN and the errors of KServe's batcher: these are read.
+"""
+
+from gateway.core.operations import INFER, Operation
+from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.types import Buffer, Message, Request, post, unread_request
+from gateway.core.types import reply as reply_to_client
+from gateway.core.words import has_word
+from gateway.protocols.v1.client import decode_response
+from gateway.protocols.v1.cloudevents import may_be_event
+from gateway.protocols.v1.flavors import KSERVE
+from gateway.protocols.v1.paths import MODEL_PATHS, backend_path
+from gateway.protocols.v1.schema import JSON_HEADERS
+
+_VERBS = {":predict": INFER, ":explain": Operation.EXPLAIN}
+_OPERATIONS: dict[str, Operation] = {
+    f"POST {path}{verb}": operation for path in MODEL_PATHS for verb, operation in _VERBS.items()
+}
+_SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
+
+
+# --- requests ---
+
+
+def head(message: Message, listener: ListenerSettings) -> Request | None:
+    """The request for a call, by its path; None if the body must be read: it may be a CloudEvent."""
+    operation, body = _OPERATIONS.get(message.pattern), message.body
+    if operation is None or not len(body) or may_be_event(message):
+        return None
+    captures = message.captures
+    return unread_request(operation, captures["model"], captures.get("version", ""))
+
+
+def request(message: Message, request: Request, target: Target) -> Message | None:
+    """The message to a server that takes the client's body as it is. None for columns to a KServe, whose models choose
+    the key of the reply.
+
+    Raises:
+        GatewayError: as `backend_path`.
+    """
+    path = backend_path(request, target, _SUFFIXES[request.operation])
+    if target.flavor == KSERVE and has_word(message.body, b'"inputs"', 3):
+        return None
+    return post(path, JSON_HEADERS, message.parts, request.deadline)
+
+
+# --- replies ---
+
+
+def reply(reply: Message, request: Request, target: Target) -> Message | None:
+    """The reply to the client. None for a reply that must be read: it is not called JSON, has NaN or an infinity, which
+    each flavor writes in its own way, or may be an error of KServe's batcher.
+
+    Raises:
+        DecodeError, GatewayError: an error, as `client.decode_response`.
+    """
+    if reply.status != 200:
+        decode_response(reply, request, target)
+    if not reply.headers.first.get(b"content-type", b"").startswith(b"application/json"):
+        return None
+    if request.operation is INFER and _must_be_read(reply.body):
+        return None
+    return reply_to_client(JSON_HEADERS, reply.parts, 200)
+
+
+def _must_be_read(body: Buffer) -> bool:
+    return has_word(body, b"NaN", 0) or has_word(body, b"Infinity", 0) or has_word(body, b'"batchId"', 6)
+
+
+RELAY = Relay(head, request, reply)
