@@ -107,7 +107,8 @@ def loads_with_warnings(
     warned = _warnings(name, boolean_keys(root), root)  # beside errors, too: they may be their cause
     if config is None or faults:
         errors = (replace(fault, location=fault.location or root.location_of(fault.mark)) for fault in faults)
-        raise ConfigError([*(_problem(name, error) for error in errors), *warned])
+        files = (file for finding in findings for file in finding.files)
+        raise ConfigError([*(_problem(name, error) for error in errors), *warned], files)
     config.references.update((str(each), each.source) for each in root.referenced())
     warned += _warnings(name, find_warnings(config, catalog), root)
     config.warned.update((each.location, each) for each in warned)

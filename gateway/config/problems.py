@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 from difflib import get_close_matches
+from pathlib import Path
 
 from gateway.config.document import Location
 from gateway.core.frozen import frozen
@@ -37,10 +38,12 @@ class Problem:
 
 class ConfigError(Exception):
     """A configuration that cannot be used. `problems` are all its problems, and warnings that may name their cause, in
-    the order of the file."""
+    the order of the file. `files` are the files beside the configuration that problems are about: it may be usable once
+    one of them changes."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
         self.problems = ordered(problems)
+        self.files = frozenset(map(Path, files))
         super().__init__("\n".join(map(str, self.problems)))
 
 
@@ -52,11 +55,12 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 @frozen
 class Finding:
     """A message about a location in the configuration. `{value}` in it stands for the value there. `at_key`: it is
-    about the key and not its value."""
+    about the key and not its value. `files`: the files beside the configuration that it is about."""
 
     location: Location
     message: str
     at_key: bool = False
+    files: tuple[str, ...] = ()
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
