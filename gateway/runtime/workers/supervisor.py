@@ -23,7 +23,7 @@ from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.workers.addresses import Addresses
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.runtime.workers.limited import limited_backends, share
-from gateway.runtime.workers.owner import HeldSlots, endpoint_of
+from gateway.runtime.workers.owner import Generation, HeldSlots, endpoint_of
 from gateway.runtime.workers.reports import ListenerOfWorkers, Processes, Totals
 from gateway.runtime.workers.shared_policies import SharedPolicies
 from gateway.runtime.workers.slots import RelayedEndpoint
@@ -60,7 +60,7 @@ class WorkerProcess:
         self.restarts = 0
         self.addresses: Mapping[str, str] = {}
         self.references: Sequence[str] = ()
-        self.slots = HeldSlots(lambda: supervisor.gateway)
+        self.slots = HeldSlots()
         self._supervisor = supervisor
         self._process: asyncio.subprocess.Process | None = None
         self.channel: Channel
@@ -91,10 +91,11 @@ class WorkerProcess:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        slots = self.slots = HeldSlots(lambda: self._supervisor.gateway)
+        slots = self.slots = HeldSlots()
         handlers: Handlers = {
             "take": slots.take,
             "give_back": slots.give_back,
+            "leave": slots.leave,
             "learned": partial(self._supervisor.learned, self),
             "is_backend_ready": self._supervisor.is_backend_ready,
             "switched": partial(self._supervisor.switched, self),
@@ -114,16 +115,26 @@ class WorkerProcess:
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
         config, is_first = self._supervisor.config, self.number == 1
         drained = self._supervisor.drained
-        error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first, drained)
+        slots.join(generation := self._supervisor.generation)
+        error, self.addresses, self.references = await channel.ask(
+            "start", pickle.dumps(config), generation.number, is_first, drained
+        )
         if error:
             raise WorkerError(error)
         async with self._supervisor.reloading:
             now = self._supervisor.config
-            if now is not config and (error := await channel.ask("reload", pickle.dumps(now))):
+            if now is not config and (error := await self.reload(now)):
                 raise WorkerError(error)
             self.is_ready = True
         if self._supervisor.drained != drained:
             await self._supervisor.tell_drained()
+
+    async def reload(self, config: Config) -> str:
+        """Change to `config`, to which the supervisor has changed. Returns why the worker cannot; else an empty
+        text."""
+        generation = self._supervisor.generation
+        self.slots.join(generation)
+        return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
     async def ended(self) -> int:
         """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
@@ -155,6 +166,7 @@ class Supervisor:
         self._watches: list[asyncio.Task[None]] = []
         self._is_ending = False
         self.reloading = asyncio.Lock()
+        self._generation = 0
         self._limited = limited_backends(config)
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
@@ -184,6 +196,11 @@ class Supervisor:
             has_calls=self.has_calls,
             shedding=self._totals.shedding,
         )
+
+    @property
+    def generation(self) -> Generation:
+        """The supervisor's Backends of the configuration in use."""
+        return Generation(self._generation, self.gateway.backends, self.gateway.requests_in_flight)
 
     async def gather(self) -> None:
         """Fetch what the workers have counted. One that does not answer in GATHER_SECONDS is late: its report is added
@@ -344,7 +361,9 @@ class Supervisor:
             if name not in self._limited:
                 for each in backend.endpoints:
                     each.in_flight = 0
+        before = self.gateway.backends
         found = await self.gateway.reload(config)
+        self._generation += self.gateway.backends is not before
         self.gateway.listeners = listeners
         return found
 
@@ -470,7 +489,7 @@ async def _drained(worker: WorkerProcess, seconds: float) -> int:
 async def _reloaded(worker: WorkerProcess, config: Config) -> str:
     """Why the worker cannot be changed to `config`; empty if it was, or has ended and will start with it."""
     try:
-        return str(await worker.channel.ask("reload", pickle.dumps(config)))
+        return await worker.reload(config)
     except ChannelClosedError:
         return ""
     except GatewayError as error:
