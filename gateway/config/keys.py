@@ -377,10 +377,11 @@ class _TextOrMap:
 
 
 def _distinct_addresses(endpoints: tuple[EndpointConfig, ...]) -> tuple[EndpointConfig, ...]:
-    addresses = [each.address for each in endpoints]
-    for at, address in enumerate(addresses):
-        if address in addresses[:at]:
+    seen: set[str] = set()
+    for at, each in enumerate(endpoints):
+        if each.address in seen:
             raise refusal(f"{VALUE} is listed twice", at, "address")
+        seen.add(each.address)
     return endpoints
 
 

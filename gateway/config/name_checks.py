@@ -28,9 +28,10 @@ _SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-def name_findings(parts: Parts, catalog: Catalog) -> list[Finding]:
+def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """All findings of these checks."""
-    return [finding for check in _NAME_CHECKS for finding in check(parts, catalog)]
+    for check in _NAME_CHECKS:
+        yield from check(parts, catalog)
 
 
 def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[Finding]:

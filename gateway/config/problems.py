@@ -9,6 +9,10 @@ from pathlib import Path
 from gateway.config.document import Location
 from gateway.core.frozen import frozen
 
+MOST_PROBLEMS = 100
+"""The most problems of a configuration that are looked for and told. A file that is something else can have a hundred
+thousand."""
+
 _CREDENTIALS = re.compile(r"//[^/\s']*@")
 """`user:password@` of a URL."""
 
@@ -42,9 +46,21 @@ class ConfigError(Exception):
     one of them changes."""
 
     def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
-        self.problems = ordered(problems)
+        self.problems = first_of(problems)
         self.files = frozenset(map(Path, files))
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The problems in the order of the file: if there are more than MOST_PROBLEMS, the first errors, and one that says
+    so."""
+    found = ordered(problems)
+    if len(found) <= MOST_PROBLEMS:
+        return found
+    kept = ordered(sorted(found, key=lambda problem: problem.is_warning)[:MOST_PROBLEMS])
+    last = kept[-1]
+    text = f"there are more problems than these {MOST_PROBLEMS}; fix these first"
+    return *kept, Problem(last.file, last.line, last.column, text, all(each.is_warning for each in kept))
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:

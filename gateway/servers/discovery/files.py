@@ -73,7 +73,7 @@ class AddressFiles:
             read = await asyncio.shield(self._reading)
         except OSError as error:
             raise LookupFailedError(f"{error.filename}: {error.strerror}") from error
-        contents, unreadable = read.contents, read.unreadable
+        contents, unreadable = dict(read.contents), read.unreadable
         problems = {(path, 0, why) for path, why in unreadable.items()}
         if read.left_out:
             problems.add((self._pattern, 0, read.left_out))

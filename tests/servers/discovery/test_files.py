@@ -119,7 +119,7 @@ async def test_what_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest
 
 
 async def test_lines_are_checked_once_for_each_change_and_no_more_of_them_than_a_backend_gets(tmp_path: Path) -> None:
-    checked = []
+    checked: list[str] = []
     source = AddressFiles("lab", str(tmp_path / "*"), 5, checked.append)
     for number in range(20):
         (tmp_path / f"{number}.txt").write_text("".join(f"10.0.0.1:{port}\n" for port in range(1, 301)))
