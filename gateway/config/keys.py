@@ -512,6 +512,9 @@ class ProcessLimitsConfig(Keys):
     all clients have the proxy's address."""
     memory_per_client: Size | None = None
     """The same of one client address. The replies of model servers count in `memory` alone until they are written."""
+    calls_per_request: Size = 1000
+    """The most calls that the steps of [graphs](graphs.md) make for one request, those of graphs within graphs
+    together; one more fails the request. The models of a `fallback` count, too."""
     shed: ShedConfig | None = None
     """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
     served."""

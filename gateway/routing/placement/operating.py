@@ -69,7 +69,9 @@ class OperatedLoader(Loader):
         placement.wanted_by = ""
         step = self._rooms().step_into(placement, endpoint)
         if step is None:
-            text = f"no model at {endpoint.address} can make room for {model!r}: each has calls, is pinned, or stays for a while"
+            text = (
+                f"no model at {endpoint.address} can make room for {model!r}: they have calls, are pinned, or must stay"
+            )
             raise refusal(Reason.OVERLOADED, f"{text}, or there is not so much room")
         if not await outlived_by(self._begin(step)) and endpoint not in {each.endpoint for each in placement.held()}:
             text = f"another gateway loads model {model!r} elsewhere, or has just done so"
