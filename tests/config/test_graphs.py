@@ -274,9 +274,8 @@ def test_a_graph_whose_requests_make_too_many_calls_is_a_warning() -> None:
     inner = one(f"{{a: {step}, b: {step}}}", "{y: {sum: [$a, $b]}}")
     outer = one("{a: %s, b: %s, c: %s}" % ((step.replace("n,", "m,"),) * 3), "{y: {sum: [$a, $b, $c]}}")
     outer = outer.replace("  m:", "  outer:")
-    sometimes = one(
-        "{a: %s, b: {model: outer, inputs: {x: $x}, when: {parameter: p, equals: 1}}}" % step, "{y: {first: [$b, $a]}}"
-    ).replace("  m:", "  sometimes:")
+    of_condition = "{model: outer, inputs: {x: $x}, when: {parameter: p, equals: 1}}"
+    sometimes = one(f"{{a: {step}, b: {of_condition}}}", "{y: {first: [$b, $a]}}").replace("  m:", "  sometimes:")
     text = f"{HEAD}{ANY}models:\n{inner}{outer}{sometimes}"
 
     def warned(most: int) -> list[str]:
@@ -285,6 +284,6 @@ def test_a_graph_whose_requests_make_too_many_calls_is_a_warning() -> None:
 
     assert warned(9) == []  # three steps, and two for each
     assert warned(8) == [
-        "a request for all outputs of 'outer' makes 9 calls, more than limits.calls_per_request (8) allows; raise that, or"
-        " make fewer"
+        "a request for all outputs of 'outer' makes 9 calls, more than limits.calls_per_request (8) allows; "
+        "raise that, or make fewer"
     ]
