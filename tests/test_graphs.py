@@ -90,6 +90,14 @@ models:
     steps: {gone: {model: lost, inputs: {x: $x}}}
     outputs: {y: $gone}
 """
+NESTED = """
+  four:
+    inputs: {x: "FP64 [-1, 2]"}
+    steps: {a: STEP, b: STEP, c: STEP, d: STEP}
+    outputs: {y: {sum: [$a, $b, $c, $d]}}
+""".replace("STEP", "{model: gauss, inputs: {x: $x}}")
+NESTED += NESTED.replace("four", "sixteen").replace("gauss", "four")
+"""A request for `sixteen` makes 20 calls."""
 THETA = np.array([[0.3, 0.4], [1.0, -2.0], [0.1, 0.1]])
 
 
@@ -383,3 +391,16 @@ async def test_traces_have_a_span_for_each_step() -> None:
     assert call.parent_span_id == steps["prior"].span_id
     [root] = [each for each in collector.spans if each.name.startswith("POST /v2")]
     assert all(each.parent_span_id == root.span_id for each in steps.values())
+
+
+@pytest.mark.parametrize(("most", "status"), [(20, 200), (19, 400)])
+async def test_the_calls_of_graphs_within_graphs_are_bounded_together(most: int, status: int) -> None:
+    async with running(f"{CONFIG}{NESTED}limits: {{calls_per_request: {most}}}\n") as gateway:
+        body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
+        async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+            for _ in range(2):  # each request has as many
+                reply = await client.post("/v2/models/sixteen/infer", json=body)
+                assert reply.status_code == status
+                assert ("more than 19 calls of models (limits.calls_per_request)" in reply.text) is (most == 19)
+        made = [each["calls"] for (graph, _), each in gateway.graph_steps.items() if graph == "four"]
+        assert sum(made) <= 2 * 16

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Hashable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
 from gateway.assembly import registry
@@ -169,6 +170,11 @@ def alpn(*protocols: Protocol) -> tuple[str, ...]:
 def port_alpn(port: str = "") -> tuple[str, ...]:
     """As `alpn`, of a port beside the listeners: HTTP/2 for the scaler, HTTP/1.1 for the others."""
     return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
+
+
+def certificate_files(config: Config) -> frozenset[Path]:
+    """The files of all certificates, keys and CAs for TLS."""
+    return frozenset(path for _, settings, _ in _places(config) for path in settings.files.paths)
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:

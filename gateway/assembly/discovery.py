@@ -16,7 +16,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.servers.discovery.dns import DnsName
 from gateway.servers.discovery.files import AddressFiles
 from gateway.servers.discovery.register import Leases, Registrations
-from gateway.servers.discovery.source import CheckAddress, Found, Source, Watcher
+from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found, Source, Watcher
 from gateway.servers.discovery.srv import SrvRecords
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,8 @@ class Discovery:
 
 
 class DiscoveredEndpoints:
-    """The endpoints of one backend that were found, by any number of sources. Those that it has from the start stay.
+    """The endpoints of one backend that were found, by any number of sources: at most MOST_ADDRESSES, of which those
+    that it has already come first. Those that it has from the start stay.
 
     `endpoint` makes the Endpoint of an address, or returns the one that exists. `release` is called with those that the
     backend no longer has.
@@ -107,6 +108,9 @@ class DiscoveredEndpoints:
         self._release = release
         self._fixed = backend.endpoints
         self._found: dict[int, frozenset[Found]] = {}
+        self._used: frozenset[Found] = frozenset()
+        self._left_out = False
+        """There are more than MOST_ADDRESSES, and it was told."""
 
     def updater(self) -> Callable[[frozenset[Found]], None]:
         """A function for one source, to be called with all addresses that it knows."""
@@ -127,18 +131,29 @@ class DiscoveredEndpoints:
 
     def _update(self) -> None:
         """Add and remove endpoints. What is new comes first, so that waiting calls are not left without any."""
-        addresses = sorted(set().union(*self._found.values()), key=str)
-        wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, addresses)])
-        added = [each for each in wanted if each not in self._backend.endpoints]
+        found = frozenset().union(*self._found.values())
+        addresses = sorted(found, key=lambda each: (each not in self._used, str(each)))[:MOST_ADDRESSES]
+        wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, sorted(addresses, key=str))])
+        before = frozenset(self._backend.endpoints)
+        added = [each for each in wanted if each not in before]
         removed = [each for each in self._backend.endpoints if each not in wanted]
         for each in added:
             self._backend.add(each)
         for each in removed:
             self._backend.remove(each)
+        self._used = frozenset(addresses)
+        self._tell_left_out(are_left_out=len(found) > MOST_ADDRESSES)
         self._tell("added", added)
         self._tell("removed", removed)
         for each in removed:
             self._release(each)
+
+    def _tell_left_out(self, *, are_left_out: bool) -> None:
+        """Log once that there are more addresses than a backend gets."""
+        if are_left_out and not self._left_out:
+            text = "backend %r: discovery has found more than %d addresses; those beyond are left out"
+            log.warning(text, self._backend.name, MOST_ADDRESSES)
+        self._left_out = are_left_out
 
     def _tell(self, what: str, endpoints: list[Endpoint]) -> None:
         if endpoints:

@@ -37,7 +37,7 @@ class GraphRoutes:
         self.models: dict[str, GraphModel] = {}
         """By the names of the graphs."""
         for name, graph in config.models.items():
-            calls = StepCalls(select, lambda destination: destination.route in safe)
+            calls = StepCalls(select, lambda destination: destination.route in safe, config.limits.calls_per_request)
             self.models[name] = GraphModel(graph, calls, PROCESS_MEMORY.of_client, clock)
         self._signatures = {name: SignatureCache(each, GRAPH_TRAITS, clock) for name, each in self.models.items()}
 

@@ -1,7 +1,8 @@
 """How `gateway serve` reads its configuration again: on SIGHUP, when a file has changed, and by `POST /reload`.
 
 The file is checked first, as by `gateway check`. If it has errors, each is logged, and the gateway keeps the
-configuration that it has.
+configuration that it has. If the errors are about other files, such as certificates, the configuration is read again
+when one of these files changes.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
+from gateway.assembly.certificates import certificate_files
 from gateway.assembly.listening import BindError
 from gateway.cli.options import catalog
 from gateway.config import Config, ConfigError, Problem, load_with_warnings
@@ -52,6 +54,8 @@ class Reloader:
     def __init__(self, path: Path, loaded: Look) -> None:
         self._path = path
         self._watched = Watched(loaded)
+        self._failed_on = Watched({})
+        """The files beside the configuration that the last attempt failed on."""
         self._one_at_a_time = asyncio.Lock()
 
     def on_hangup(self) -> None:
@@ -67,19 +71,21 @@ class Reloader:
         while True:
             await asyncio.sleep(self.gateway.config.reload.interval)
             with surviving("watching the files of the configuration"):
-                if self.gateway.config.reload.watch:
-                    found = await asyncio.to_thread(look, self._watched.files)
-                    if self._watched.has_changed(found):
-                        await self._reload("a file has changed")
+                if self.gateway.config.reload.watch and await self._has_changed():
+                    await self._reload("a file has changed")
+
+    async def _has_changed(self) -> bool:
+        both = (self._watched, self._failed_on)
+        found = [await asyncio.to_thread(look, each.files) for each in both]
+        changed = [each.has_changed(now) for each, now in zip(both, found, strict=True)]
+        return any(changed)
 
     async def _reload(self, why: str) -> Reloaded | NotReloaded:
         async with self._one_at_a_time:
             log.info("reading %s again: %s", self._path, why)
             self.gateway.reopen_logs()
             try:
-                with small_collections():
-                    config, warnings = await asyncio.to_thread(self._load)
-                changes = await self.gateway.reload(config)
+                config, warnings, changes = await self._change()
             except ConfigError as error:
                 return self._failed([_error(each) for each in error.problems if not each.is_warning], error.problems)
             except (BindError, ReloadError) as error:
@@ -95,7 +101,27 @@ class Reloader:
         log.info("configuration reloaded: %s", "; ".join(changes) or "nothing changed")
         return Reloaded(changes=list(changes))
 
+    async def _change(self) -> tuple[Config, tuple[Problem, ...], tuple[str, ...]]:
+        """Read the configuration, and change to it. If this fails on files that were not watched when they were read,
+        it is done once more: they may have changed since."""
+        files: frozenset[Path] = frozenset()
+        try:
+            with small_collections():
+                config, warnings = await asyncio.to_thread(self._load)
+            files = certificate_files(config)
+            changes = await self.gateway.reload(config)
+        except (ConfigError, ReloadError) as error:
+            files = error.files if isinstance(error, ConfigError) else files
+            if self._failed_on.files >= files:
+                raise
+            self._failed_on = Watched(await asyncio.to_thread(look, self._failed_on.files | files))
+        else:
+            self._failed_on = Watched({})
+            return config, warnings, changes
+        return await self._change()
+
     def _load(self) -> tuple[Config, tuple[Problem, ...]]:
+        self._failed_on.loaded(look(self._failed_on.files))
         self._watched.loaded(look_at_all(self._path))
         return load_with_warnings(self._path, catalog())  # packages may have been installed since
 

@@ -108,7 +108,8 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
         if not auth.keys.file.startswith("/"):
             yield Finding(("auth", "keys", "file"), f"expected an absolute path, got {VALUE}")
         elif why := catalog.why_not_keys(auth.keys.file):
-            yield Finding(("auth", "keys", "file"), f"{VALUE} is no file of keys: {why}")
+            text = f"{VALUE} is no file of keys: {why}"
+            yield Finding(("auth", "keys", "file"), text, files=(auth.keys.file,))
     if auth.jwt and not catalog.jwt:
         text = 'needs PyJWT, which is not installed: pip install "modelglot[jwt]"'
         yield Finding(("auth", "jwt"), text, at_key=True)
@@ -119,7 +120,8 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
             if not issuer.jwks.startswith("/"):
                 yield Finding((*location, "jwks"), f"expected a URL or an absolute path, got {VALUE}")
             elif why := catalog.why_not_key_set(issuer.jwks):
-                yield Finding((*location, "jwks"), f"{VALUE} has no keys of an issuer: {why}")
+                text = f"{VALUE} has no keys of an issuer: {why}"
+                yield Finding((*location, "jwks"), text, files=(issuer.jwks,))
         if issuer.ca is not None:
             yield from _authorities((*location, "ca"), issuer.ca, (issuer.jwks or issuer.issuer), catalog)
 
@@ -131,7 +133,7 @@ def _authorities(location: Location, path: str, place: str, catalog: Catalog) ->
         yield Finding(location, f"expected an absolute path, got {VALUE}")
     else:
         for fault in catalog.tls_faults(TlsFiles(authorities=path), "ca"):
-            yield Finding(location, f"{VALUE} cannot be used: {fault}")
+            yield Finding(location, f"{VALUE} cannot be used: {fault}", files=(path,))
 
 
 def is_url(place: str) -> bool:

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
+from gateway.bridge.graphs.expressions import references
 from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.transforms import GraphError
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.settings import Renames
+from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.keys import Config
@@ -102,6 +104,44 @@ def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
         if height > DEEPEST:
             yield Finding(("models", name), f"{height} models within one another; at most {DEEPEST}", at_key=True)
             return
+
+
+def graph_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Graphs, requests for which make too many calls. Steps that are not always taken do not count."""
+    most, calls = config.limits.calls_per_request, _calls_of_each(config.models)
+    for name, number in calls.items():
+        if number > most:
+            text = f"a request for all outputs of {name!r} makes {number} calls, more than limits.calls_per_request"
+            yield Finding(("models", name), f"{text} ({most}) allows; raise that, or make fewer", at_key=True)
+
+
+def _calls_of_each(models: Mapping[str, Graph]) -> Mapping[str, int]:
+    """How many calls one evaluation of each graph makes at least, with those of the graphs that it calls. None calls
+    itself."""
+    waiting = {name: _graphs_called(graph, models).keys() for name, graph in models.items()}
+    found: dict[str, int] = {}
+    while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:
+        for name in ready:
+            del waiting[name]
+            called = (step.model for step in _always_taken(models[name]))
+            found[name] = sum(1 + found.get(model, 0) for model in called)
+    return found
+
+
+def _always_taken(graph: Graph) -> Iterator[GraphStep]:
+    """The steps without a condition, and without an input of a step that has one."""
+    skipped: set[str] = set()
+    steps = dict(graph.steps)
+    while more := {
+        name
+        for name, step in steps.items()
+        if step.when is not None
+        or any(each.step in skipped for value in step.inputs.values() for each in references(value))
+    }:
+        skipped |= more
+        for name in more:
+            del steps[name]
+    yield from steps.values()
 
 
 def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Location]:

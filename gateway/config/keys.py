@@ -377,10 +377,11 @@ class _TextOrMap:
 
 
 def _distinct_addresses(endpoints: tuple[EndpointConfig, ...]) -> tuple[EndpointConfig, ...]:
-    addresses = [each.address for each in endpoints]
-    for at, address in enumerate(addresses):
-        if address in addresses[:at]:
+    seen: set[str] = set()
+    for at, each in enumerate(endpoints):
+        if each.address in seen:
             raise refusal(f"{VALUE} is listed twice", at, "address")
+        seen.add(each.address)
     return endpoints
 
 
@@ -511,6 +512,9 @@ class ProcessLimitsConfig(Keys):
     all clients have the proxy's address."""
     memory_per_client: Size | None = None
     """The same of one client address. The replies of model servers count in `memory` alone until they are written."""
+    calls_per_request: Size = 1000
+    """The most calls that the steps of [graphs](graphs.md) make for one request, those of graphs within graphs
+    together; one more fails the request. The models of a `fallback` count, too."""
     shed: ShedConfig | None = None
     """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
     served."""

@@ -8,11 +8,12 @@
    valid (`route_checks`, `policy_checks`, `access_checks`).
 5. What is valid but probably a mistake becomes a warning (`warnings`).
 
-Problems are collected through all steps and reported in the order of the file.
+Problems are collected through all steps, up to MOST_PROBLEMS, and reported in the order of the file.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,10 @@ from gateway.config.graph_checks import graph_findings
 from gateway.config.keys import Config, ReferenceConfig
 from gateway.config.messages import finding_of, flattened, shown
 from gateway.config.name_checks import name_findings
-from gateway.config.partial import all_parts, valid_parts
+from gateway.config.partial import Parts, all_parts, valid_parts
 from gateway.config.payload_log_checks import payload_log_findings
 from gateway.config.policy_checks import policy_findings
-from gateway.config.problems import ConfigError, Finding, Problem, ordered
+from gateway.config.problems import MOST_PROBLEMS, ConfigError, Finding, Problem, first_of
 from gateway.config.references import Referenced
 from gateway.config.route_checks import route_findings
 from gateway.config.scalars import resolve
@@ -93,29 +94,39 @@ def loads_with_warnings(
         raise ConfigError([_problem(name, error.fault)]) from error
     data = {} if root.value is None else root.plain()
     config, findings = _validated(data, root, catalog)
-    parts = valid_parts(data) if config is None else all_parts(config)
-    catalog, of_forms = with_forms(catalog, parts)
-    findings += [*of_forms, *shown_references(root, parts), *name_findings(parts, catalog)]
-    if config is not None:
-        findings += route_findings(config, catalog)
-        findings += graph_findings(config)
-        findings += policy_findings(config, catalog)
-        findings += access_findings(config, catalog)
-        findings += worker_findings(config, catalog)
-        findings += payload_log_findings(config, catalog)
-    faults += _without_repeated(faults, (_located(finding, root) for finding in findings))
+    if len(faults) + len(findings) <= MOST_PROBLEMS:
+        parts = valid_parts(data) if config is None else all_parts(config)
+        catalog, of_forms = with_forms(catalog, parts)
+        findings += [*of_forms, *islice(_further(config, parts, root, catalog), MOST_PROBLEMS + 1)]
+    unread = {fault.mark for fault in faults}
+    faults = (*faults[: MOST_PROBLEMS + 1], *_without_repeated(unread, (_located(each, root) for each in findings)))
     warned = _warnings(name, boolean_keys(root), root)  # beside errors, too: they may be their cause
     if config is None or faults:
         errors = (replace(fault, location=fault.location or root.location_of(fault.mark)) for fault in faults)
-        raise ConfigError([*(_problem(name, error) for error in errors), *warned])
+        files = (file for finding in findings for file in finding.files)
+        raise ConfigError([*(_problem(name, error) for error in errors), *warned], files)
     config.references.update((str(each), each.source) for each in root.referenced())
     warned += _warnings(name, find_warnings(config, catalog), root)
     config.warned.update((each.location, each) for each in warned)
-    return config, ordered(warned)
+    return config, first_of(warned)
+
+
+def _further(config: Config | None, parts: Parts, root: Node, catalog: Catalog) -> Iterator[Finding]:
+    """The findings after those of pydantic and in forms; `config` is None if it is not valid."""
+    yield from shown_references(root, parts)
+    yield from name_findings(parts, catalog)
+    if config is not None:
+        yield from route_findings(config, catalog)
+        yield from graph_findings(config)
+        yield from policy_findings(config, catalog)
+        yield from access_findings(config, catalog)
+        yield from worker_findings(config, catalog)
+        yield from payload_log_findings(config, catalog)
 
 
 def _warnings(name: str, findings: Iterable[Finding], root: Node) -> list[Problem]:
-    return [replace(_problem(name, _located(finding, root)), is_warning=True) for finding in findings]
+    first = islice(findings, MOST_PROBLEMS + 1)
+    return [replace(_problem(name, _located(finding, root)), is_warning=True) for finding in first]
 
 
 def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] = os.environ) -> list[Problem]:
@@ -152,7 +163,7 @@ def reference_config(
         item["tls"] = dict(tls)
     whole, place = {"reference": [item]}, ("reference", 0)
     parts = valid_parts(whole)
-    findings = name_findings(parts, with_forms(catalog, parts)[0])
+    findings = list(name_findings(parts, with_forms(catalog, parts)[0]))
     config = None
     try:
         config = ReferenceConfig.model_validate(item)
@@ -174,12 +185,17 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
     try:
         return Config.model_validate(data, context=catalog.policies), []
     except ValidationError as error:
+        if (count := error.error_count()) > _MOST_ERRORS:
+            return None, [Finding((), f"{count} keys or values are wrong; is this a configuration of the gateway?")]
         errors = list(flattened(error.errors(include_url=False)))
     if [each for each in errors if _converted(data, each)]:
         return _validated(data, root, catalog)
     schema = json_schema(catalog)
-    return None, [finding_of(each, schema, catalog.policies) for each in errors]
+    return None, [finding_of(each, schema, catalog.policies) for each in errors[: MOST_PROBLEMS + 1]]
 
+
+_MOST_ERRORS = 10_000
+"""pydantic makes its list of more errors in one piece, and takes too long: requests wait meanwhile."""
 
 _TYPED = frozenset({"int_type", "float_type", "bool_type"})
 
@@ -197,9 +213,8 @@ def _converted(data: Any, error: dict[str, Any]) -> bool:
     return not isinstance(data[last], str)
 
 
-def _without_repeated(faults: tuple[YamlFault, ...], further: Iterable[YamlFault]) -> tuple[YamlFault, ...]:
+def _without_repeated(unread: set[Mark], further: Iterable[YamlFault]) -> tuple[YamlFault, ...]:
     """`further` without faults of scalars that could not be read at all, such as a variable that is not set."""
-    unread = {fault.mark for fault in faults}
     return tuple(fault for fault in further if fault.mark not in unread)
 
 

@@ -28,9 +28,10 @@ _SRV_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-def name_findings(parts: Parts, catalog: Catalog) -> list[Finding]:
+def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     """All findings of these checks."""
-    return [finding for check in _NAME_CHECKS for finding in check(parts, catalog)]
+    for check in _NAME_CHECKS:
+        yield from check(parts, catalog)
 
 
 def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[Finding]:
@@ -250,7 +251,8 @@ def _script_of_each_model(above: Location, key: str, servers: ServersConfig, par
     elif Path(servers.script).name.count(MODEL) != 1:
         yield Finding(location, f"expected {MODEL} once in the file name, for the name of the model, got {VALUE}")
     elif not job_scripts(servers.script):
-        yield Finding(location, f"no job script has a name like {VALUE}: no such file or directory")
+        text = f"no job script has a name like {VALUE}: no such file or directory"
+        yield Finding(location, text, files=(str(Path(servers.script).parent),))
     prefix = backend_of_model(str(key), "")
     for other in parts.backends:
         if str(other).startswith(prefix):
@@ -263,9 +265,9 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
     if not path.is_absolute():
         yield Finding(location, f"expected the absolute path of a job script, got {VALUE}")
     elif not path.is_file():
-        yield Finding(location, f"{VALUE} is not a file")
+        yield Finding(location, f"{VALUE} is not a file", files=(script,))
     elif not os.access(path, os.R_OK):
-        yield Finding(location, f"{VALUE} cannot be read")
+        yield Finding(location, f"{VALUE} cannot be read", files=(script,))
 
 
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:

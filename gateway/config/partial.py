@@ -97,14 +97,17 @@ def _read(model: type[Part], item: Any) -> Part | None:
     try:
         return model.model_validate(item, extra="ignore")
     except ValidationError as error:
-        rest = _without(item, [each["loc"] for each in error.errors()])
+        rest = _without(item, [each["loc"] for each in error.errors(include_url=False)])
     return None if rest == item else _read(model, rest)
 
 
 def _without(item: dict[Any, Any], invalid: list[Location]) -> dict[Any, Any]:
     kept = {}
+    by_key: dict[Any, list[Location]] = {}
+    for location in invalid:
+        by_key.setdefault(location[0], []).append(location[1:])
     for key, each in item.items():
-        below = [location[1:] for location in invalid if location[0] == key]
+        below = by_key.get(key)
         if not below:
             kept[key] = each
         elif all(below) and isinstance(each, dict):

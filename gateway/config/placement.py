@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandle
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from gateway.config.fields import VALUE, Keys, Name, Period, Seconds, Secret, Size, Written, refusal
+from gateway.config.fields import VALUE, Keys, Name, Names, Period, Seconds, Secret, Size, Written, refusal
 from gateway.core.frozen import frozen
 from gateway.core.redis import redis_url
 
@@ -112,6 +112,15 @@ class PlacementConfig(Keys):
     while more calls are in flight than its copies take."""
     idle: TimeOrNever = 0
     """Seconds without a call after which a model is unloaded; also such as `10m`. 0: only to make room."""
+    pinned: Names = ()
+    """Globs of the models that stay where they are loaded: they make no room for others, and are not unloaded when
+    idle."""
+    least_stay: TimeOrNever = 0
+    """Seconds that a model stays at least after it was loaded, before it makes room for another one; also such as
+    `1m`."""
+    share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
+    """The share of a server's room that one client (a principal, else an address) can take from others: beyond it, a
+    model that is loaded for its calls takes the place of a model that it alone has called. 1: all of it."""
     timeout: Time = 600
     """Seconds that a server may take to load or to unload a model; also such as `10m`."""
     redis: AgreementConfig | None = None
@@ -123,5 +132,5 @@ class PlacementConfig(Keys):
         return self.load == "on_demand"
 
 
-OF_LOADING = ("most", "memory", "sizes", "copies", "idle", "timeout", "redis")
+OF_LOADING = ("most", "memory", "sizes", "copies", "idle", "pinned", "least_stay", "share", "timeout", "redis")
 """The keys that say something only where models are loaded."""

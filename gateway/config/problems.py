@@ -4,9 +4,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 from difflib import get_close_matches
+from pathlib import Path
 
 from gateway.config.document import Location
 from gateway.core.frozen import frozen
+
+MOST_PROBLEMS = 100
+"""The most problems of a configuration that are looked for and told. A file that is something else can have a hundred
+thousand."""
 
 _CREDENTIALS = re.compile(r"//[^/\s']*@")
 """`user:password@` of a URL."""
@@ -37,11 +42,25 @@ class Problem:
 
 class ConfigError(Exception):
     """A configuration that cannot be used. `problems` are all its problems, and warnings that may name their cause, in
-    the order of the file."""
+    the order of the file. `files` are the files beside the configuration that problems are about: it may be usable once
+    one of them changes."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems = ordered(problems)
+    def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
+        self.problems = first_of(problems)
+        self.files = frozenset(map(Path, files))
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The problems in the order of the file: if there are more than MOST_PROBLEMS, the first errors, and one that says
+    so."""
+    found = ordered(problems)
+    if len(found) <= MOST_PROBLEMS:
+        return found
+    kept = ordered(sorted(found, key=lambda problem: problem.is_warning)[:MOST_PROBLEMS])
+    last = kept[-1]
+    text = f"there are more problems than these {MOST_PROBLEMS}; fix these first"
+    return *kept, Problem(last.file, last.line, last.column, text, all(each.is_warning for each in kept))
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -52,11 +71,12 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 @frozen
 class Finding:
     """A message about a location in the configuration. `{value}` in it stands for the value there. `at_key`: it is
-    about the key and not its value."""
+    about the key and not its value. `files`: the files beside the configuration that it is about."""
 
     location: Location
     message: str
     at_key: bool = False
+    files: tuple[str, ...] = ()
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

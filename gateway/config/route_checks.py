@@ -14,15 +14,14 @@ from gateway.core.operations import CALLS
 from gateway.core.protocol import Protocol
 
 
-def route_findings(config: Config, catalog: Catalog) -> list[Finding]:
+def route_findings(config: Config, catalog: Catalog) -> Iterator[Finding]:
     """All findings of these checks."""
-    each = [
-        finding
-        for at, route in enumerate(config.routes)
-        for check in _CHECKS
-        for finding in check(at, route, config, catalog)
-    ]
-    return [*each, *_repeated(config), *_endpoints(config), *_registering(config)]
+    for at, route in enumerate(config.routes):
+        for check in _CHECKS:
+            yield from check(at, route, config, catalog)
+    yield from _repeated(config)
+    yield from _endpoints(config)
+    yield from _registering(config)
 
 
 def _endpoints(config: Config) -> Iterator[Finding]:

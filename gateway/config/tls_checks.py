@@ -102,4 +102,5 @@ def _files(location: Location, files: TlsFiles, authorities: FileKey, catalog: C
         yield Finding((*location, key), f"expected an absolute path, got {VALUE}")
     if not relative:
         for fault in catalog.tls_faults(files, authorities):
-            yield Finding((*location, fault.key), f"{VALUE} cannot be used: {fault}")
+            used = tuple(map(str, files.paths))  # a key that is not that of its certificate is a fault of either
+            yield Finding((*location, fault.key), f"{VALUE} cannot be used: {fault}", files=used)

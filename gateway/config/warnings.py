@@ -10,6 +10,7 @@ from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import form_warnings
 from gateway.config.forms import PREFIX
+from gateway.config.graph_checks import graph_warnings
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.models_apart import is_of_model
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
@@ -175,6 +176,7 @@ _CHECKS: tuple[Callable[[Config, Catalog], Iterator[Finding]], ...] = (
     _shared_endpoints,
     _loops,
     _unchecked_tritons,
+    graph_warnings,
     unbounded_backends,
     retries_of_unsent_calls,
     access_warnings,

@@ -5,7 +5,7 @@ folder (`..data`), of which a notification about the file itself would not tell.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import TypeAlias
 
@@ -51,7 +51,7 @@ class Watched:
         self._loaded = self._last = loaded
 
     @property
-    def files(self) -> Iterable[Path]:
+    def files(self) -> Set[Path]:
         """The files to look at."""
         return self._loaded.keys()
 

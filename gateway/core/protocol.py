@@ -35,7 +35,8 @@ class Limits:
     headers: int = 64 * 2**10
     """Bytes of a message's headers."""
     json_values: int = 10_000
-    """JSON values in a message outside tensor data; for MIP, TLVs beyond one for each of 65535 rows."""
+    """JSON values in a message outside tensor data; for MIP, TLVs beyond one for each of 65535 rows. A server's list of
+    its models, or of their statistics, may have 400,000 in any case."""
     config: int = 2**20
     """Bytes of UM-Bridge's `config`."""
     inflation: int = 1100
@@ -68,12 +69,21 @@ class Limits:
     always may, up to 500 a second."""
 
     @property
+    def of_lists(self) -> "Limits":
+        """The limits of lists of models, which are longer than all other messages outside tensor data."""
+        return replace(self, json_values=max(self.json_values, LISTED_VALUES))
+
+    @property
     def ends_connections(self) -> bool:
         """Whether connections end after a number of requests or a time."""
         return self.requests_per_connection is not None or self.connection_age is not None
 
 
 DEFAULT_LIMITS = Limits()
+
+LISTED_VALUES = 400_000
+"""JSON values of a list of models: an entry has five, and a repository thousands of models; the statistics of a model
+have some seventy."""
 
 
 @frozen

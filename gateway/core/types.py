@@ -75,7 +75,7 @@ class Metadata(Headers):
     __slots__ = ()
 
 
-_OBSERVING = frozenset({"record", "span", "further"})
+_OBSERVING = frozenset({"record", "span", "further", "calls_left"})
 
 
 class Message(Struct, frozen=True):
@@ -414,6 +414,15 @@ class Tries:
             self.places.remove(address)
 
 
+class CallsLeft:
+    """How many calls the steps of graphs may still make for one request of a client. All its steps share it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Unread(Struct, frozen=True):
     """A client's message that passes to a server without being read, because both speak the same wire form.
 
@@ -491,6 +500,8 @@ class Request(Struct, frozen=True):
     spans."""
     principal: Principal | None = None
     """Who the client is; None if its listener asks for no credentials."""
+    calls_left: CallsLeft | None = None
+    """Set for the steps of graphs; None for the client's own request."""
     unread: Unread | None = None
     """The message itself, if it passes to the server unread: then `inputs`, `outputs` and `parameters` are NOT_READ."""
 

@@ -102,6 +102,20 @@ async def test_an_endpoint_stays_while_any_source_has_it_and_what_is_configured_
     assert len(here.assembly.endpoints) == 2
 
 
+async def test_a_backend_gets_at_most_a_thousand_addresses_of_all_sources(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that it has stay, and that there are more is told once."""
+    here = Assembled(TWO)
+    here.find(*(f"b:{port}" for port in range(1, 801)))
+    here.find(*(f"a:{port}" for port in range(1, 801)), source=1)
+    assert len(here.addresses) == 1 + 1000
+    assert sum(each.startswith("b:") for each in here.addresses) == 800
+    here.find(*(f"a:{port}" for port in range(1, 901)), source=1)
+    here.find(*(f"b:{port}" for port in range(1, 51)))
+    assert len(here.addresses) == 1 + 50 + 900
+    told = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert told == ["backend 'lab': discovery has found more than 1000 addresses; those beyond are left out"]
+
+
 async def test_an_endpoint_of_another_backend_is_not_closed() -> None:
     here = Assembled(TWO)
     here.find("http://shared:1")

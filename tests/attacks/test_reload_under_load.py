@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import Queue
 
 import grpc
+import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.types import Tensor
@@ -33,6 +34,9 @@ IDLE = 20
 for each reload would be 80."""
 KEPT = 16 * MIB
 """What the allocator and the garbage collector may keep after 80 further reloads."""
+
+MANY = 200
+"""Reloads of a file with many routes, each of which would leave half a MiB."""
 
 CONFIG = """
 listeners:
@@ -272,3 +276,33 @@ def test_a_hundred_reloads_lose_no_call_and_leave_nothing_behind(
     assert descriptors_after <= descriptors + IDLE
     assert memory_after <= memory + KEPT
     assert not re.search("ERROR|given up|Traceback", log)
+
+
+@pytest.mark.attack
+def test_two_hundred_reloads_of_a_large_file_leave_no_memory(
+    tmp_path: Path, show_at_the_end: Callable[[str, str], None]
+) -> None:
+    """Nobody calls: only a reload itself can have its garbage collected."""
+    backend = "m{0}: {{protocol: v2-rest, endpoints: ['127.0.0.1:{0}'], safe: true}}"
+    route = "{{match: {{model: m{0}}}, backend: m{0}, policies: [{{cache: {{seconds: {1}}}}}]}}"
+    begin = "\n".join(CONFIG.splitlines()[1:3]) + '\nadmin: {bind: "127.0.0.1:0"}\nreload: {watch: false}\n'
+    texts = []
+    for seconds in (30, 31):
+        backends, routes = (", ".join(each.format(at, seconds) for at in range(1, 61)) for each in (backend, route))
+        texts.append(f"{begin.replace('{{', '{').replace('}}', '}')}backends: {{{backends}}}\nroutes: [{routes}]\n")
+    file = tmp_path / "gateway.yaml"
+    file.write_text(texts[0])
+    gateway = Attacked(Talker("tests.attacks.observed", str(file), log=tmp_path / "gateway.log"))
+    try:
+        seen = []
+        for number in range(1, MANY + 1):
+            file.write_text(texts[number % 2])
+            assert len(reload(gateway)) == 60
+            if number in (10, MANY):
+                left(gateway)
+                seen.append(gateway.resident)
+    finally:
+        gateway.end()
+    before, after = seen
+    show_at_the_end(f"{MANY} reloads of 60 routes", f"memory {before / MIB:.1f} -> {after / MIB:.1f} MiB")
+    assert after <= before + KEPT

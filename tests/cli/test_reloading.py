@@ -22,6 +22,7 @@ from tests.cli.commands import started
 from tests.cli.test_stopping import said, serving
 from tests.limits import GENEROUS
 from tests.paused_server import port_of
+from tests.tls.certificates import Authority
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], prefix: {v2-rest: "/PREFIX"}}]
@@ -171,6 +172,43 @@ def test_a_config_map_and_a_secret_that_change_are_read_again(tmp_path: Path) ->
         assert "two" not in "".join(lines)
 
 
+def test_a_reload_that_fails_on_another_file_is_tried_again_when_that_file_changes(tmp_path: Path) -> None:
+    """A certificate that is not there yet, one whose key is still that of the certificate before, and a file of API
+    keys."""
+    authority = Authority()
+    files, newer = authority.issue(tmp_path, "localhost"), authority.issue(tmp_path, "localhost", stem="newer")
+    secured = text("two", OFTEN).replace(" prefix:", f" tls: {files.server}, prefix:")
+    keyed = f"{text('three', OFTEN)}auth: {{keys: {{file: {tmp_path}/keys.yaml}}}}\n"
+    config = tmp_path / "gateway.yaml"
+
+    def fails(process: Process, text: str) -> None:
+        config.write_text(text)
+        told = said(process, "not reloaded")
+        assert sum(" ERROR " in line for line in told) == 2  # one line for the file that it fails on, told once
+
+    def is_loaded(process: Process) -> None:
+        assert "".join(said(process, "configuration reloaded")).count("a file has changed") == 1
+
+    certificate = files.certificate.read_bytes()
+    files.certificate.unlink()
+    with serving(tmp_path, text("one", OFTEN)) as (process, ports):
+        fails(process, secured)
+        files.certificate.write_bytes(certificate)
+        is_loaded(process)
+
+        config.write_text(text("two", OFTEN))
+        is_loaded(process)
+        files.key.write_bytes(newer.key.read_bytes())
+        fails(process, secured)
+        files.certificate.write_bytes(newer.certificate.read_bytes())
+        is_loaded(process)
+
+        fails(process, keyed)
+        (tmp_path / "keys.yaml").write_text("keys: []\n")
+        is_loaded(process)
+        assert serves(ports["http"], "three")
+
+
 def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -> None:
     with serving(tmp_path, text("one")) as (process, ports):
         (tmp_path / "gateway.yaml").write_text(text("one") + "drain: {timeout: 12}\n")
@@ -187,12 +225,26 @@ class Unwilling:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.asked = 0
 
     def reopen_logs(self) -> None:
         """There are none."""
 
     async def reload(self, config: Config) -> tuple[str, ...]:
+        self.asked += 1
         raise ReloadError("it was read without errors")
+
+
+async def test_certificates_that_may_have_changed_before_they_were_watched_are_tried_once_more(tmp_path: Path) -> None:
+    files = Authority().issue(tmp_path, "localhost")
+    path = tmp_path / "gateway.yaml"
+    path.write_text(text("one").replace(" prefix:", f" tls: {files.server}, prefix:"))
+    reloader = Reloader(path, look_at_all(path))
+    gateway = reloader.gateway = Unwilling(loads(text("one"), "g.yaml", catalog()))
+    await reloader.on_call()
+    assert gateway.asked == 2
+    await reloader.on_call()  # they are watched now
+    assert gateway.asked == 3
 
 
 async def test_a_package_that_was_installed_since_the_start_is_found(

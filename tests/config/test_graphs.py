@@ -12,6 +12,7 @@ from gateway.config import Config, ConfigError, loads
 from gateway.config.changes import changes
 from gateway.config.effective import effective
 from gateway.config.graph_checks import DEEPEST
+from gateway.config.loading import loads_with_warnings
 
 HEAD = """listeners: [{name: science, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 backends: {lab: {protocol: v2-grpc, endpoints: ["127.0.0.1:1"]}}
@@ -266,3 +267,23 @@ def test_the_configuration_in_use_is_shown_as_it_is_written() -> None:
         "steps_at_once": 16,
         "derivatives": None,
     }
+
+
+def test_a_graph_whose_requests_make_too_many_calls_is_a_warning() -> None:
+    step = "{model: n, inputs: {x: $x}}"
+    inner = one(f"{{a: {step}, b: {step}}}", "{y: {sum: [$a, $b]}}")
+    outer = one("{a: %s, b: %s, c: %s}" % ((step.replace("n,", "m,"),) * 3), "{y: {sum: [$a, $b, $c]}}")
+    outer = outer.replace("  m:", "  outer:")
+    of_condition = "{model: outer, inputs: {x: $x}, when: {parameter: p, equals: 1}}"
+    sometimes = one(f"{{a: {step}, b: {of_condition}}}", "{y: {first: [$b, $a]}}").replace("  m:", "  sometimes:")
+    text = f"{HEAD}{ANY}models:\n{inner}{outer}{sometimes}"
+
+    def warned(most: int) -> list[str]:
+        _, warnings = loads_with_warnings(f"{text}limits: {{calls_per_request: {most}}}\n", "test.yaml", catalog(), {})
+        return [each.message for each in warnings if "calls_per_request" in each.message]
+
+    assert warned(9) == []  # three steps, and two for each
+    assert warned(8) == [
+        "a request for all outputs of 'outer' makes 9 calls, more than limits.calls_per_request (8) allows; "
+        "raise that, or make fewer"
+    ]

@@ -32,8 +32,9 @@ def test_nothing_is_required() -> None:
 def test_units() -> None:
     found = placement(
         "{load: on_demand, interval: 500ms, most: 8, memory: 1.5GiB, sizes: {'big*': 512 MiB, '*': 1000},"
-        " copies: 1..3, idle: 10m, timeout: 2h}"
+        " copies: 1..3, idle: 10m, timeout: 2h, pinned: [m*], least_stay: 1m, share: 0.5}"
     )
+    assert (found.pinned, found.least_stay, found.share) == (("m*",), 60, 0.5)
     assert (found.interval, found.idle, found.timeout) == (0.5, 600, 7200)
     assert (found.most, found.memory, found.sizes) == (8, 3 * 2**29, {"big*": 2**29, "*": 1000})
     assert found.copies == Copies(1, 3)
@@ -49,6 +50,8 @@ def test_units() -> None:
         ("{load: on_demand, memory: 20GB, sizes: {'*': 1}}", "such as 20GiB, got '20GB'"),
         ("{load: on_demand, copies: 3..1}", "7:42: .*the larger number last"),
         ("{load: on_demand, copies: 0}", "expected at least 1"),
+        ("{load: on_demand, share: 0}", "must be above 0"),
+        ("{share: 0.5}", "counts only beside `load: on_demand`"),
         ("{load: on_demand, copies: many}", "a range such as 1..3, got 'many'"),
         ("{most: 8}", "7:17: .*counts only beside `load: on_demand`"),
         ("{load: on_demand, memory: 20GiB}", "expected `sizes` beside this key"),

@@ -17,6 +17,20 @@ def problems(text: str) -> list[str]:
     return []
 
 
+def test_the_first_hundred_problems_are_told_and_that_there_are_more() -> None:
+    told = problems(SOUND + "".join(f"key{number}: 1\n" for number in range(3000)))
+    lines = SOUND.count("\n")
+    assert [int(each.partition(":")[0]) for each in told[:-1]] == list(range(lines + 1, lines + 101))
+    assert told[-1] == f"{lines + 100}:1: there are more problems than these 100; fix these first"
+    twice = problems(SOUND + "key: 1\n" * 3000)
+    assert len(twice) == 101
+
+
+def test_a_file_that_is_something_else_has_one_problem() -> None:
+    told = problems(SOUND + "".join(f"key{number}: 1\n" for number in range(20_000)))
+    assert told == ["1:1: 20000 keys or values are wrong; is this a configuration of the gateway?"]
+
+
 def test_the_sound_configuration_has_no_problems() -> None:
     assert problems(SOUND) == []
 

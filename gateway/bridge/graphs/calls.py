@@ -16,13 +16,14 @@ from gateway.core.errors import (
     Status,
     TransportError,
     invalid_input,
+    refusal,
     unsupported,
 )
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import CALLS, Operation
 from gateway.core.spans import begin
 from gateway.core.transport import Destination, Select
-from gateway.core.types import DEFAULT_TRANSLATE, Answer, Request, Response, Tensor
+from gateway.core.types import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response, Tensor
 
 GRAPH = "graph"
 """The name of the protocol that the steps of graphs are requests of, and graphs are backends of. It has no messages."""
@@ -49,13 +50,30 @@ class StepCalls:
 
     - `select`: finds the destination of a step's request.
     - `is_safe`: whether a call to a destination may be repeated after it was sent.
+    - `most`: the most calls for one request of a client, of graphs within graphs together.
     """
 
-    def __init__(self, select: Select, is_safe: Callable[[Destination], bool]) -> None:
+    def __init__(self, select: Select, is_safe: Callable[[Destination], bool], most: int) -> None:
         self._select = select
         self._is_safe = is_safe
+        self._most = most
         self.counts: dict[str, Counter[str]] = {}
         """The counts of each step that was called, by its name."""
+
+    def begun(self, request: Request) -> Request:
+        """A request for the graph, whose steps' calls are counted: together with those of the graph that it is a step
+        of, if it is one."""
+        if request.calls_left is not None:
+            return request
+        return replace_struct(request, calls_left=CallsLeft(self._most))
+
+    def _count_call(self, request: Request) -> None:
+        left = request.calls_left
+        if left is not None:
+            if not left.number:
+                text = f"it would make more than {self._most} calls of models (limits.calls_per_request)"
+                raise refusal(Reason.FAILED_PRECONDITION, text)
+            left.number -= 1
 
     async def call(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
@@ -79,6 +97,7 @@ class StepCalls:
         """The requests for a step's model and its fallbacks, in order: each with its destination, and whether it is the
         last one. Raises GatewayError, which names the step, if no route leads to the last one."""
         for at, model in enumerate((step.model, *step.fallback)):
+            self._count_call(request)
             asked = _asked(request, operation, model, step, inputs)
             is_last = at == len(step.fallback)
             try:
@@ -184,6 +203,8 @@ class StepCalls:
         Raises:
             GatewayError: which names the step.
         """
+        if operation is Operation.MODEL_READY:  # what models say of their tensors is kept
+            self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
         try:
             return await answer_of(asked, self._select(asked))

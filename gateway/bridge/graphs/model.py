@@ -65,6 +65,7 @@ class GraphModel:
             GatewayError: the error of a step, which it names; INVALID_ARGUMENT, inputs that the graph does not have or
                 in other datatypes and shapes; FAILED_PRECONDITION, models of steps do not fit together.
         """
+        request = self.calls.begun(request)
         match request.operation:
             case Operation.INFER:
                 return await self._infer(request)
@@ -107,6 +108,7 @@ class GraphModel:
         Raises:
             GatewayError: UNIMPLEMENTED, an output is of another kind; the error of a step, which it names.
         """
+        request = self.calls.begun(request)
         inputs, values = self._inputs(request), self._wanted(request)
         last = {each.step if isinstance(each, Reference) else "" for each in values.values()}
         if len(last) != 1 or "" in last:

@@ -7,6 +7,7 @@ from msgspec import Raw
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, invalid_input, unsupported
+from gateway.core.frozen import replace
 from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
@@ -120,7 +121,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
         raise errors.decode_error_reply(message, target)
     if request.operation in PATHS:
         return _decode_reply(message, request, target)
-    return _METADATA_DECODERS[request.operation, request.part](_read_reply(message, {}, target), request)
+    listing = replace(target, limits=target.limits.of_lists)
+    return _METADATA_DECODERS[request.operation, request.part](_read_reply(message, {}, listing), request)
 
 
 def _read_reply(message: Message, array_keys: Mapping[str, ArrayForm], target: Target) -> dict[str, Json]:

@@ -6,6 +6,7 @@ A listener of either flavor writes a model's signature as TensorFlow Serving doe
 
 from gateway.core.datatypes import TENSORFLOW_NAMES
 from gateway.core.errors import DecodeError, unsupported
+from gateway.core.frozen import replace
 from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import (
@@ -122,7 +123,7 @@ def decode_server(reply: Message) -> ServerInfo:
 
 def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
     """The models in the reply to `GET /v1/models`. Raises DecodeError if it is not a list of names."""
-    names = _document(reply, target).get("models")
+    names = _document(reply, replace(target, limits=target.limits.of_lists)).get("models")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DecodeError('expected a list of model names at "models"')
     return tuple(map(ModelEntry, names))

@@ -337,7 +337,7 @@ class PlacedBackend(Backend):
         placement.waiting += 1
         try:
             if is_unheld and self.loader is not None:
-                self.loader.want(placement)
+                self.loader.want(placement, request.client)
             endpoint = await super()._wait_for_slot(request, tried)
         finally:
             placement.waiting -= 1
@@ -415,6 +415,8 @@ class PlacedBackend(Backend):
         place = placement.places.get(endpoint)
         if place is not None:
             place.in_flight += 1
+            if place.client and place.client != request.client:
+                place.client = ""
         return place
 
     def _ended(self, place: ModelPlace) -> None:

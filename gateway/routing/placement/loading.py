@@ -116,10 +116,12 @@ class Loader:
         spawn(before.close())
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
-    def want(self, placement: Placement) -> None:
-        """A call waits for a model that nobody holds who can be reached."""
+    def want(self, placement: Placement, client: str | None = None) -> None:
+        """A call waits for a model that nobody holds who can be reached; without `client`, calls that waited before."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
+            if client is not None:
+                placement.wanted_by = client if self._settings.share < 1 else ""
             placement.wanted_since = self._clock()
         self.advance_soon()
 
@@ -270,6 +272,7 @@ class Loader:
         else:
             self._table.became(placement, place, PlaceState.LOADING)
         place.is_ours = True
+        place.client = placement.wanted_by
         for victim, victims_place in step.victims:
             self._reserve_unload(victim, victims_place)
             victims_place.makes_room = True

@@ -27,6 +27,7 @@ class OperatedLoader(Loader):
             for each in held:
                 self.ask_soon(each.endpoint)
             return
+        placement.wanted_by = ""
         step = self._rooms().step(placement) or self._rooms().step(placement, is_listed=False)
         if step is None:
             text = f"backend {self._table.backend!r}: no server can load model {request.model!r} now"
@@ -65,9 +66,12 @@ class OperatedLoader(Loader):
         if place is not None and place.state in (PlaceState.LOADING, PlaceState.UNLOADING):
             text = f"model {model!r} is {place.state.value} at {endpoint.address}"
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
+        placement.wanted_by = ""
         step = self._rooms().step_into(placement, endpoint)
         if step is None:
-            text = f"no model at {endpoint.address} can make room for {model!r}: all have calls"
+            text = (
+                f"no model at {endpoint.address} can make room for {model!r}: they have calls, are pinned, or must stay"
+            )
             raise refusal(Reason.OVERLOADED, f"{text}, or there is not so much room")
         if not await outlived_by(self._begin(step)) and endpoint not in {each.endpoint for each in placement.held()}:
             text = f"another gateway loads model {model!r} elsewhere, or has just done so"

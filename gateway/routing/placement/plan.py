@@ -3,6 +3,9 @@
 - A model goes to the server with the most room, among equal ones to the first in rendezvous order.
 - If no server has room, room is made where the least recently used models have not been used for the longest time.
   Copies beyond those that the calls need go first. A model with calls in flight, or with calls that wait for it, stays.
+- A model that is pinned, or was loaded less than `least_stay` seconds ago, makes no room.
+- A client whose models take more than its `share` of a server makes room by its own models alone. A model is a
+  client's if the client's call had it loaded, and no other client has called it there since.
 - A model for which calls have waited for STARVED seconds takes the place of one that is in use all the time. That one
   gets no more calls there, and is unloaded after those that it has.
 - Room that is being made is counted as taken until the server has said that the model is gone.
@@ -33,6 +36,9 @@ class LoadSettings:
     - `calls_per_copy`: so many calls in flight are enough work for one copy.
     - `idle`: seconds without a call after which a model is unloaded; 0: never.
     - `timeout`: seconds that a server may take to load or unload a model.
+    - `pinned`: globs of models that are unloaded neither for others nor because they are idle.
+    - `least_stay`: seconds that a model stays at least before it makes room for another one.
+    - `share`: the share of a server's room beyond which a client's models take the places of its own alone.
     """
 
     most: int | None = None
@@ -43,6 +49,13 @@ class LoadSettings:
     calls_per_copy: int = 8
     idle: float = 0.0
     timeout: float = 600.0
+    pinned: tuple[str, ...] = ()
+    least_stay: float = 0.0
+    share: float = 1.0
+
+    def is_pinned(self, model: str) -> bool:
+        """Whether a model stays where it is loaded."""
+        return any(fnmatchcase(model, glob) for glob in self.pinned)
 
     def size(self, model: str) -> int:
         """The bytes of a model; 0 if nothing is known."""
@@ -67,23 +80,42 @@ class LoadStep:
 class Room:
     """The room on one server: the places that take some, and how much is left."""
 
-    __slots__ = ("_settings", "count", "places", "size")
+    __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
         self.places: list[tuple[Placement, ModelPlace]] = []
         self.count = 0
         self.size = 0
+        self._of_clients: dict[str, list[int]] = {}
+        """The count and the size of the models of each client."""
 
-    def take(self, model: str) -> None:
-        """Count one model more."""
-        self.count += 1
-        self.size += self._settings.size(model)
+    def take(self, model: str, client: str) -> None:
+        """Count one model more, which is the client's; an empty name: nobody's."""
+        self._count(model, client, 1)
 
-    def give_back(self, model: str) -> None:
+    def give_back(self, model: str, client: str) -> None:
         """Count one model less."""
-        self.count -= 1
-        self.size -= self._settings.size(model)
+        self._count(model, client, -1)
+
+    def _count(self, model: str, client: str, change: int) -> None:
+        size = change * self._settings.size(model)
+        self.count += change
+        self.size += size
+        if client:
+            own = self._of_clients.setdefault(client, [0, 0])
+            own[0] += change
+            own[1] += size
+
+    def is_beyond_share(self, client: str, model: str) -> bool:
+        """Whether one model more would be beyond the share of a client that has some here already."""
+        count, size = self._of_clients.get(client, (0, 0))
+        settings = self._settings
+        if not count or settings.share == 1:
+            return False
+        if settings.most is not None and count + 1 > settings.share * settings.most:
+            return True
+        return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
         """Whether one model more has room."""
@@ -126,7 +158,7 @@ class Rooms:
             for place in placement.places.values():
                 if place.takes_room:
                     room = self.at[place.endpoint]
-                    room.take(placement.model)
+                    room.take(placement.model, place.client)
                     room.places.append((placement, place))
 
     def _candidates(self, placement: Placement, *, is_listed: bool = True) -> Iterator[Endpoint]:
@@ -176,8 +208,8 @@ class Rooms:
         room = self.at[step.endpoint]
         for victim in step.victims:
             room.places.remove(victim)
-            room.give_back(victim[0].model)
-        room.take(step.placement.model)
+            room.give_back(victim[0].model, victim[1].client)
+        room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelPlace]]:
         """The places to unload because a server has more than it may: the least recently used that have no calls."""
@@ -185,7 +217,7 @@ class Rooms:
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:
                 victim = unused.pop(0)
-                room.give_back(victim[0].model)
+                room.give_back(victim[0].model, victim[1].client)
                 yield victim
 
     def _swap(
@@ -195,14 +227,21 @@ class Rooms:
         room, victims = self.at[endpoint], []
         freed = Room(self._settings)
         freed.count, freed.size = room.count, room.size
+        of_client = placement.wanted_by if room.is_beyond_share(placement.wanted_by, placement.model) else ""
         for each in [*self._unused(room), *(self._busy(room) if is_starved else ())]:
+            if not self._may_make_room(*each) or (of_client and each[1].client != of_client):
+                continue
             if unused_since is not None and each[1].last_used > unused_since:
                 break
             victims.append(each)
-            freed.give_back(each[0].model)
+            freed.give_back(each[0].model, "")
             if freed.fits(placement.model):
                 return LoadStep(placement, endpoint, tuple(victims))
         return None
+
+    def _may_make_room(self, placement: Placement, place: ModelPlace) -> bool:
+        has_stayed = self._now - place.since >= self._settings.least_stay
+        return has_stayed and not self._settings.is_pinned(placement.model)
 
     def _unused(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
         """The places that can be unloaded, those that are missed least first."""
@@ -276,6 +315,6 @@ def idle(placements: Iterable[Placement], settings: LoadSettings, now: float) ->
     if not settings.idle:
         return
     for placement in placements:
-        held = list(placement.held())
+        held = [] if settings.is_pinned(placement.model) else list(placement.held())
         if held and all(now - each.last_used >= settings.idle for each in held):
             yield from ((placement, each) for each in held if can_be_unloaded(placement, each, now))

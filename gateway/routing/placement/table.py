@@ -97,6 +97,7 @@ class ModelPlace:
     came; `until`: when a state FAILED is over."""
 
     __slots__ = (
+        "client",
         "endpoint",
         "failures",
         "has_lied",
@@ -137,6 +138,9 @@ class ModelPlace:
         """It is FAILED, and the server may have the model all the same: it has not told since."""
         self.is_ours = False
         """This gateway loads or unloads it now: what the server says of it meanwhile does not count."""
+        self.client = ""
+        """The client whose call had it loaded here, if its loads are bounded and no other client has called it since;
+        else empty."""
         self.makes_room = False
         """It is UNLOADING so that another model can be loaded, which its room is counted for already."""
 
@@ -182,7 +186,7 @@ class Placement:
 
     __slots__ = (
         "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",
-        "wanted_since",
+        "wanted_by", "wanted_since",
     )  # fmt: skip
 
     def __init__(self, model: str) -> None:
@@ -203,6 +207,8 @@ class Placement:
         """How often in a row it could not be loaded."""
         self.not_before = 0.0
         """When this gateway may try to load it: another one loads it now."""
+        self.wanted_by = ""
+        """The client whose call was the first to wait so; empty if nobody's loads are bounded."""
         self.wanted_since = 0.0
         """Since when calls wait for it that nobody holds it for."""
 

@@ -1,6 +1,7 @@
 """Parts of a reload: which listeners keep their sockets, and the end of what a reload has replaced."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -109,7 +110,7 @@ class Replacements:
         finally:
             task = spawn(self._end(replaced, new, seconds, tuple(self._ending)))
             self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            task.add_done_callback(self._ended)
 
     async def _end(
         self, replaced: Replaced, new: Assembly, seconds: float, earlier: Sequence["asyncio.Task[None]"]
@@ -131,6 +132,13 @@ class Replacements:
                 await asyncio.wait(earlier)
         finally:
             await new.close_unused_connectors()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Collect the garbage of what has ended. By itself the interpreter does so after millions of new objects, which
+        are dozens of configurations."""
+        self._ending.discard(task)
+        if not task.cancelled():
+            gc.collect()
 
     async def all_ended(self) -> None:
         """Wait until everything that was replaced has ended."""

@@ -2,13 +2,18 @@
 
 The supervisor's Backends send no calls. They choose endpoints, count slots and keep queues, as they do in a gateway of
 one process; a slot is taken when a worker gets it, and given back when the worker says so or ends.
+
+A worker changes to another configuration a moment after the supervisor, and its requests in flight end as they began.
+So each call names the generation of the configuration that it began with, and the supervisor keeps the Backends of a
+generation until the last worker has left it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from gateway.core.errors import Reason, Status, TransportError
+from gateway.assembly.in_flight import RequestsInFlight
+from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
 from gateway.core.queue_wait import queue_wait
 from gateway.core.surviving import surviving
@@ -21,19 +26,40 @@ if TYPE_CHECKING:
     from gateway.runtime.app import Gateway
 
 
-class HeldSlots:
-    """The slots that one worker holds."""
+@frozen
+class Generation:
+    """The supervisor's Backends of one configuration. `users` keeps them in use."""
 
-    def __init__(self, gateway: "Callable[[], Gateway]") -> None:
-        self._gateway = gateway
+    number: int
+    backends: Mapping[str, Backend]
+    users: RequestsInFlight
+
+
+class HeldSlots:
+    """The slots that one worker holds, in the generations that it uses."""
+
+    def __init__(self) -> None:
+        self._generations: dict[int, Generation] = {}
         self._held: dict[int, tuple[Endpoint, Backend, Request, float]] = {}
         self._last = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
+    def join(self, generation: Generation) -> None:
+        """The worker is about to use a generation."""
+        if generation.number not in self._generations:
+            self._generations[generation.number] = generation
+            generation.users.began()
+
+    def leave(self, number: int) -> None:
+        """The worker has no more requests of this generation; nothing happens if it has left already."""
+        if (left := self._generations.pop(number, None)) is not None:
+            left.users.ended()
+
     def take(
         self,
+        generation: int,
         name: str,
         operation: str,
         client: str,
@@ -44,17 +70,14 @@ class HeldSlots:
         avoided: tuple[Sequence[str], bool] | None,
         is_kept: bool,
     ) -> Any:
-        """The slot for a call, or an awaitable of it: its number, the address of the endpoint, and the place in the
-        queue that the call had (0 if it did not wait). Without `is_kept` the slot is given back at once: only the
-        endpoint was asked for, and the number is 0.
+        """The slot for a call of a generation, or an awaitable of it: its number, the address of the endpoint, and the
+        place in the queue that the call had (0 if it did not wait). Without `is_kept` the slot is given back at once:
+        only the endpoint was asked for, and the number is 0.
 
         Raises:
             GatewayError: as `Backend.__call__`.
         """
-        backend = self._gateway().backends.get(name)
-        if backend is None:
-            text = f"backend {name!r} is being removed"
-            raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False)
+        backend = self._generations[generation].backends[name]
         tries = None if avoided is None else Tries(avoided=frozenset(avoided[0]), elsewhere=avoided[1])
         request = Request(
             Operation(operation), model, version, parameters=parameters, peer=f"{client}:0", tries=tries
@@ -75,20 +98,16 @@ class HeldSlots:
         endpoint.give_back()
 
     def end(self) -> None:
-        """Give back all slots: the worker has ended."""
+        """Give back all slots, and leave all generations: the worker has ended."""
         held, self._held = self._held, {}
         for endpoint, *_ in held.values():
             with surviving("giving back the slots of a worker that has ended"):
                 endpoint.give_back()
+        for number in tuple(self._generations):
+            self.leave(number)
 
     async def _wait(self, backend: Backend, request: Request) -> tuple[int, str, int]:
-        # The queue stays in use until this has ended, also if the configuration changes meanwhile.
-        waiting = self._gateway().requests_in_flight
-        waiting.began()
-        try:
-            endpoint = await backend.next_slot(request)
-        finally:
-            waiting.ended()
+        endpoint = await backend.next_slot(request)
         waited = queue_wait.get()  # this runs in a task of its own, which waits for nothing else
         return self._handed_out(backend, endpoint, request, 1 if waited is None else waited.place)
 

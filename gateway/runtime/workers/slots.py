@@ -32,12 +32,14 @@ gets a checksum of all of them, too, as a further parameter."""
 
 
 class WorkerBackend(Backend):
-    """A worker's Backend. `is_limited` says of a backend's name whether its slots are limited for all workers,
-    `is_drained` of a protocol's name and an address whether the supervisor has drained the endpoint."""
+    """A worker's Backend of a `generation` (see `owner`). `is_limited` says of a backend's name whether its slots are
+    limited for all workers, `is_drained` of a protocol's name and an address whether the supervisor has drained the
+    endpoint."""
 
     def __init__(
         self,
         channel: Channel,
+        generation: int,
         is_limited: Callable[[str], bool],
         is_drained: Callable[[str, str], bool],
         *arguments: Any,
@@ -48,6 +50,7 @@ class WorkerBackend(Backend):
         for each in self.endpoints:
             drain_as_told(each, is_drained=is_drained(self.protocol.name, each.address))
         self._channel = channel
+        self._generation = generation
         self._is_limited = is_limited(self.name)
         self._tells_kinds = self.queue_settings.order != "fair"
         self._numbers: dict[Endpoint, deque[int]] = {}
@@ -61,6 +64,11 @@ class WorkerBackend(Backend):
         """As Backend's."""
         drain_as_told(endpoint, is_drained=self._is_drained(self.protocol.name, endpoint.address))
         super().add(endpoint)
+
+    def close(self) -> None:
+        """As Backend's. All Backends of a generation are closed together."""
+        super().close()
+        self._channel.tell("leave", self._generation)
 
     async def is_ready(self) -> bool:
         """As Backend's, by the supervisor: it knows which servers are busy with calls of other workers."""
@@ -88,8 +96,9 @@ class WorkerBackend(Backend):
         if self._tells_kinds:
             _, parameters["kind"] = kind_of(request)
         found = self._channel.ask(
-            "take", str(self.name), request.operation.value, request.client, request.model, request.version, parameters,
-            [each.address for each in tried], avoided, self._is_limited, unclaimed=self._return_unclaimed,
+            "take", self._generation, str(self.name), request.operation.value, request.client, request.model,
+            request.version, parameters, [each.address for each in tried], avoided, self._is_limited,
+            unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place = 0
         try:

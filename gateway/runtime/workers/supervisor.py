@@ -6,7 +6,8 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,7 +24,7 @@ from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.workers.addresses import Addresses
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
 from gateway.runtime.workers.limited import limited_backends, share
-from gateway.runtime.workers.owner import HeldSlots, endpoint_of
+from gateway.runtime.workers.owner import Generation, HeldSlots, endpoint_of
 from gateway.runtime.workers.reports import ListenerOfWorkers, Processes, Totals
 from gateway.runtime.workers.shared_policies import SharedPolicies
 from gateway.runtime.workers.slots import RelayedEndpoint
@@ -60,7 +61,7 @@ class WorkerProcess:
         self.restarts = 0
         self.addresses: Mapping[str, str] = {}
         self.references: Sequence[str] = ()
-        self.slots = HeldSlots(lambda: supervisor.gateway)
+        self.slots = HeldSlots()
         self._supervisor = supervisor
         self._process: asyncio.subprocess.Process | None = None
         self.channel: Channel
@@ -91,10 +92,11 @@ class WorkerProcess:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        slots = self.slots = HeldSlots(lambda: self._supervisor.gateway)
+        slots = self.slots = HeldSlots()
         handlers: Handlers = {
             "take": slots.take,
             "give_back": slots.give_back,
+            "leave": slots.leave,
             "learned": partial(self._supervisor.learned, self),
             "is_backend_ready": self._supervisor.is_backend_ready,
             "switched": partial(self._supervisor.switched, self),
@@ -114,16 +116,25 @@ class WorkerProcess:
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
         config, is_first = self._supervisor.config, self.number == 1
         drained = self._supervisor.drained
-        error, self.addresses, self.references = await channel.ask("start", pickle.dumps(config), is_first, drained)
+        slots.join(generation := self._supervisor.generation)
+        error, self.addresses, self.references = await channel.ask(
+            "start", pickle.dumps(config), generation.number, is_first, drained
+        )
         if error:
             raise WorkerError(error)
         async with self._supervisor.reloading:
             now = self._supervisor.config
-            if now is not config and (error := await channel.ask("reload", pickle.dumps(now))):
+            if now is not config and (error := await self.reload(now, self._supervisor.generation)):
                 raise WorkerError(error)
             self.is_ready = True
         if self._supervisor.drained != drained:
             await self._supervisor.tell_drained()
+
+    async def reload(self, config: Config, generation: Generation) -> str:
+        """Change to `config`, to which the supervisor has changed. Returns why the worker cannot; else an empty
+        text."""
+        self.slots.join(generation)
+        return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
     async def ended(self) -> int:
         """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
@@ -155,6 +166,9 @@ class Supervisor:
         self._watches: list[asyncio.Task[None]] = []
         self._is_ending = False
         self.reloading = asyncio.Lock()
+        self.generation: Generation
+        """The supervisor's Backends of `config`. While a reload is under way, the gateway has newer ones."""
+        self._number = 0
         self._limited = limited_backends(config)
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
@@ -184,6 +198,9 @@ class Supervisor:
             has_calls=self.has_calls,
             shedding=self._totals.shedding,
         )
+
+    def _newest(self) -> Generation:
+        return Generation(self._number, self.gateway.backends, self.gateway.requests_in_flight)
 
     async def gather(self) -> None:
         """Fetch what the workers have counted. One that does not answer in GATHER_SECONDS is late: its report is added
@@ -271,6 +288,7 @@ class Supervisor:
             WorkerError: a worker cannot start.
         """
         await self.gateway.start()
+        self.generation = self._newest()
         self._renew_listeners()
         try:
             await asyncio.gather(*(each.start() for each in self.workers))
@@ -314,29 +332,34 @@ class Supervisor:
             ReloadError: the change needs a restart, or the gateway is stopping.
         """
         async with self.reloading:
-            kept_keys = {"workers": self.config.workers, "reference": self.config.reference}
-            before, new = self.gateway.config, config.model_copy(update=kept_keys)
-            shared = self._shared(new)
-            kept, limited = self.gateway.listeners, limited_backends(config)
-            self._limited |= limited  # while both configurations are in use
-            found = await self._change(self._own(shared, config), kept)
-            running = self._running()
-            if running and (why := await _reloaded(running[0], shared)):
-                await self._change(before, kept)
-                self._limited = limited_backends(before)
-                self._addresses.release_unused(self.config)
-                raise ReloadError(why)
-            self.config = shared
-            others = running[1:]
-            errors = await asyncio.gather(*(_reloaded(each, shared) for each in others))
-            for worker, error in zip(others, errors, strict=True):
-                if error:
-                    log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
-                    worker.kill()
-            self._addresses.release_unused(shared)
-            self._limited = limited
-            self._renew_listeners()
-            return found
+            with _in_use(self.generation):
+                return await self._reload(config)
+
+    async def _reload(self, config: Config) -> tuple[str, ...]:
+        kept_keys = {"workers": self.config.workers, "reference": self.config.reference}
+        before, new = self.gateway.config, config.model_copy(update=kept_keys)
+        shared = self._shared(new)
+        kept, limited = self.gateway.listeners, limited_backends(config)
+        self._limited |= limited  # while both configurations are in use
+        found = await self._change(self._own(shared, config), kept)
+        running, newest = self._running(), self._newest()
+        if running and (why := await _reloaded(running[0], shared, newest)):
+            await self._change(before, kept)
+            self.generation = self._newest()
+            self._limited = limited_backends(before)
+            self._addresses.release_unused(self.config)
+            raise ReloadError(why)
+        self.config, self.generation = shared, newest
+        others = running[1:]
+        errors = await asyncio.gather(*(_reloaded(each, shared, newest) for each in others))
+        for worker, error in zip(others, errors, strict=True):
+            if error:
+                log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
+                worker.kill()
+        self._addresses.release_unused(shared)
+        self._limited = limited
+        self._renew_listeners()
+        return found
 
     async def _change(self, config: Config, listeners: dict[str, Listener]) -> tuple[str, ...]:
         """Change the supervisor's own part. The calls that it counts only for others to see end nothing."""
@@ -344,7 +367,9 @@ class Supervisor:
             if name not in self._limited:
                 for each in backend.endpoints:
                     each.in_flight = 0
+        before = self.gateway.backends
         found = await self.gateway.reload(config)
+        self._number += self.gateway.backends is not before
         self.gateway.listeners = listeners
         return found
 
@@ -467,10 +492,20 @@ async def _drained(worker: WorkerProcess, seconds: float) -> int:
         return 0
 
 
-async def _reloaded(worker: WorkerProcess, config: Config) -> str:
+@contextmanager
+def _in_use(generation: Generation) -> Iterator[None]:
+    """Within, a worker may start to use it."""
+    generation.users.began()
+    try:
+        yield
+    finally:
+        generation.users.ended()
+
+
+async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
     """Why the worker cannot be changed to `config`; empty if it was, or has ended and will start with it."""
     try:
-        return str(await worker.channel.ask("reload", pickle.dumps(config)))
+        return await worker.reload(config, generation)
     except ChannelClosedError:
         return ""
     except GatewayError as error:

@@ -42,6 +42,8 @@ class Worker:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
+        self._generation = 0
+        """The number of the supervisor's generation of Backends that the configuration belongs to."""
         self._drained_endpoints: frozenset[tuple[str, str]] = frozenset()
         """The endpoints that are drained: protocol and address."""
         self._drain: asyncio.Task[int] | None = None
@@ -74,7 +76,7 @@ class Worker:
         return self._gateway
 
     async def _start(
-        self, written: bytes, first: bool, drained: list[tuple[str, str]]
+        self, written: bytes, generation: int, first: bool, drained: list[tuple[str, str]]
     ) -> tuple[str, dict[str, str], list[str]]:
         """Serve a configuration; the `first` worker has the reference servers. `drained` is as in `_set_drained`.
         Returns an error, or the addresses of listeners and reference servers."""
@@ -82,14 +84,14 @@ class Worker:
 
         config: Config = pickle.loads(written)
         log_to_stderr(config.log)
-        self._limited = limited_backends(config)
+        self._limited, self._generation = limited_backends(config), generation
         self._set_drained(drained)
         part = GatewayPart(
             has_references=first,
             has_ports=False,
             probes=False,
             prepare=self._prepare,
-            backend=partial(WorkerBackend, self._channel, lambda name: name in self._limited, self._is_drained),
+            backend=self._backend,
             endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
         )
         gateway = self._gateway = Gateway(config, part=part)
@@ -101,15 +103,23 @@ class Worker:
         addresses = {name: each.address for name, each in gateway.listeners.items()}
         return "", addresses, [each.address for each in gateway.references]
 
-    async def _reload(self, written: bytes) -> str:
+    def _backend(self, *arguments: Any, **more: Any) -> WorkerBackend:
+        backend = partial(WorkerBackend, self._channel, self._generation)
+        return backend(lambda name: name in self._limited, self._is_drained, *arguments, **more)
+
+    async def _reload(self, written: bytes, generation: int) -> str:
         """Change to another configuration. Returns why it cannot be; then nothing has changed."""
         config: Config = pickle.loads(written)
-        before, self._limited = self._limited, limited_backends(config)
+        before, backends = (self._limited, self._generation), self.gateway.backends
+        self._limited, self._generation = limited_backends(config), generation
         try:
             await self.gateway.reload(config)
         except (BindError, ReloadError) as error:
-            self._limited = before
+            self._limited, self._generation = before
             return str(error)
+        finally:
+            if self.gateway.backends is backends and generation != before[1]:
+                self._channel.tell("leave", generation)
         log_to_stderr(config.log)
         return ""
 

@@ -8,20 +8,29 @@ of NFS ask its server.
 import asyncio
 import errno
 import glob
+import heapq
 import logging
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
-from gateway.servers.discovery.source import CheckAddress, Found, LookupFailedError
+from gateway.core.tasks import between_requests
+from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found, LookupFailedError
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 MAX_BYTES = 64 * 2**10
 """The most bytes of one file."""
+MOST_FILES = MOST_ADDRESSES
+"""The most files that are read."""
+MAX_TOTAL = 4 * 2**20
+"""The most bytes of all files together."""
+MOST_BAD_LINES = 100
+"""Bad lines after which the rest of a file is not looked at."""
 EMPTIED = "it is empty; its addresses from before are kept until it is removed, or has a line such as `# none`"
 LONGEST_TEXT = 100
 """Characters of a bad line that are logged."""
@@ -35,6 +44,8 @@ class AddressFiles:
     - A last line without a newline may still be written: it counts once it is the same in two looks. (`echo` writes a
       whole line at once, but not every program does.)
     - A line that is no address, as `check` says, is logged once and left out.
+    - Of more than MOST_FILES files or MAX_TOTAL bytes the first are used, in the order of the files' names. That there
+      are more is logged once.
     """
 
     def __init__(self, backend: str, pattern: str, interval: float, check: CheckAddress) -> None:
@@ -45,9 +56,11 @@ class AddressFiles:
         """The contents that count, by path."""
         self._last: dict[str, str] = {}
         """The contents at the last look."""
+        self._parsed: dict[str, _Parsed] = {}
+        """What the contents that count say, by path."""
         self._told: set[tuple[str, int, str]] = set()
         """The problems that were logged: file, line (0: the file itself), text."""
-        self._reading: asyncio.Future[tuple[dict[str, str], dict[str, str]]] | None = None
+        self._reading: asyncio.Future[FilesRead] | None = None
         self.pause = interval
         self.description = f"files {pattern}"
 
@@ -57,27 +70,59 @@ class AddressFiles:
             self._reading = asyncio.get_running_loop().run_in_executor(None, read_files, self._pattern)
             self._reading.add_done_callback(self._read)
         try:
-            contents, unreadable = await asyncio.shield(self._reading)
+            read = await asyncio.shield(self._reading)
         except OSError as error:
             raise LookupFailedError(f"{error.filename}: {error.strerror}") from error
+        contents, unreadable = dict(read.contents), read.unreadable
         problems = {(path, 0, why) for path, why in unreadable.items()}
+        if read.left_out:
+            problems.add((self._pattern, 0, read.left_out))
         before, counting = self._contents, {path: self._counting(path, text) for path, text in contents.items()}
         problems |= {
             (path, 0, EMPTIED) for path, text in contents.items() if not text.strip() and counting[path] != text
         }
         self._contents = counting | {path: before[path] for path in unreadable if path in before}
         self._last = contents
-        found = set()
+        await between_requests(self._parse(before))
+        found: dict[str, None] = {}
+        for path, parsed in self._parsed.items():
+            problems |= {(path, *each) for each in parsed.problems}
+            found |= dict.fromkeys(parsed.addresses)
+        self._tell(problems)
+        return frozenset(map(Found, list(found)[: MOST_ADDRESSES + 1]))
+
+    def _parse(self, before: Mapping[str, str]) -> Iterator[None]:
+        """Parse the contents that have changed since `before`, a line in each step, until there are enough
+        addresses."""
+        parsed: dict[str, _Parsed] = {}
+        found: set[str] = set()
         for path, text in sorted(self._contents.items()):
-            for number, address in complete_lines(text, before.get(path)):
+            if len(found) > MOST_ADDRESSES:
+                break
+            yield
+            now, known = _Parsed(text, is_settled=text == before.get(path)), self._parsed.get(path)
+            if known is not None and (known.text, known.is_settled) == (now.text, now.is_settled):
+                now = known
+            else:
+                yield from self._parse_lines(now)
+            parsed[path] = now
+            found.update(now.addresses)
+        self._parsed = parsed
+
+    def _parse_lines(self, parsed: "_Parsed") -> Iterator[None]:
+        for number, address in complete_lines(parsed.text, is_settled=parsed.is_settled):
+            yield
+            if len(parsed.problems) == MOST_BAD_LINES:
+                parsed.problems.append((number, f"this is beyond {MOST_BAD_LINES} bad lines, the rest of the file too"))
+            if len(parsed.problems) > MOST_BAD_LINES or len(parsed.addresses) > MOST_ADDRESSES:
+                return
+            if address not in parsed.addresses:
                 try:
                     self._check(address)
                 except ValueError as error:
-                    problems.add((path, number, str(error)[: 3 * LONGEST_TEXT]))
+                    parsed.problems.append((number, str(error)[: 3 * LONGEST_TEXT]))
                 else:
-                    found.add(Found(address))
-        self._tell(problems)
-        return frozenset(found)
+                    parsed.addresses[address] = None
 
     def _counting(self, path: str, text: str) -> str:
         """The content of a file that counts: that from before as long as it may still be written again."""
@@ -86,7 +131,7 @@ class AddressFiles:
             return text
         return text if text.strip() and self._last.get(path) == text else before
 
-    def _read(self, reading: "asyncio.Future[tuple[dict[str, str], dict[str, str]]]") -> None:
+    def _read(self, reading: "asyncio.Future[FilesRead]") -> None:
         self._reading = None
         if not reading.cancelled():
             reading.exception()  # nobody may wait for it any more
@@ -99,8 +144,27 @@ class AddressFiles:
         self._told = problems
 
 
-def read_files(pattern: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The contents of the files that match `pattern`, and why some could not be read, both by path.
+class _Parsed:
+    """The addresses of one file, and the problems of its lines. `is_settled`: it was the same in the look before."""
+
+    def __init__(self, text: str, *, is_settled: bool) -> None:
+        self.text, self.is_settled = text, is_settled
+        self.addresses: dict[str, None] = {}
+        self.problems: list[tuple[int, str]] = []
+
+
+@frozen
+class FilesRead:
+    """The contents of files, and why some could not be read, both by path; `left_out` says which were not read because
+    there are too many."""
+
+    contents: Mapping[str, str]
+    unreadable: Mapping[str, str]
+    left_out: str = ""
+
+
+def read_files(pattern: str) -> FilesRead:
+    """Read the files that match `pattern`.
 
     Raises:
         OSError: the directory cannot be read. (The files are not gone, but nobody knows.)
@@ -108,14 +172,23 @@ def read_files(pattern: str) -> tuple[dict[str, str], dict[str, str]]:
     contents: dict[str, str] = {}
     unreadable: dict[str, str] = {}
     os.scandir(fixed_directory(pattern)).close()
-    for path in glob.iglob(pattern, recursive=True):
+    paths = heapq.nsmallest(MOST_FILES + 1, glob.iglob(pattern, recursive=True))
+    left_out = f"more than {MOST_FILES} files, {paths[MOST_FILES]} and later ones" if len(paths) > MOST_FILES else ""
+    size = 0
+    for path in paths[:MOST_FILES]:
         try:
-            contents[path] = _content(path)
+            text = _content(path)
         except FileNotFoundError:
-            pass  # it has gone since the directory was read
+            continue  # it has gone since the directory was read
         except OSError as error:
             unreadable[path] = error.strerror or str(error)
-    return contents, unreadable
+            continue
+        size += len(text)
+        if size > MAX_TOTAL:
+            left_out = f"more than {MAX_TOTAL} bytes in all files, {path} and later ones"
+            break
+        contents[path] = text
+    return FilesRead(contents, unreadable, left_out)
 
 
 def fixed_directory(pattern: str) -> Path:
@@ -125,11 +198,11 @@ def fixed_directory(pattern: str) -> Path:
     return Path(*parts[:fixed])
 
 
-def complete_lines(text: str, before: str | None) -> Iterator[tuple[int, str]]:
-    """The addresses in a file with the content `text`, each with the number of its line. `before` is its content at the
-    last look; None if it was not there."""
+def complete_lines(text: str, *, is_settled: bool) -> Iterator[tuple[int, str]]:
+    """The addresses in a file with the content `text`, each with the number of its line. `is_settled`: the content was
+    the same at the last look."""
     lines = text.split("\n")
-    if text != before and lines:
+    if not is_settled:
         lines[-1] = ""
     for number, line in enumerate(lines, 1):
         address = line.strip()

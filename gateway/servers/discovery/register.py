@@ -9,9 +9,9 @@ from time import monotonic
 
 from gateway.core.frozen import frozen
 from gateway.core.surviving import surviving
-from gateway.servers.discovery.source import CheckAddress, Found
+from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found
 
-MOST_LEASES = 1000
+MOST_LEASES = MOST_ADDRESSES
 """The most leases of one backend."""
 
 

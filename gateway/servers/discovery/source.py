@@ -16,6 +16,10 @@ _lines = LogLimit(log)
 LOOK_SECONDS = 5.0
 """How long one look may take."""
 
+MOST_ADDRESSES = 1000
+"""The most addresses that a backend gets from all its sources: each has connections, a health and probes of its own. A
+source that knows more reports one more, at least."""
+
 
 @frozen
 class Found:

@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from gateway.core.log_limit import LogLimit
-from gateway.servers.discovery.source import CheckAddress, Found, LookupFailedError
+from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found, LookupFailedError
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
@@ -49,7 +49,7 @@ class SrvRecords:
             for record in answer
             if record.priority == first and record.target.to_text() != "."
         }
-        return frozenset(Found(target) for target in targets if self._is_valid(target))
+        return frozenset(Found(target) for target in sorted(targets)[: MOST_ADDRESSES + 1] if self._is_valid(target))
 
     def _is_valid(self, target: str) -> bool:
         try:

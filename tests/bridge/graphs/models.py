@@ -302,7 +302,7 @@ class Graphed:
         self.lab = lab or Lab(MODELS)
         self.memory = memory or Counted()
         self.clock = Clock()
-        calls = StepCalls(self.lab.select, self.lab.is_safe)
+        calls = StepCalls(self.lab.select, self.lab.is_safe, 1000)
         self.model = GraphModel(make_graph("posterior", keys(data)), calls, lambda peer: self.memory, self.clock)
 
     async def ask(

@@ -70,6 +70,53 @@ async def test_the_least_recently_used_makes_room_and_a_server_never_has_more_th
     assert [each.most_held for each in servers] == [2, 2]
 
 
+async def test_pinned_models_make_no_room_and_are_never_idle() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, pinned=("m0",), idle=10).asked()
+    for model in ("m0", "m1", "m2", "m3"):
+        fleet.clock.now += 1
+        await fleet.ask(model)
+    assert list(a.held) == ["m0", "m3"]
+    await fleet.tick(20)
+    assert list(a.held) == ["m0"]
+
+
+async def test_a_model_stays_for_a_while_before_it_makes_room() -> None:
+    [a] = repository("a")
+    fleet = await loading(a, most=1, least_stay=60).asked()
+    await fleet.ask("m0")
+    asked = asyncio.ensure_future(fleet.ask("m1"))
+    for _ in range(5):
+        await fleet.tick(10)
+    assert list(a.held) == ["m0"]
+    await fleet.tick(10)
+    await asked
+    assert list(a.held) == ["m1"]
+
+
+async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() -> None:
+    """Of four places, two; and one that asks for many models at once gets no more."""
+    [a] = repository("a")
+    fleet = await loading(a, most=4, share=0.5).asked()
+    for model in MODELS[:4]:
+        fleet.clock.now += 1
+        await fleet.ask(model, peer="ours:1")
+    for model in MODELS[4:] * 3:
+        fleet.clock.now += 1
+        await fleet.ask(model, peer="theirs:1")
+    assert sum(model in a.held for model in MODELS[:4]) == 2
+    a.events.clear()
+    await asyncio.gather(*(fleet.ask(model, peer="theirs:2") for model in MODELS[4:]))
+    assert sum(model in a.held for model in MODELS[:4]) == 2
+    assert not [each for each in loads(a) if each.removeprefix("unload ") in MODELS[:4]]
+    shared = next(model for model in MODELS[4:] if model in a.held)
+    await fleet.ask(shared, peer="ours:3")  # it is nobody's from now on
+    for model in MODELS[4:] * 3:
+        fleet.clock.now += 1
+        await fleet.ask(model, peer="theirs:1")
+    assert sum(model in a.held for model in [*MODELS[:4], shared]) == 2
+
+
 async def test_room_is_made_before_it_is_used() -> None:
     [a] = repository("a")
     fleet = await loading(a, most=1).asked()

@@ -2,11 +2,12 @@
 all. The same under load is in tests/attacks/test_reload_under_load.py."""
 
 import asyncio
+import gc
 import json
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -356,6 +357,35 @@ async def test_unix_sockets_stay_and_go(tmp_path: Path) -> None:
         assert sorted(each.name for each in os.scandir(tmp_path)) == ["a", "b"]
         await gateway.reload(config(text + "]\n"))
         assert [each.name for each in os.scandir(tmp_path)] == ["a"]
+
+
+@pytest.fixture
+def never_collected() -> Iterator[None]:
+    """Garbage is collected only where the gateway says so."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+async def test_nothing_is_left_of_configurations_that_have_ended(never_collected: None) -> None:
+    """Fifty routes and their policies are some ten thousand objects."""
+    backend = "m{0}: {{protocol: v2-rest, endpoints: ['127.0.0.1:{0}'], safe: true, policies: [{{timeout: {1}}}]}}"
+    route = "{{match: {{model: m{0}}}, backend: m{0}, policies: [{{cache: {1}}}]}}"
+    both = []
+    for seconds in (30, 31):
+        backends, routes = (
+            ", ".join(each.format(at, f"{{seconds: {seconds}}}") for at in range(1, 51)) for each in (backend, route)
+        )
+        both.append(config(f"{LISTENER}backends: {{{backends}}}\nroutes: [{routes}]\n"))
+    async with running(LISTENER) as gateway:
+        objects = []
+        for number in range(10):
+            await gateway.reload(both[number % 2])
+            await gateway._replacements.all_ended()
+            await asyncio.sleep(0)
+            objects.append(len(gc.get_objects()))
+    assert max(objects[2:]) < objects[1] + 1000
 
 
 async def test_the_time_of_loading_is_that_of_the_configuration_in_effect() -> None:

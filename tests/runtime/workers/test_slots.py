@@ -85,6 +85,30 @@ async def test_the_slot_of_a_killed_worker_comes_back_and_only_its_connections_f
         await asyncio.gather(*(client(port, number) for number in range(CLIENTS)))
 
 
+async def test_no_call_is_lost_while_reloads_exchange_backends_and_endpoints(tmp_path: Path) -> None:
+    """The workers change later than the supervisor, which owns the slots."""
+    reference = free_port()
+    async with counted(reference) as one, counted(reference) as two:
+        first = config(one.port, reference).replace("workers: 4", "workers: 2\nadmin: {bind: '127.0.0.1:0'}")
+        both = f'endpoints: ["http://127.0.0.1:{one.port}", "http://127.0.0.1:{two.port}"]'
+        second = first.replace(f'endpoints: ["http://127.0.0.1:{one.port}"]', both)
+        texts = (second, second.replace("lab", "other"), first)
+        async with serving(first, tmp_path) as gateway:
+            ended = asyncio.Event()
+
+            async def calling(number: int) -> None:
+                while not ended.is_set():
+                    await client(gateway.ports["listener http"], number)
+
+            calls = [spawn(calling(number)) for number in range(16)]
+            for text in texts * 3:
+                (tmp_path / "gateway.yaml").write_text(text)
+                assert (await post(gateway.ports["admin"], "/reload", b""))[0] == 200
+            ended.set()
+            await asyncio.gather(*calls)
+        assert one.most == two.most == 1
+
+
 async def test_workers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
     """The owner of all slots is gone: as in a gateway of one process, nothing is served until it is started again."""
     async with counted(free_port()) as server, serving(config(server.port, free_port()), tmp_path) as gateway:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from gateway.assembly.in_flight import RequestsInFlight
 from gateway.runtime.workers import supervisor
+from gateway.runtime.workers.owner import Generation
 from gateway.runtime.workers.supervisor import WorkerError, WorkerProcess
 
 
@@ -49,6 +51,7 @@ def stub() -> Any:
     return SimpleNamespace(
         gateway=None,
         config=None,
+        generation=Generation(0, {}, RequestsInFlight()),
         drained=[],
         learned=id,
         switched=id,

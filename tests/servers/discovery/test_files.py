@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from gateway.servers.discovery import files
-from gateway.servers.discovery.files import MAX_BYTES, AddressFiles, fixed_directory
-from gateway.servers.discovery.source import LookupFailedError
+from gateway.servers.discovery.files import (
+    MAX_BYTES,
+    MAX_TOTAL,
+    MOST_BAD_LINES,
+    MOST_FILES,
+    AddressFiles,
+    FilesRead,
+    fixed_directory,
+)
+from gateway.servers.discovery.source import MOST_ADDRESSES, LookupFailedError
 from gateway.transports.http.address import parse_address
 
 
@@ -110,6 +118,58 @@ async def test_what_cannot_be_read_is_logged_once(tmp_path: Path, caplog: pytest
     ]
 
 
+async def test_lines_are_checked_once_for_each_change_and_no_more_of_them_than_a_backend_gets(tmp_path: Path) -> None:
+    checked: list[str] = []
+    source = AddressFiles("lab", str(tmp_path / "*"), 5, checked.append)
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text("".join(f"10.0.0.1:{port}\n" for port in range(1, 301)))
+    (tmp_path / "later.txt").write_text("".join(f"10.0.0.2:{port}\n" for port in range(1, 4001)))
+    for _ in range(2):
+        assert len(await source.look()) == MOST_ADDRESSES + 1
+    first = len(checked)
+    await source.look()
+    await source.look()
+    assert len(checked) == first
+    (tmp_path / "7.txt").write_text("10.0.0.3:1\n")
+    for _ in range(3):
+        await source.look()
+    assert checked[first:] == ["10.0.0.3:1"] * 2  # again when it is the same in two looks
+
+
+async def test_the_rest_of_a_file_with_many_bad_lines_is_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, file = watched(tmp_path), tmp_path / "url-1.txt"
+    file.write_text("http://10.0.0.1:1\n" + "nowhere\n" * 5000)
+    for _ in range(2):
+        assert await addresses(source) == ["http://10.0.0.1:1"]
+    assert len(source._told) == MOST_BAD_LINES + 1
+
+
+async def test_files_beyond_a_number_and_a_size_are_left_out_which_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    many, large = tmp_path / "many", tmp_path / "large"
+    many.mkdir()
+    large.mkdir()
+    for number in range(MOST_FILES + 5):
+        (many / f"url-{number:04}.txt").write_text("http://10.0.0.1:1\n")
+    (many / f"url-{MOST_FILES:04}.txt").write_text("http://10.0.0.2:1\n")
+    fit = MAX_TOTAL // MAX_BYTES
+    for number in range(fit + 5):
+        (large / f"url-{number:04}.txt").write_bytes(b"#" * (MAX_BYTES - 30) + b"\nhttp://10.0.0.1:%d\n" % (number + 1))
+    of_many, of_large = watched(many), watched(large)
+    for _ in range(2):
+        assert await addresses(of_many) == ["http://10.0.0.1:1"]
+        assert len(await addresses(of_large)) == fit
+    assert [each.getMessage() for each in caplog.records] == [
+        f"backend 'lab': {many}/url-*.txt is skipped: more than {MOST_FILES} files, {many}/url-{MOST_FILES:04}.txt and"
+        " later ones",
+        f"backend 'lab': {large}/url-*.txt is skipped: more than {MAX_TOTAL} bytes in all files,"
+        f" {large}/url-{fit:04}.txt and later ones",
+    ]
+
+
 async def test_a_file_that_cannot_be_read_any_more_keeps_its_addresses(tmp_path: Path) -> None:
     source, file = watched(tmp_path), tmp_path / "url-1.txt"
     file.write_text("http://10.0.0.1:1\n")
@@ -135,10 +195,10 @@ def test_the_folder_that_must_be_there(pattern: str, directory: str) -> None:
 async def test_a_file_system_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on, reads = threading.Event(), []
 
-    def hang(pattern: str) -> tuple[dict[str, str], dict[str, str]]:
+    def hang(pattern: str) -> FilesRead:
         reads.append(pattern)
         goes_on.wait()
-        return {"/x": "http://10.0.0.1:1\n"}, {}
+        return FilesRead({"/x": "http://10.0.0.1:1\n"}, {})
 
     monkeypatch.setattr(files, "read_files", hang)
     source = watched(tmp_path)

@@ -231,7 +231,7 @@ def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
     """The models in a repository index. Raises DecodeError for anything but an array of objects with names."""
     # `json.read` reads objects only, as every other body is one: the array is made its single member
     wrapped = b'{"models":%b}' % bytes(reply.body)
-    document = json.read(wrapped, {}, values=limits.json_values, literals=False)
+    document = json.read(wrapped, {}, values=limits.of_lists.json_values, literals=False)
     if document.keys() != {"models"}:
         raise DecodeError("the repository index must be one array")
     return tuple(_read_entry(entry, position) for position, entry in enumerate(read_list(document, "models")))
@@ -244,7 +244,7 @@ def _read_entry(entry: JsonObject, position: int) -> ModelEntry:
 
 def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
     """The models in KServe's `{"models": [names]}`. Raises DecodeError for anything else."""
-    return tuple(map(ModelEntry, read_strings(read_reply(reply, limits), "models")))
+    return tuple(map(ModelEntry, read_strings(read_reply(reply, limits.of_lists), "models")))
 
 
 def decode_config(reply: Message, limits: Limits) -> JsonObject:
@@ -254,7 +254,7 @@ def decode_config(reply: Message, limits: Limits) -> JsonObject:
 
 def decode_statistics(reply: Message, limits: Limits) -> Statistics:
     """The counters of each version of each model. Raises DecodeError for another body."""
-    entries = read_list(read_reply(reply, limits), "model_stats")
+    entries = read_list(read_reply(reply, limits.of_lists), "model_stats")
     return Statistics(tuple(_read_statistics(entry, position) for position, entry in enumerate(entries)))
 
 

@@ -1,0 +1,48 @@
+"""A server's list of its models is longer than any other message outside tensor data: a repository has thousands."""
+
+import json
+
+import pytest
+
+from gateway.assembly.forms import known
+from gateway.core.errors import DecodeError
+from gateway.core.operations import Operation
+from gateway.core.protocol import LISTED_VALUES, Target
+from gateway.core.types import Message, Request, Statistics
+
+MODELS = 5000
+NAMES = [f"model-{number}" for number in range(MODELS)]
+COUNTS = {f"count_{number}": number for number in range(60)}
+LISTS = [
+    (
+        "v2-rest",
+        "triton",
+        Operation.MODELS,
+        [{"name": n, "version": "1", "state": "READY", "reason": ""} for n in NAMES],
+    ),
+    ("v2-rest", "kserve", Operation.MODELS, {"models": NAMES * 3}),
+    ("v2-rest", "triton", Operation.ALL_STATISTICS, {"model_stats": [{"name": n, **COUNTS} for n in NAMES]}),
+    ("v1-rest", "", Operation.MODELS, {"models": NAMES * 3}),
+    ("umbridge", "", Operation.MODELS, {"protocolVersion": 1.0, "models": NAMES * 3}),
+    ("umbridge", "", Operation.READY, {"protocolVersion": 1.0, "models": NAMES * 3}),
+    (
+        "json:openai-embeddings",
+        "",
+        Operation.MODELS,
+        {"object": "list", "data": [{"id": n, "object": "model", "created": 0, "owned_by": "me"} for n in NAMES]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "flavor", "operation", "document"), LISTS)
+def test_a_list_of_thousands_of_models_is_read(name: str, flavor: str, operation: Operation, document: object) -> None:
+    reply = Message(status=200, parts=(json.dumps(document).encode(),))
+    answer = known()[name].decode_response(reply, Request(operation), Target(flavor=flavor))
+    found = answer.models if isinstance(answer, Statistics) else answer
+    assert found is True or (isinstance(found, tuple) and len(found) >= MODELS)
+
+
+def test_a_list_has_a_bound_of_its_own() -> None:
+    reply = Message(status=200, parts=(b"[%b]" % b",".join([b'{"name":"m"}'] * LISTED_VALUES),))
+    with pytest.raises(DecodeError, match="more than 400000 JSON values"):
+        known()["v2-rest"].decode_response(reply, Request(Operation.MODELS), Target(flavor="triton"))

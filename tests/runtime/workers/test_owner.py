@@ -1,0 +1,48 @@
+"""The supervisor's side of backends whose state holds for all workers."""
+
+import asyncio
+from inspect import isawaitable
+
+from gateway.runtime.workers.owner import Generation, HeldSlots
+from tests.limits import GENEROUS
+from tests.runtime.app.test_reload import LISTENER, config, running
+
+ONE = "{protocol: v2-rest, flavor: plain, endpoints: ['127.0.0.1:1'], max_in_flight: 1}"
+TWO = ONE.replace("['127.0.0.1:1']", "['127.0.0.1:2', '127.0.0.1:1']")
+ROUTES = "routes: [{match: {model: m}, backend: lab}]\n"
+BEFORE = f"{LISTENER}backends: {{lab: {ONE}, goes: {ONE.replace(':1', ':3')}}}\n{ROUTES}"
+AFTER = f"{LISTENER}backends: {{lab: {TWO}}}\n{ROUTES}"
+
+
+async def taken(slots: HeldSlots, generation: int, backend: str = "lab") -> tuple[int, str]:
+    """The number and the address of a slot."""
+    found = slots.take(generation, backend, "infer", "127.0.0.1", "m", "", {}, [], None, True)
+    number, address, _ = await found if isawaitable(found) else found
+    return number, address
+
+
+async def test_a_call_gets_an_endpoint_of_the_configuration_that_it_began_with() -> None:
+    """A worker changes to a new configuration later than the supervisor, and its requests in flight never do."""
+    slots = HeldSlots()
+    async with running(BEFORE) as gateway:
+        slots.join(Generation(1, gateway.backends, gateway.requests_in_flight))
+        await gateway.reload(config(AFTER))
+        slots.join(Generation(2, gateway.backends, gateway.requests_in_flight))
+
+        old, address = await taken(slots, 1)
+        assert address == "127.0.0.1:1"
+        async with asyncio.timeout(GENEROUS):
+            waiting = asyncio.ensure_future(taken(slots, 1))
+            assert (await taken(slots, 2))[1] == "127.0.0.1:2"  # the slot of the other one is known to be taken
+            assert not waiting.done()
+            slots.give_back(old, True)
+            old, address = await waiting
+            assert address == "127.0.0.1:1"
+        of_other, address = await taken(slots, 1, "goes")
+        assert address == "127.0.0.1:3"
+
+        slots.give_back(old, True)
+        slots.give_back(of_other, True)
+        slots.leave(1)
+        await gateway._replacements.all_ended()
+        slots.end()
