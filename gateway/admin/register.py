@@ -7,6 +7,7 @@ from typing import Annotated, TypeVar
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gateway.admin.request_body import read_body
 from gateway.core.log_limit import LogLimit
 from gateway.servers.discovery.register import Lease, Registrations, TooManyLeasesError
 
@@ -116,11 +117,7 @@ def _forbidden(request: Request) -> HTTPException:
 
 
 async def _read(request: Request, model: type[BodyT]) -> BodyT:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise HTTPException(413, f"the body has more than {MAX_BODY} bytes")
+    body = await read_body(request, MAX_BODY)
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:

@@ -1,6 +1,7 @@
 """Serves an ASGI application with uvicorn, with limits on connections and their duration."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -14,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from gateway.admin.host_check import ASGI
 from gateway.core.address import Address, peer_address
 from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections
@@ -30,6 +32,8 @@ CONNECTION_SECONDS = 30.0
 """The longest that a connection may stay open."""
 
 
+_uvicorn_log = logging.getLogger("uvicorn.error")
+_uvicorn_log.addFilter(LogLimit(_uvicorn_log).passes)
 _TOO_MANY = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 29\r\nConnection: close\r\n\r\n"
     b"too many requests are served\n"

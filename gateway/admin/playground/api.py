@@ -31,6 +31,7 @@ from gateway.admin.playground.shown import (
 )
 from gateway.admin.playground.snippets import Snippet, snippets
 from gateway.admin.playground.unexplained import why_unexplained
+from gateway.admin.request_body import read_body
 from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.forms import spoken
 from gateway.assembly.guard import Guard
@@ -243,13 +244,9 @@ async def _read(request: Request) -> PlaygroundForm:
     """The form in the body. A page of another host cannot send this content type without the browser asking first."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected Content-Type: application/json")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY:
-            raise HTTPException(413, f"the form has more than {MOST_BODY} bytes")
+    body = await read_body(request, MOST_BODY, "form")
     try:
-        return PlaygroundForm.model_validate_json(bytes(body))
+        return PlaygroundForm.model_validate_json(body)
     except ValidationError as error:
         # Without the values: one of them may be a key.
         raise HTTPException(
