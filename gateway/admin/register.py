@@ -61,11 +61,10 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
             raise HTTPException(404, "no backend allows servers to register (discovery: {register: ...})")
         token = _token(request)
         wanted = await _read(request, Registration)
-        backend = registrations.get(wanted.backend)
-        if backend is None or not backend.allows(token):
-            raise _forbidden(request)
         try:
-            return _granted(backend.take(wanted.address, wanted.seconds))
+            await allowed(request, token, wanted.backend).check(wanted.address)
+            # Looked up again: the configuration may have been reloaded meanwhile.
+            return _granted(allowed(request, token, wanted.backend).take(wanted.address, wanted.seconds))
         except ValueError as error:
             raise HTTPException(422, f"address: {error}") from error
         except TooManyLeasesError as error:
@@ -81,6 +80,13 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
     async def end(request: Request, lease: str) -> Response:
         owner(request, _token(request), lease).end(lease)
         return Response(status_code=204)
+
+    def allowed(request: Request, token: str, name: str) -> Registrations:
+        """The backend `name`, if `token` is for it."""
+        backend = registrations.get(name)
+        if backend is None or not backend.allows(token):
+            raise _forbidden(request)
+        return backend
 
     def owner(request: Request, token: str, lease: str) -> Registrations:
         """The backend that has `lease`, among those that `token` is for."""
