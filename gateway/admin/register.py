@@ -14,9 +14,6 @@ from gateway.servers.discovery.register import Lease, Registrations, TooManyLeas
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
-MAX_BODY = 4096
-"""The most bytes of a request's body."""
-
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -123,7 +120,7 @@ def _forbidden(request: Request) -> HTTPException:
 
 
 async def _read(request: Request, model: type[BodyT]) -> BodyT:
-    body = await read_body(request, MAX_BODY)
+    body = await read_body(request)
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:

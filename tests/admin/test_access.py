@@ -9,6 +9,7 @@ import pytest
 
 from gateway.admin import register
 from gateway.admin.access import AccessCheck
+from gateway.admin.caches import add_clearing
 from gateway.admin.playground.api import PlayedGateway, add_playground
 from gateway.admin.status import application
 from gateway.auth.authenticator import Authenticator, Credentials
@@ -88,6 +89,23 @@ async def test_a_request_that_breaks_off_is_no_error_of_the_gateway(
         await writer.wait_closed()
         assert (await server.get("/status"))[0] == 200
     assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_bodies_are_bounded() -> None:
+    app = application(lambda: STATUS)
+
+    async def clear(place: str) -> list[str]:
+        return [place]
+
+    add_clearing(app, clear)
+    body = b'{"place": "%b"}' % (b"x" * 5000)
+    head = b"POST /cache/clear HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    async with served(app) as server:
+        sized = await ask(server.port, b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        chunked = b"%bTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (head, len(body), body)
+        for reply in (sized, await ask(server.port, chunked)):
+            assert reply.startswith(b"HTTP/1.1 413 ")
+            assert b"the body has more than 4096 bytes" in reply
 
 
 async def test_servers_register_with_their_own_token() -> None:
