@@ -148,6 +148,8 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             server_header=False,
+            # No page of another origin gets a reply as the content of a script or an image either.
+            headers=[("Cross-Origin-Resource-Policy", "same-origin")],
             # of requests whose clients have left, too; uvicorn counts the request's own and refuses at the limit
             limit_concurrency=MAX_CONNECTIONS + 1,
         )

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.progress import printable
+from gateway.cli.printed import printable
 from gateway.cli.top.cells import HEAD, SORTED, cells, condition, sums
 from gateway.cli.top.rows import DEGRADED, DOWN, KINDS, OK, SORTS, GatewayOverview, OverviewRow, ordered
 from gateway.cli.top.watching import Seen
