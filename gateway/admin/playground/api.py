@@ -182,18 +182,22 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
     async def write_snippets(request: Request) -> Response:
         """The request of a form for other clients, ready to copy."""
         form = await _read(request)
-        host = request.url.hostname or ""
-        host = host if _HOST.fullmatch(host) else "127.0.0.1"
-        host = f"[{host}]" if ":" in host else host
-
-        async def found() -> list[object]:
-            return [each.model_dump() for each in await snippets(form, gateway.config, addresses(), host)]
-
         async with turn():
             try:
-                return await _apart(found)
+                return await _apart(partial(_snippets, form, gateway.config, addresses(), _host(request)))
             except PlaygroundFormError as error:
                 return _wrong(error)
+
+
+def _host(request: Request) -> str:
+    """The name by which the user reaches this machine, as in a URL."""
+    host = request.url.hostname or ""
+    host = host if _HOST.fullmatch(host) else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+async def _snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[object]:
+    return [each.model_dump() for each in await snippets(form, config, addresses, host)]
 
 
 async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
