@@ -18,12 +18,15 @@ import httpx
 import pytest
 
 from gateway.assembly import issuer_keys, registry
+from gateway.assembly.guard import Access
 from gateway.auth.keys import KeyEntry, new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import Config, loads
+from gateway.config.access import ListenerAuthConfig
 from gateway.core.datatypes import Datatype
+from gateway.core.errors import GatewayError
 from gateway.core.tasks import spawn
-from gateway.core.types import Tensor
+from gateway.core.types import Headers, Tensor
 from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
@@ -313,6 +316,38 @@ async def test_keys_are_read_again_when_the_file_changes_and_the_last_good_are_k
         while "those from before are kept" not in caplog.text:
             assert (await client.get(path, headers=key(carol))).status_code == 200
         assert (await client.get(path, headers=key(carol))).status_code == 200
+
+
+async def test_a_revoked_key_ends_while_the_file_goes_on_changing(
+    gateway: Gateway, client: httpx.AsyncClient, file: Path
+) -> None:
+    path = url(gateway, "/v2/models/double")
+    while (await client.get(path, headers=key(ALICE))).status_code == 200:
+        write(file, BOB_ENTRY.model_copy(update={"note": str(datetime.now(UTC))}))
+
+
+async def test_a_revoked_key_ends_while_reloads_follow_each_other(
+    gateway: Gateway, client: httpx.AsyncClient, file: Path, server: int
+) -> None:
+    path, lines = url(gateway, "/v2/models/double"), 0
+    write(file, BOB_ENTRY)
+    while (await client.get(path, headers=key(ALICE))).status_code == 200:
+        lines += 1
+        await gateway.reload(config(f"{CONFIG}# {lines}\nlog: {{access: {{sample: 0.{lines:06}}}}}\n", file, server))
+
+
+async def test_keys_that_are_read_during_a_reload_count_after_it(file: Path) -> None:
+    of = config(CONFIG, file, 1)
+    before = Access(of, asyncio.get_running_loop().time)
+    after = Access(of, asyncio.get_running_loop().time, before)
+    assert before.file is not None
+    write(file, BOB_ENTRY)
+    while not await before.file.read_if_changed():
+        pass
+    after.begin()
+    with pytest.raises(GatewayError, match="key"):
+        after.authenticator(ListenerAuthConfig())(Headers([(b"x-api-key", ALICE.encode())]), "")
+    after.end()
 
 
 async def test_a_reload_changes_permissions_at_once_and_keeps_keys(

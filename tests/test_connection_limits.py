@@ -164,6 +164,7 @@ class Idle:
     """A connection that does nothing."""
 
     unanswered = 0
+    awaits_client = True
 
     def drain(self) -> None: ...
     def abort(self) -> None: ...

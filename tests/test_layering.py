@@ -52,9 +52,9 @@ STRANGERS: dict[str, set[str]] = {
     "policies.comparing": {"core"},
     "servers.discovery": {"core"},
     "cli.bench": {"core", "assembly.connecting", "bridge", "client"},
-    "cli.cassettes": {"core", "assembly", "client", "policies.comparing"},
+    "cli.cassettes": {"core", "assembly", "cli.printed", "client", "policies.comparing"},
     "cli.conformance": {"core"},
-    "cli.probing": {"core", "transports", "bridge", "policies", "config", "assembly", "client"},
+    "cli.probing": {"core", "transports", "bridge", "policies", "config", "assembly", "cli.printed", "client"},
 }
 """Folders that know nothing of the room that they stand in, and all that they may import beside themselves. Formats
 take from core the error for malformed bytes, the type of buffers, and the raw form of tensors; `conformance` must not

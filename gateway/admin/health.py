@@ -27,7 +27,7 @@ from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.listener import HttpListener
 from gateway.transports.listener_connections import ConnectionLimit
-from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 
 _lines = LogLimit(logging.getLogger(__name__))
 
@@ -42,6 +42,7 @@ default."""
 LAST_RESULT_SECONDS = 30.0
 """How long the last result is used when a check does not finish in time."""
 MAX_CONNECTIONS = 64
+"""Open connections. One more takes the place of the oldest that waits for its client, so that no probe is refused."""
 
 _TICK = 1.0
 _LIMITS = Limits(message=1024, headers=8 * 2**10)
@@ -70,7 +71,7 @@ class HealthServer:
         metrics: MetricsPage | None = None,
         count: Callable[[], Awaitable[None] | None] | None = None,
         asked: Asked | None = None,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
+        timeouts: Timeouts = PORT_TIMEOUTS,
         tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
         self._tls = tls
@@ -137,7 +138,7 @@ class HealthServer:
             [(_PROTOCOL, "")],
             exchanges,
             timeouts=self._timeouts,
-            connection_limit=ConnectionLimit(MAX_CONNECTIONS),
+            connection_limit=ConnectionLimit(MAX_CONNECTIONS, makes_room=True),
         )
         await listener.start(address)
         self._thread_loop = asyncio.get_running_loop()

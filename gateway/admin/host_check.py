@@ -5,11 +5,14 @@ the Host is loopback. A page of another origin, also one of this machine at anot
 POST, whose reply it would not need to read: so the origin that a browser names must be that of the request.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 _WRONG_HOST = "this port answers requests to localhost, 127.0.0.1 and [::1] only"
+_HOST = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
+"""RFC 3986, section 3.2: an IPv6 address in brackets, or another host; and a port."""
 _OWN_SITES = frozenset({b"same-origin", b"none"})
 
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
@@ -35,7 +38,7 @@ class HostCheck:
         if len(hosts) != 1 or not is_loopback(hosts[0]):
             # RFC 9110 section 15.5.20: "not able to produce an authoritative response for the target URI"
             await _refuse(send, 421, _WRONG_HOST)
-        elif why := why_of_another_page(str(scope["method"]), headers):
+        elif why := why_of_another_page(str(scope["method"]), headers, str(scope["scheme"])):
             await _refuse(send, 403, why)
         else:
             await self._application(scope, receive, send)
@@ -48,8 +51,9 @@ async def _refuse(send: Any, status: int, why: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def why_of_another_page(method: str, headers: RawHeaders) -> str:
+def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
     """Why a request is that of a web page of another origin; empty if it is not. What is no browser names no origin.
+    `scheme` is that of the request, which its page has, too; empty if a proxy may have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). Of methods other than GET and HEAD, Fetch Metadata
     (Sec-Fetch-Site) must not say otherwise, which browsers send even where they leave out the Origin. A GET changes
@@ -57,7 +61,9 @@ def why_of_another_page(method: str, headers: RawHeaders) -> str:
     """
     found = dict(headers)
     origin = found.get(b"origin")
-    if origin is not None and origin.partition(b"://")[2].lower() != found.get(b"host", b"").lower():
+    of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")
+    is_own = mark and host == found.get(b"host", b"").lower() and scheme in ("", of.decode("latin-1"))
+    if origin is not None and not is_own:
         return "the request's Origin is another host: it comes from another web page"
     if method not in ("GET", "HEAD") and found.get(b"sec-fetch-site", b"none").lower() not in _OWN_SITES:
         return "the request's Sec-Fetch-Site says that it comes from another web page"
@@ -66,9 +72,10 @@ def why_of_another_page(method: str, headers: RawHeaders) -> str:
 
 def is_loopback(host: str) -> bool:
     """Whether `host`, with or without a port, is `localhost` or a loopback address."""
-    name, bracket, _ = host.partition("]") if host.startswith("[") else (host.partition(":")[0], "", "")
-    if bracket:
-        name = name[1:]
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found[1] or found[2]
     if name.lower() in ("localhost", "localhost."):
         return True
     try:

@@ -7,14 +7,12 @@ from typing import Annotated, TypeVar
 from fastapi import FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gateway.admin.request_body import read_body
 from gateway.core.log_limit import LogLimit
 from gateway.servers.discovery.register import Lease, Registrations, TooManyLeasesError
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
-
-MAX_BODY = 4096
-"""The most bytes of a request's body."""
 
 
 class _Body(BaseModel):
@@ -60,11 +58,10 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
             raise HTTPException(404, "no backend allows servers to register (discovery: {register: ...})")
         token = _token(request)
         wanted = await _read(request, Registration)
-        backend = registrations.get(wanted.backend)
-        if backend is None or not backend.allows(token):
-            raise _forbidden(request)
         try:
-            return _granted(backend.take(wanted.address, wanted.seconds))
+            await allowed(request, token, wanted.backend).check(wanted.address)
+            # Looked up again: the configuration may have been reloaded meanwhile.
+            return _granted(allowed(request, token, wanted.backend).take(wanted.address, wanted.seconds))
         except ValueError as error:
             raise HTTPException(422, f"address: {error}") from error
         except TooManyLeasesError as error:
@@ -80,6 +77,13 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
     async def end(request: Request, lease: str) -> Response:
         owner(request, _token(request), lease).end(lease)
         return Response(status_code=204)
+
+    def allowed(request: Request, token: str, name: str) -> Registrations:
+        """The backend `name`, if `token` is for it."""
+        backend = registrations.get(name)
+        if backend is None or not backend.allows(token):
+            raise _forbidden(request)
+        return backend
 
     def owner(request: Request, token: str, lease: str) -> Registrations:
         """The backend that has `lease`, among those that `token` is for."""
@@ -116,11 +120,7 @@ def _forbidden(request: Request) -> HTTPException:
 
 
 async def _read(request: Request, model: type[BodyT]) -> BodyT:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise HTTPException(413, f"the body has more than {MAX_BODY} bytes")
+    body = await read_body(request)
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:

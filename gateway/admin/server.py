@@ -1,6 +1,7 @@
 """Serves an ASGI application with uvicorn, with limits on connections and their duration."""
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,37 +10,82 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.admin.host_check import ASGI
-from gateway.core.address import Address
+from gateway.core.address import Address, peer_address
 from gateway.core.frozen import replace
+from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import ListenerSettings
 from gateway.core.tasks import spawn
-from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
-from gateway.transports.timeouts import DEFAULT_TIMEOUTS
+from gateway.transports.listener_connections import Admission, ConnectionLimit, ListenerConnections
+from gateway.transports.timeouts import PORT_TIMEOUTS
 from gateway.transports.tls import accepting
 
 if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
 MAX_CONNECTIONS = 64
-"""Open connections; requests on further ones are answered 503."""
+"""Open connections. One more takes the place of the oldest that waits for its client; if all wait for the gateway, it
+is answered 503."""
 CONNECTION_SECONDS = 30.0
 """The longest that a connection may stay open."""
 
 
+_uvicorn_log = logging.getLogger("uvicorn.error")
+_uvicorn_log.addFilter(LogLimit(_uvicorn_log).passes)
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: 29\r\nConnection: close\r\n\r\n"
+    b"too many requests are served\n"
+)
+
+
 class _ShortConnection(HttpToolsProtocol):
-    """A connection that is closed after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request
-    and for the rest of an incomplete one."""
+    """One of `admitted`, which is closed after PORT_TIMEOUTS.first_byte seconds without a byte, and in any case after
+    CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an incomplete
+    one."""
+
+    unanswered = 0
+
+    def __init__(self, admitted: ListenerConnections, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._admitted = admitted
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._closing = self.loop.call_later(CONNECTION_SECONDS, transport.abort)
+        self._silent = self.loop.call_later(PORT_TIMEOUTS.first_byte, transport.abort)
+        admission = self._admitted.admit(self, peer_address(transport.get_extra_info("peername")))
+        if admission is Admission.REFUSED:
+            transport.write(_TOO_MANY)
+        if admission is not Admission.ACCEPTED:
+            transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._silent.cancel()
+        if not self.transport.is_closing():
+            super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._admitted.discard(self)
         self._closing.cancel()
+        self._silent.cancel()
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether the client has still to send a request, or to read the reply."""
+        request: RequestResponseCycle | None = self.cycle
+        return request is None or request.response_complete or request.more_body or self.flow.write_paused
+
+    def drain(self) -> None:
+        """Close after the last reply."""
+        self.shutdown()
+
+    def terminate(self) -> None:
+        """Close at once."""
+        self.connections.discard(self)
+        self.transport.abort()
 
 
 class _Server(uvicorn.Server):
@@ -87,21 +133,24 @@ class AdminServer:
         tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
         self.access = access
-        self._handshakes = ListenerConnections("admin", shared_limit=ConnectionLimit(MAX_CONNECTIONS))
+        limit = ConnectionLimit(MAX_CONNECTIONS, makes_room=True)
+        self._connections = ListenerConnections("admin", shared_limit=limit)
         settings = ListenerSettings("admin", tls=tls)
 
         def accepted(**arguments: Any) -> asyncio.BaseProtocol:
-            serve = partial(_ShortConnection, **arguments)
-            return accepting(settings, serve, self._handshakes, DEFAULT_TIMEOUTS)()
+            serve = partial(_ShortConnection, self._connections, **arguments)
+            return accepting(settings, serve, self._connections, PORT_TIMEOUTS)()
 
         config = uvicorn.Config(
             application,
-            http=_ShortConnection if tls is None else cast(type[asyncio.Protocol], accepted),
+            http=cast(type[asyncio.Protocol], accepted),
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
-            # uvicorn counts the request's own connection and already refuses when the limit is reached
+            # No page of another origin gets a reply as the content of a script or an image either.
+            headers=[("Cross-Origin-Resource-Policy", "same-origin")],
+            # of requests whose clients have left, too; uvicorn counts the request's own and refuses at the limit
             limit_concurrency=MAX_CONNECTIONS + 1,
         )
         self._server = _Server(config)
@@ -123,4 +172,4 @@ class AdminServer:
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task
-            await self._handshakes.end(0)
+            self._connections.begin_draining()

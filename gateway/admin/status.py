@@ -330,7 +330,10 @@ def application(
     # Imported here, since it takes a fifth of a second: commands without an admin port do not wait for it.
     from fastapi import FastAPI
 
+    from gateway.admin.request_body import BoundedBodies
+
     app = FastAPI(title="Modelglot: admin", version=status().version, docs_url=None, redoc_url=None)
+    app.add_middleware(BoundedBodies)
 
     @app.get("/status", summary="The state of the gateway")
     async def read() -> GatewayStatus:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from gateway.assembly.endpoints import EndpointKey
-from gateway.assembly.own_addresses import why_own
+from gateway.assembly.own_addresses import Ip, resolved, why_own
 from gateway.config.keys import BackendConfig, DiscoveryConfig
 from gateway.core.address import is_ip
 from gateway.core.log_limit import LogLimit
@@ -49,16 +49,19 @@ class Discovery:
         assert discovery is not None
         may_be_empty = config.queue.wait_for_endpoints is not None
 
-        def check(address: str) -> None:
-            if why := why_own(parse_address(address), self._own_addresses()):
+        def check(address: str, named: frozenset[Ip] = frozenset()) -> None:
+            if why := why_own(parse_address(address), self._own_addresses(), named):
                 raise ValueError(f"{address}: {why}")
+
+        async def check_resolved(address: str) -> None:
+            check(address, await resolved(parse_address(address).host))
 
         for source in _sources(name, config.addresses, discovery, parse_address, check, may_be_empty=may_be_empty):
             self._watchers.append(Watcher(name, source, endpoints.updater()))
         if discovery.registration is not None:
-            leases = Leases(discovery.registration.seconds, parse_address, self._clock, check)
+            leases = Leases(discovery.registration.seconds, parse_address, self._clock)
             token = discovery.registration.token.get_secret_value()
-            self.registrations[name] = registrations = Registrations(token, leases, self._clock)
+            self.registrations[name] = registrations = Registrations(token, leases, self._clock, check_resolved)
             registrations.on_change(endpoints.updater())
 
     @property

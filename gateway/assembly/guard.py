@@ -10,21 +10,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.assembly.watched_keys import WatchedKeys
 from gateway.auth.authenticator import Authenticator, Credentials, VerifiedToken
 from gateway.auth.credentials import CHALLENGE, UnknownKeyError
-from gateway.auth.keys import KeyFile, KeyFileError, read_keys
 from gateway.auth.permissions import Principals
 from gateway.config.access import AdminAuthConfig, HealthAuthConfig, ListenerAuthConfig
 from gateway.config.keys import Config
-from gateway.config.watching import Watched, look
 from gateway.core import exchange
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.frozen import replace, set_field
 from gateway.core.log_limit import LogLimit
 from gateway.core.principal import Grant, Principal
 from gateway.core.protocol import HttpForm, Protocol, StreamForm
-from gateway.core.surviving import surviving
-from gateway.core.tasks import spawn
 from gateway.core.transport import EventualReply, Exchanges, awaited
 from gateway.core.types import NO_HEADERS, Headers, Message
 
@@ -35,41 +32,12 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 
-class WatchedKeys:
-    """The keys of a file, and a look at the file from before it was read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._watched = Watched(look([path]))
-        self.keys: KeyFile | None = None
-        try:
-            self.keys = read_keys(path)
-        except KeyFileError as error:  # checked before the start: it broke since
-            log.error("keys of %s are not read, no key is accepted: %s", path, error)
-
-    async def read_if_changed(self) -> bool:
-        """Read the file if it has changed; if it has errors, keep the keys from before. Returns whether there are
-        others."""
-        found = await asyncio.to_thread(look, [self.path])
-        if not self._watched.has_changed(found):
-            return False
-        self._watched.loaded(found)
-        try:
-            self.keys = await asyncio.to_thread(read_keys, self.path)
-        except KeyFileError as error:
-            log.error("keys of %s are not read, those from before are kept: %s", self.path, error)
-            return False
-        log.info("keys of %s: %d", self.path, len(self.keys.entries))
-        return True
-
-
 class Access:
     """Who may do what in one configuration. `previous` is what the configuration before had."""
 
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Access | None" = None) -> None:
         auth = config.auth
         self._interval = config.reload.interval
-        self._watching: asyncio.Task[None] | None = None
         self._ways = auth.ways if auth is not None else ()
         self.file = _file(config, previous)
         self.issuers = _issuers(config, clock, previous)
@@ -102,24 +70,19 @@ class Access:
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
-            self._watching = spawn(self._watch(self.file))
+            self.file.begin_use(self, self._interval, self._use_keys)
+            if self.file.keys is not self._keys:  # they were read again since this was made
+                self._use_keys()
 
     def end(self) -> None:
         """Keep keys up to date no more; without effect if `begin` was not called."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
-        if self._watching is not None:
-            self._watching.cancel()
-
-    async def _watch(self, file: WatchedKeys) -> None:
-        while True:
-            await asyncio.sleep(self._interval)
-            with surviving("reading the file of API keys again"):
-                if await file.read_if_changed():
-                    self._use_keys()
+        if self.file is not None:
+            self.file.end_use(self)
 
     def _use_keys(self) -> None:
-        keys = None if self.file is None else self.file.keys
+        keys = self._keys = None if self.file is None else self.file.keys
         self.credentials.use_keys(keys)
         if keys is not None:
             names = dict.fromkeys(each.principal for each in keys.entries if each.revoked is None)

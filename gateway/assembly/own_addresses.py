@@ -1,5 +1,6 @@
 """The gateway's own addresses: no server that comes by itself may have one of them."""
 
+import asyncio
 import socket
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -8,19 +9,31 @@ from typing import Any, TypeAlias
 Ip: TypeAlias = IPv4Address | IPv6Address
 
 ALL_ADDRESSES = ("0.0.0.0", "::")
+RESOLVING_SECONDS = 2.0
 LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 
 
-def why_own(place: Any, own: Iterable[str]) -> str:
+async def resolved(host: str) -> frozenset[Ip]:
+    """The addresses that a host name has now; none if the resolver knows none within RESOLVING_SECONDS."""
+    try:
+        async with asyncio.timeout(RESOLVING_SECONDS):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # TimeoutError is an OSError
+        return frozenset()
+    return frozenset(_plain(str(place[0])) for *_, place in found)
+
+
+def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
     """Why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself; empty if it is not.
-    `own` are the addresses that it has bound. Names other than those of this machine are not looked up."""
+    `own` are the addresses that it has bound, and `named` those that the place's host name is known to have. Other
+    names than those of this machine are not looked up."""
     for address in own:
-        if _is_at(place, address):
+        if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"
     return ""
 
 
-def _is_at(place: Any, own: str) -> bool:
+def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
     text = own.partition("://")[2] or own
     if path := getattr(place, "path", ""):
         return bool(text == path)
@@ -30,7 +43,7 @@ def _is_at(place: Any, own: str) -> bool:
     host = host.strip("[]")
     if host == place.host:
         return True
-    named = _named(place.host)
+    named |= _named(place.host)
     return any(map(_is_local, named)) if host in ALL_ADDRESSES else not named.isdisjoint(_named(host))
 
 
@@ -40,12 +53,19 @@ def _named(host: str) -> frozenset[Ip]:
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:
-        found = ip_address(host)
-    except ValueError:
+        # The C library reads 127.1, 0x7f.1 and 2130706433 as 127.0.0.1, and 0 as 0.0.0.0.
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):
         return frozenset()
+    return frozenset(_plain(str(place[0])) for *_, place in found)
+
+
+def _plain(text: str) -> Ip:
+    """An address that the C library has written, as connections to it go."""
+    found = ip_address(text)
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
-    return LOOPBACK if found.is_unspecified else frozenset({found})
+    return ip_address("127.0.0.1" if found.version == 4 else "::1") if found.is_unspecified else found
 
 
 def _is_local(address: Ip) -> bool:

@@ -14,13 +14,15 @@ import os
 import sys
 from typing import NoReturn, TextIO
 
+from gateway.cli.printed import printable_lines
+
 FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 
 def end(code: int, message: object) -> NoReturn:
     """Print `message` on standard error, in red where colours are shown, and exit with `code`."""
-    print(in_red(str(message)), file=sys.stderr)
+    print(in_red(printable_lines(str(message))), file=sys.stderr)
     raise SystemExit(code)
 
 

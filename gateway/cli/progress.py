@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TextIO
 
+from gateway.cli.printed import printable
 from gateway.core.frozen import frozen
 
 AFTER = 1.0
@@ -124,11 +125,6 @@ def line(what: str, step: ProgressStep, seconds: float) -> str:
         full = min(BAR, int(step.done * BAR))
         text = f"{what}  [{'#' * full:{BAR}}] {min(100, int(step.done * 100)):3}%  {step.text}"
     return printable(text) + since
-
-
-def printable(text: str) -> str:
-    """`text` without what would move the cursor."""
-    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _width(stream: TextIO) -> int:

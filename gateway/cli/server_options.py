@@ -12,8 +12,8 @@ from gateway.assembly.forms import described_form
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs
 from gateway.cli.exit_codes import USAGE, end, shows_colours
+from gateway.cli.printed import printable
 from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.progress import printable
 from gateway.client.address import named_protocol
 from gateway.client.settings import Tls
 

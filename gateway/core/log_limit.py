@@ -7,6 +7,7 @@ from time import monotonic
 LINES = 10
 SECONDS = 60.0
 MOST_KEYS = 1000
+_LEFT_OUT = "(%d more of these were not logged)"
 
 
 class LogLimit:
@@ -33,21 +34,38 @@ class LogLimit:
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
         """Log `text % values` at `level`, with the traceback of `error` if there is one, unless too many lines about
         `key` were written lately."""
+        if (left_out := self._take(key)) is None:
+            return
+        if left_out:
+            text, values = f"{text} {_LEFT_OUT}", (*values, left_out)
+        self._log.log(level, text, *values, exc_info=error)
+
+    def passes(self, record: logging.LogRecord) -> bool:
+        """Whether a line that a library writes may be written: as a filter of the library's log. The text of the line,
+        without its values, is the key."""
+        if (left_out := self._take(record.msg)) is None:
+            return False
+        if left_out:
+            record.msg, record.args = f"{record.getMessage().rstrip()} {_LEFT_OUT % left_out}", None
+        return True
+
+    def _take(self, key: Hashable) -> int | None:
+        """How many lines about `key` were left out before the one that may be written now; None if it may not."""
         now = self._clock()
+        left_out = 0
         interval = self._intervals.get(key)
         if interval is None or now >= interval.end:
-            left_out = interval.left_out if interval else 0
+            if interval is not None:
+                left_out = interval.left_out
             self._intervals.pop(key, None)
             interval = self._intervals[key] = _Interval(now + self._seconds)
             if len(self._intervals) > MOST_KEYS:
                 del self._intervals[next(iter(self._intervals))]
-            if left_out:
-                text, values = f"{text} (%d more of these were not logged)", (*values, left_out)
         if interval.written < self._lines:
             interval.written += 1
-            self._log.log(level, text, *values, exc_info=error)
-        else:
-            interval.left_out += 1
+            return left_out
+        interval.left_out += 1
+        return None
 
 
 class _Interval:

@@ -13,6 +13,7 @@ import numpy as np
 from gateway.core.frozen import frozen
 from gateway.core.record import OK
 from gateway.observing.batches import ENDED, SECONDS, Batch, RequestKind
+from gateway.observing.faults import SERVER, fault
 from gateway.observing.stages import StageSums, stage_sums
 
 MOST_ERRORS = 20
@@ -50,8 +51,9 @@ class RequestError:
     reason: str
 
 
-_NOTHING: tuple[int, Counter[str], list[int], StageSums] = (
+_NOTHING: tuple[int, Counter[str], Counter[str], list[int], StageSums] = (
     0,
+    Counter(),
     Counter(),
     [0] * (len(LATENCY_BOUNDS) + 1),
     StageSums(),
@@ -61,30 +63,33 @@ _NOTHING: tuple[int, Counter[str], list[int], StageSums] = (
 class CountedPath:
     """The requests that went one way through the gateway.
 
-    - `place`: the way. `succeeded`: the number of requests without an error. `failed`: that of the others, by status.
+    - `place`: the way. `succeeded`: the number of requests without an error. `rejected`: that of errors of the caller,
+      `failed`: that of errors of a server, by status.
     - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last one above them.
     - `stages`: what they spent in each stage.
     - `changed`: when the last one ended, on the clock `time.monotonic`.
     """
 
-    __slots__ = ("_told", "changed", "failed", "latencies", "place", "stages", "succeeded")
+    __slots__ = ("_told", "changed", "failed", "latencies", "place", "rejected", "stages", "succeeded")
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.succeeded = 0
         self.failed: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self.latencies = [0] * (len(LATENCY_BOUNDS) + 1)
         self.stages = StageSums()
         self.changed = 0.0
         self._told = _NOTHING
-        """`succeeded`, `failed`, `latencies` and `stages` at the last call of `news`."""
+        """`succeeded`, `failed`, `rejected`, `latencies` and `stages` at the last call of `news`."""
 
     def news(self) -> "CountedPath":
         """The requests that were counted since the last call."""
-        succeeded, failed, latencies, stages = self._told
-        self._told = self.succeeded, self.failed.copy(), self.latencies.copy(), self.stages
+        succeeded, failed, rejected, latencies, stages = self._told
+        self._told = self.succeeded, self.failed.copy(), self.rejected.copy(), self.latencies.copy(), self.stages
         found = CountedPath(self.place)
-        found.succeeded, found.failed = self.succeeded - succeeded, self.failed - failed
+        found.succeeded = self.succeeded - succeeded
+        found.failed, found.rejected = self.failed - failed, self.rejected - rejected
         found.latencies = list(map(sub, self.latencies, latencies))
         found.stages = self.stages - stages
         found.changed = self.changed
@@ -128,7 +133,9 @@ class Counters:
             if kind.status == OK:
                 path_of[kind].succeeded += number
             else:
-                path_of[kind].failed[kind.status] += number
+                path = path_of[kind]
+                counter = path.failed if fault(kind.reason, kind.status) == SERVER else path.rejected
+                counter[kind.status] += number
                 self.errors += number
         if any(kind.status != OK for kind in numbers):
             failed = ((id, kind) for id, kind in zip(batch.ids, batch.kinds, strict=True) if kind.status != OK)
@@ -146,6 +153,7 @@ class Counters:
             path = self._path(each.place)
             path.succeeded += each.succeeded
             path.failed.update(each.failed)
+            path.rejected.update(each.rejected)
             path.latencies = list(map(add, path.latencies, each.latencies))
             path.stages += each.stages
             path.changed = max(path.changed, each.changed)
@@ -199,6 +207,7 @@ def _by_status(paths: Iterable[CountedPath]) -> dict[str, int]:
     found: Counter[str] = Counter()
     for each in paths:
         found.update(each.failed)
+        found.update(each.rejected)
         if each.succeeded:
             found[OK] += each.succeeded
     return dict(found)

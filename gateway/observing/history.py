@@ -94,13 +94,14 @@ class History:
 
 class _Sum:
     def __init__(self) -> None:
-        self.succeeded = self.failed = 0
+        self.succeeded = self.failed = self.rejected = 0
         self.latencies: Sequence[int] = (0,) * (len(LATENCY_BOUNDS) + 1)
         self.stages = StageSums()
 
     def add(self, path: CountedPath) -> None:
         self.succeeded += path.succeeded
         self.failed += path.failed.total()
+        self.rejected += path.rejected.total()
         self.latencies = [one + other for one, other in zip(self.latencies, path.latencies, strict=True)]
         self.stages += path.stages
 
@@ -121,7 +122,7 @@ def _column(counted: _Sum | None, load: PartLoad) -> tuple[float, ...]:
     if counted is None:
         return (0, 0, *load, *[math.nan] * (ROWS - MEDIAN))
     latencies = (quantile(counted.latencies, part) for part in (0.5, 0.95, 0.99))
-    requests = counted.succeeded + counted.failed
+    requests = counted.succeeded + counted.failed + counted.rejected
     return (requests, counted.failed, *load, *latencies, *counted.stages.means(requests))
 
 

@@ -20,6 +20,7 @@ from gateway.core.record import OK, TIMED
 from gateway.observing.batches import BYTES_IN, BYTES_OUT, ENDED, SECONDS, Batch, RequestKind
 from gateway.observing.batches import RETRIES as RETRIED
 from gateway.observing.families import Family
+from gateway.observing.faults import fault
 from gateway.observing.histogram import Exemplars, buckets
 from gateway.observing.model_labels import OTHER, ModelLabels
 
@@ -39,7 +40,10 @@ RETRIES = Family(
     "Tries that repeat an earlier one: by a policy, or because nothing could be sent.",
 )
 ERRORS = Family(
-    "gateway_errors_total", "counter", (*LABELS, "reason"), "Requests that were refused or failed, by reason."
+    "gateway_errors_total",
+    "counter",
+    (*LABELS, "reason", "fault"),
+    "Requests that were refused or failed, by reason, and by whose fault it is: the `caller` or a `server`.",
 )
 LOSSES = Family(
     "gateway_losses_total",
@@ -246,7 +250,7 @@ class RequestMetrics(Collector):
             rows_of.setdefault(key[:-1], []).append(row)
         for family, at in ((REQUEST_BYTES, BYTES_IN), (RESPONSE_BYTES, BYTES_OUT), (RETRIES, RETRIED)):
             yield from _counters(family, [(labels, float(sums[found, at].sum())) for labels, found in rows_of.items()])
-        yield from _counters(ERRORS, list(self._errors.items()))
+        yield from _counters(ERRORS, [((*key, fault(key[-1])), each) for key, each in list(self._errors.items())])
         yield from _counters(LOSSES, list(self._losses.items()))
         bounds = self._bounds
         for family, at in (

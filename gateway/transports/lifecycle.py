@@ -11,7 +11,8 @@
 A message without a body goes from HEAD to ANSWERING; one that came in one piece goes from IDLE to ANSWERING.
 
     phase      waits for                         at most (Timeouts)                          then
-    IDLE       the first byte of a message       `idle`; `grace` while the listener drains   close
+    IDLE       the first byte of a message       `first_byte`, later `idle`; `grace` while   close
+                                                 the listener drains
     HEAD       the end of the message's head     `head`                                      error reply, LINGERING
     BODY       the rest of the message           `body` between two pieces, `rate` on        error reply, LINGERING
                                                  average, `message` in all
@@ -113,6 +114,11 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._is_yielding = False
         """Whether others have their turn before this connection receives more."""
 
+    @property
+    def awaits_client(self) -> bool:
+        """Whether nothing happens until the client sends or reads something."""
+        return self._phase is not Phase.ANSWERING
+
     # What a subclass provides.
 
     @property
@@ -162,7 +168,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._identity = transport.get_extra_info(IDENTITY) or ""
         self.memory = PROCESS_MEMORY.of_client(self._peer)
         self.sundries = Sundries(self.memory)
-        self._alarm.set(self._idle_seconds)
+        self._alarm.set(min(self._context.timeouts.first_byte, self._idle_seconds))
         connections = self._context.connections
         match connections.admit(self, self._peer):
             case Admission.REFUSED:

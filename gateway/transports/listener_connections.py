@@ -114,10 +114,12 @@ class Handshakes:
 
 
 class ConnectionLimit:
-    """At most `limit` client connections, and `per_client` of each client, shared by several listeners."""
+    """At most `limit` client connections, and `per_client` of each client, shared by several listeners. With
+    `makes_room` a new connection takes the place of the oldest one that waits for its client, if there is one."""
 
-    def __init__(self, limit: int, per_client: int | None = None) -> None:
+    def __init__(self, limit: int, per_client: int | None = None, *, makes_room: bool = False) -> None:
         self.limit = limit
+        self.makes_room = makes_room
         self.clients = ClientConnections(per_client)
         self.shedding: Shedding | None = None
         """What refuses work while the process is overloaded; set before the listeners are made."""
@@ -163,6 +165,10 @@ class AcceptedConnection(typing.Protocol):
     @property
     def unanswered(self) -> int:
         """Requests that have begun to arrive and whose replies are not handed to the system in full."""
+
+    @property
+    def awaits_client(self) -> bool:
+        """Whether nothing happens until the client sends or reads something."""
 
     def drain(self) -> None:
         """Close after the last reply."""
@@ -287,13 +293,24 @@ class ListenerConnections:
         shared = self._shared_limit
         if self._limit is not None and len(self._accepted) >= self._limit:
             return self._too_many(f"limits.connections of the listener ({self._limit})")
-        if shared.open >= shared.limit:
+        if shared.open >= shared.limit and not (shared.makes_room and self._has_made_room()):
             return self._too_many(f"limits.connections ({shared.limit})")
         if self._clients.is_full(client):
             return self._too_many_of(client, f"limits.connections_per_client of the listener ({self._clients.limit})")
         if shared.clients.is_full(client):
             return self._too_many_of(client, f"limits.connections_per_client ({shared.clients.limit})")
         return None if shared.shedding is None else shared.shedding.connection_refusal()
+
+    def _has_made_room(self) -> bool:
+        """Whether the oldest connection that waits for its client was closed."""
+        oldest = next((each for each in self._accepted if each.awaits_client), None)
+        if oldest is None:
+            return False
+        text = "listener %r closes connections that wait for their clients to send or read: %d are open"
+        self._limited_log.write("room", logging.WARNING, text, self._name, len(self._accepted))
+        self.discard(oldest)
+        oldest.terminate()
+        return True
 
     def _too_many(self, limit: str) -> GatewayError:
         text = "listener %r refuses connections: %d are open; %s allows no more"

@@ -23,8 +23,10 @@ class Timeouts:
     which the client must read a reply, after the first `write` seconds."""
     handshake: float = 10.0
     """For the whole TLS handshake, from the moment when the client connects."""
+    first_byte: float = 75.0
+    """Between the moment when the client connects and its first byte."""
     idle: float = 75.0
-    """Before the first message, and between two messages. A client that multiplexes requests keeps its idle connection
+    """Between two messages. A client that multiplexes requests keeps its idle connection
     for ever once it has sent one: brpc's server never closes an idle connection, and its client fails calls for 3 s
     after such a close."""
     write: float = 30.0
@@ -36,6 +38,8 @@ class Timeouts:
 
 
 DEFAULT_TIMEOUTS = Timeouts()
+PORT_TIMEOUTS = Timeouts(first_byte=5.0, head=5.0, body=5.0)
+"""At the ports beside the listeners, whose clients are probes, monitoring and people."""
 
 CONNECT_SECONDS = 5.0
 """For connecting to an endpoint: resolving its name, the TCP connection, and TLS."""

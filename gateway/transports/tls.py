@@ -346,6 +346,7 @@ class ServerHandshake(asyncio.Protocol):
     refusal."""
 
     unanswered = 0
+    awaits_client = True
 
     def __init__(
         self,

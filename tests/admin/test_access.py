@@ -1,15 +1,22 @@
 """The status API with credentials: who gets in, and which web pages do not."""
 
+import asyncio
+import logging
 from base64 import b64encode
+from typing import cast
 
 import pytest
 
 from gateway.admin import register
 from gateway.admin.access import AccessCheck
+from gateway.admin.caches import add_clearing
+from gateway.admin.playground.api import PlayedGateway, add_playground
 from gateway.admin.status import application
 from gateway.auth.authenticator import Authenticator, Credentials
 from gateway.auth.keys import key_file, new_key
 from gateway.auth.permissions import Principals
+from gateway.servers.discovery.register import Leases, Registrations
+from gateway.transports.http.address import parse_address
 from tests.admin.served import served
 from tests.admin.test_status import STATUS
 from tests.paused_server import ask
@@ -63,6 +70,42 @@ async def test_nobody_else_sees_anything(path: str) -> None:
 async def test_a_web_page_of_another_host_may_not_use_the_password_that_a_browser_keeps() -> None:
     for origin in ("https://evil.example", "null"):
         assert (await reply(f"x-api-key: {ROOT}\r\nOrigin: {origin}\r\n")).startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("path", ["/register", "/register/lease", "/api/playground/send"])
+async def test_a_request_that_breaks_off_is_no_error_of_the_gateway(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = application(lambda: STATUS)
+    register.add_routes(app, {"backend": Registrations("token", Leases(60, parse_address))})
+    add_playground(app, cast(PlayedGateway, None))
+    method = "PUT" if path.endswith("lease") else "POST"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\nContent-Length: 99\r\n"
+    async with served(app) as server:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(f"{head}Content-Type: application/json\r\n\r\n{{".encode())
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await server.get("/status"))[0] == 200
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+async def test_bodies_are_bounded() -> None:
+    app = application(lambda: STATUS)
+
+    async def clear(place: str) -> list[str]:
+        return [place]
+
+    add_clearing(app, clear)
+    body = b'{"place": "%b"}' % (b"x" * 5000)
+    head = b"POST /cache/clear HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    async with served(app) as server:
+        sized = await ask(server.port, b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+        chunked = b"%bTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (head, len(body), body)
+        for reply in (sized, await ask(server.port, chunked)):
+            assert reply.startswith(b"HTTP/1.1 413 ")
+            assert b"the body has more than 4096 bytes" in reply
 
 
 async def test_servers_register_with_their_own_token() -> None:

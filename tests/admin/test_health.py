@@ -3,14 +3,15 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from gateway.admin import health
 from gateway.admin.health import HealthServer
 from gateway.core.address import Address
-from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
+from gateway.core.tasks import spawn
+from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 
@@ -19,7 +20,7 @@ from tests.paused_server import ask, get, port_of
 async def serving(
     is_accepting: Callable[[], bool] = lambda: True,
     backends_ready: Callable[[], Awaitable[bool]] | None = None,
-    timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    timeouts: Timeouts = PORT_TIMEOUTS,
 ) -> AsyncIterator[int]:
     server = HealthServer(is_accepting, backends_ready, timeouts=timeouts)
     await server.start(Address("127.0.0.1", 0))
@@ -32,6 +33,9 @@ async def serving(
 async def get_text(port: int, path: str) -> tuple[int, str]:
     head, _, body = (await ask(port, get(path))).decode().partition("\r\n\r\n")
     return int(head.split(" ")[1]), body
+
+
+_WITH_BODY = b"GET /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n123456789"
 
 
 def probe(port: int, path: str) -> bytes:
@@ -105,19 +109,47 @@ async def test_the_announced_end_shows_at_once() -> None:
 
 
 async def test_idle_and_trickling_connections_are_closed() -> None:
-    async with serving(timeouts=Timeouts(head=0.05, idle=0.5, linger=0.05)) as port:
+    async with serving(timeouts=Timeouts(head=0.05, first_byte=0.5, linger=0.05)) as port:
         assert await ask(port, b"") == b""
         assert b" 408 " in await ask(port, b"GET /hea")
 
 
-async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rest", [get("/healthz"), get("/healthz")[9:], b"123456789"])
+async def test_a_probe_takes_the_place_of_the_oldest_connection_that_waits_for_its_client(
+    rest: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(health, "MAX_CONNECTIONS", 2)
-    async with serving() as port:
+    async with serving() as port, asyncio.timeout(GENEROUS):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        assert b" 503 " in await ask(port, get("/healthz"))
+        whole = _WITH_BODY if rest.isdigit() else get("/healthz")
+        for _, writer in held:
+            writer.write(whole.removesuffix(rest))
+        assert b" 200 " in await ask(port, get("/healthz"))
+        (oldest, _), (newest, kept) = held
+        with suppress(ConnectionResetError):
+            assert await oldest.read() == b""
+        kept.write(rest)
+        assert b" 200 " in await newest.readline()
         for _, writer in held:
             writer.close()
-            await writer.wait_closed()
+    assert [each.getMessage() for each in caplog.records if "wait for their clients" in each.getMessage()] != []
+
+
+@pytest.mark.usefixtures("patient_readyz")
+async def test_a_connection_whose_request_is_being_answered_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "MAX_CONNECTIONS", 1)
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def ready() -> bool:
+        asked.set()
+        return await answered.wait()
+
+    async with serving(backends_ready=ready) as port, asyncio.timeout(GENEROUS):
+        first = spawn(ask(port, get("/readyz")))
+        await asked.wait()
+        assert b" 503 " in await ask(port, get("/healthz"))
+        answered.set()
+        assert b" 200 " in await first
 
 
 async def test_an_address_in_use_raises_oserror() -> None:

@@ -19,7 +19,8 @@ async def test_requests_to_loopback_are_answered(host: str) -> None:
 @pytest.mark.parametrize(
     "hosts",
     ["Host: evil.example\r\n", "Host: 127.0.0.1.evil.example\r\n", "Host: 10.0.0.1:9090\r\n", "Host: [::2]\r\n",
-     "Host:\r\n", "", "Host: localhost\r\nHost: evil.example\r\n", "Host: localhost.evil:1\r\n"],
+     "Host:\r\n", "", "Host: localhost\r\nHost: evil.example\r\n", "Host: localhost.evil:1\r\n",
+     "Host: [::1]evil.test\r\n", "Host: localhost:evil\r\n", "Host: 127.0.0.1:1:2\r\n", "Host: ::1\r\n"],
 )  # fmt: skip
 async def test_requests_to_other_hosts_are_refused(hosts: str) -> None:
     reply = await status_of(hosts)
@@ -36,7 +37,8 @@ async def test_pages_of_this_port_may_call(host: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "https://localhost.evil", "null", "", "http://localhost:3000", "http://127.0.0.1:9"]
+    "origin", ["https://localhost:9090", "localhost:9090", "http://evil.example", "https://localhost.evil", "null", "", "http://localhost:3000",
+               "http://127.0.0.1:9"]
 )  # fmt: skip
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_pages_of_other_hosts_and_ports_may_not(origin: str, method: str) -> None:
@@ -56,6 +58,11 @@ async def test_pages_that_send_no_origin_are_known_by_fetch_metadata(site: str) 
 @pytest.mark.parametrize("more", ["", "Sec-Fetch-Site: none\r\n"])
 async def test_programs_need_no_origin(more: str) -> None:
     assert (await status_of(f"Host: localhost:9090\r\n{more}", "POST")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("hosts", ["Host: localhost\r\n", "Host: evil.example\r\n"])
+async def test_no_reply_is_the_content_of_a_page_of_another_host(hosts: str) -> None:
+    assert (await status_of(hosts)).lower().count(b"cross-origin-resource-policy: same-origin\r\n") == 1
 
 
 async def status_of(hosts: str, method: str = "GET") -> bytes:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,14 @@ from gateway.admin import server as admin_server
 from gateway.admin.server import AdminServer
 from gateway.admin.status import application
 from gateway.core.address import Address
+from gateway.core.tasks import spawn
+from gateway.transports.timeouts import Timeouts
+from tests.admin.served import served
 from tests.admin.test_status import STATUS
 from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
+
+_POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n123456123"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -59,20 +65,55 @@ async def test_idle_and_trickling_connections_end(sent: bytes, monkeypatch: pyte
         await server.stop()
 
 
-async def test_one_connection_too_many_is_answered_503_and_the_next_one_after_a_close_is_served() -> None:
-    server = AdminServer(application(lambda: STATUS))
-    await server.start(Address("127.0.0.1", 0))
-    port = port_of(server.address)
-    try:
-        async with asyncio.timeout(GENEROUS):
-            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(admin_server.MAX_CONNECTIONS - 1)]
-            assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 ")
-            idle.append(await asyncio.open_connection("127.0.0.1", port))
-            assert (await ask(port, get("/status"))).startswith(b"HTTP/1.1 503 ")
-            for _, writer in idle:
-                writer.close()
-                await writer.wait_closed()
-            while not (await ask(port, get("/status"))).startswith(b"HTTP/1.1 200 "):
-                pass
-    finally:
-        await server.stop()
+async def reading(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers when the body is there."""
+    while (message := await receive()).get("more_body"):
+        pass
+    if message["type"] != "http.disconnect":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.parametrize("rest", [_POST, _POST[9:], b"123"])
+async def test_a_request_takes_the_place_of_the_oldest_connection_that_waits_for_its_client(
+    rest: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_server, "MAX_CONNECTIONS", 2)
+    async with served(reading) as here, asyncio.timeout(GENEROUS):
+        held = [await asyncio.open_connection("127.0.0.1", here.port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(_POST.removesuffix(rest))
+        assert (await here.get("/"))[0] == 200
+        (oldest, _), (newest, kept) = held
+        with suppress(ConnectionResetError):
+            assert await oldest.read() == b""
+        kept.write(rest)
+        assert (await newest.readline()).startswith(b"HTTP/1.1 200 ")
+        for _, writer in held:
+            writer.close()
+
+
+async def test_requests_that_are_being_answered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_server, "MAX_CONNECTIONS", 2)
+    begun, answered = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        begun.release()
+        await answered.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async with served(slow) as here, asyncio.timeout(GENEROUS):
+        asked = [spawn(here.get("/")) for _ in range(2)]
+        for _ in asked:
+            await begun.acquire()
+        assert await here.get("/") == (503, "too many requests are served\n")
+        answered.set()
+        assert [status for status, _ in await asyncio.gather(*asked)] == [200, 200]
+
+
+async def test_a_client_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_server, "PORT_TIMEOUTS", Timeouts(first_byte=0.05))
+    async with served(application(lambda: STATUS)) as here, asyncio.timeout(admin_server.CONNECTION_SECONDS / 2):
+        with suppress(ConnectionError):
+            assert await ask(here.port, b"") == b""

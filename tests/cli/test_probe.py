@@ -29,6 +29,32 @@ def test_probe_prints_json_in_a_pipe() -> None:
     assert "protocol: v2-rest" in document["yaml"]
 
 
+def test_no_name_of_a_server_turns_the_text_on_a_terminal() -> None:
+    name = "safe\u202egnp.exe"
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer({"protocolVersion": 1.0, "models": [name]})
+
+        def do_POST(self) -> None:
+            self.answer({"error": {"type": "x", "message": name}} if self.path != "/ModelInfo" else {"support": {}})
+
+        def answer(self, document: object) -> None:
+            body = json.dumps(document).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever).start()
+        found = [gateway(each, f"umbridge://127.0.0.1:{server.server_port}") for each in ("probe", "models")]
+        server.shutdown()
+    for each in found:
+        assert "\\u202egnp.exe" in each.stdout
+        assert "\u202e" not in each.output
+
+
 def test_exit_codes_of_probe() -> None:
     with served("v2-rest", "double") as address:
         assert gateway("probe", f"umbridge://{place(address)}").exit_code == 1

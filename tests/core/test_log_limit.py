@@ -27,6 +27,18 @@ def test_lines_beyond_the_limit_are_counted_and_told_of_later(caplog: pytest.Log
     assert [record.getMessage() for record in caplog.records] == told
 
 
+def test_the_lines_of_a_library_are_limited_by_their_texts(caplog: pytest.LogCaptureFixture) -> None:
+    clock, library = Clock(), logging.getLogger("library")
+    library.addFilter(LogLimit(library, lines=2, seconds=60, clock=clock).passes)
+    for at in range(5):
+        library.warning("%s went wrong\n", at)
+    library.warning("another")
+    clock.now = 60.0
+    library.warning("%s went wrong\n", "100%")
+    told = ["0 went wrong\n", "1 went wrong\n", "another", "100% went wrong (3 more of these were not logged)"]
+    assert [record.getMessage() for record in caplog.records] == told
+
+
 def test_there_is_an_end_to_what_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     here = LogLimit(logging.getLogger("lab"), lines=1, clock=Clock())
     for at in range(MOST_KEYS + 1):

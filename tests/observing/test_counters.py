@@ -9,11 +9,20 @@ from gateway.observing.counters import LATENCY_BOUNDS, Counters
 from tests import records
 
 
-def record(endpoint: str = "h:1", seconds: float = 0.001, *, failed: bool = False, route: str = "routes[0]") -> Record:
+def record(
+    endpoint: str = "h:1",
+    seconds: float = 0.001,
+    *,
+    failed: bool = False,
+    rejected: bool = False,
+    route: str = "routes[0]",
+) -> Record:
     found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
     records.route(found, route, "lab" if route else "", endpoint)
     if failed:
         found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
+    if rejected:
+        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
     found.ended = 10.0 + seconds
     return found
 
@@ -31,6 +40,16 @@ def test_requests_are_counted_for_each_way() -> None:
     assert counted.of_backend("lab") == {"OK": 2, "UNAVAILABLE": 1}
     assert counted.of_backend("other") == {}
     assert counted.errors == len(counted.last_errors()) == 2
+
+
+def test_errors_of_callers_are_counted_apart() -> None:
+    counted, other = Counters(), Counters()
+    other.count(records.batch(record(rejected=True), record(failed=True), record()))
+    counted.add(other)
+    for path in (*counted.paths(), *counted.news()):
+        assert (path.succeeded, path.failed, path.rejected) == (1, {"UNAVAILABLE": 1}, {"INVALID_ARGUMENT": 1})
+    assert counted.of_backend("lab") == {"OK": 1, "UNAVAILABLE": 1, "INVALID_ARGUMENT": 1}
+    assert counted.errors == 2
 
 
 @pytest.mark.parametrize(("seconds", "bucket"), [(0.0, 0), (0.00009, 0), (0.0015, 6), (99.0, 30), (1000.0, 31)])

@@ -26,11 +26,20 @@ from gateway.observing.stages import STAGES
 from tests import records
 
 
-def record(route: str = "routes[0]", backend: str = "lab", seconds: float = 0.01, *, failed: bool = False) -> Record:
+def record(
+    route: str = "routes[0]",
+    backend: str = "lab",
+    seconds: float = 0.01,
+    *,
+    failed: bool = False,
+    rejected: bool = False,
+) -> Record:
     found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
     records.route(found, route, backend, "h:1")
     if failed:
         found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
+    if rejected:
+        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
     found.ended = 10.0 + seconds
     return found
 
@@ -54,7 +63,7 @@ class Kept:
 
 def test_each_step_has_what_was_counted_in_it() -> None:
     kept = Kept()
-    kept.step(record(), record(failed=True))
+    kept.step(record(rejected=True), record(failed=True))
     kept.step()
     kept.step(record("routes[1]", "other"), record())
     assert kept.history.steps().times.tolist() == [1010, 1020, 1030]

@@ -110,6 +110,13 @@ def test_a_model_gets_a_label_with_its_first_answer() -> None:
     assert page.by("gateway_errors_total", "model") == {"other": 1, "new": 1}
 
 
+def test_errors_say_whose_they_are() -> None:
+    wrong = record("m", status="INVALID_ARGUMENT", reason="invalid-input")
+    gone = record("m", status="UNAVAILABLE", reason="unreachable")
+    page = Page(text(counting(wrong, gone, gone)))
+    assert page.by("gateway_errors_total", "fault") == {"caller": 1, "server": 2}
+
+
 def test_an_id_that_openmetrics_cannot_hold_is_no_exemplar() -> None:
     metrics = counting(record(id="x" * 128))
     assert " # {" not in text(metrics, OPENMETRICS)

@@ -47,7 +47,7 @@ class DrawnHistory(BaseModel):
     requests: list[float]
     """Requests that ended in the step."""
     errors: list[float]
-    """Those of them that failed."""
+    """Those of them that failed by an error of a server."""
     median: list[float | None]
     """Of their latencies, in seconds; null where no request ended."""
     p95: list[float | None]

@@ -1,5 +1,6 @@
 """The last requests of a part of the gateway in figures: `/api/summary`."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -8,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from gateway.core.record import OK
 from gateway.observing.access_lines import LONGEST_NAME
 from gateway.observing.batches import ENDED, SECONDS, RequestKind
+from gateway.observing.faults import CALLER, SERVER, fault
 from gateway.observing.recent import RecentRequests, has_failed
 from gateway.observing.stages import READING, STAGES, stage_seconds
 
@@ -40,6 +43,9 @@ class RequestSummary(BaseModel):
     since: datetime | None
     """When the oldest of these ended; null if there are none."""
     failed: int
+    """By errors of servers."""
+    rejected: int
+    """For errors of callers."""
     total: Times
     stages: dict[str, Times]
     """By `queue`, `server` and `gateway`, which make up the whole time, and `reading` and `writing`, parts of `gateway`
@@ -53,6 +59,10 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
     all_kinds, all_numbers = kept.numbers(lambda _: True)
     kinds, numbers = kept.numbers(_is_of(kind, name)) if kind else (all_kinds, all_numbers)
     seconds = stage_seconds(numbers)
+    faults: Counter[str] = Counter()
+    for of_kind, number in kinds.items():
+        if has_failed(of_kind):
+            faults[_fault(of_kind)] += number
     ended = all_numbers[ENDED]
     names: dict[str, list[str]] = {each: [] for each in RELATED}
     for found, _ in kinds.most_common():
@@ -64,7 +74,8 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
         "requests": numbers.shape[1],
         "of": len(ended),
         "since": datetime.fromtimestamp(ended.min() + since_1970, UTC).isoformat() if len(ended) else None,
-        "failed": sum(number for each, number in kinds.items() if has_failed(each)),
+        "failed": faults[SERVER],
+        "rejected": faults[CALLER],
         "total": _times(numbers[SECONDS]),
         "stages": {
             stage: _times(row[row > 0] if at >= READING else row)
@@ -72,6 +83,12 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
         },
         "names": names,
     }
+
+
+def _fault(kind: RequestKind) -> str:
+    if kind.status == OK:  # an error in a reply that passed unread
+        return SERVER if kind.code >= 500 else CALLER
+    return fault(kind.reason, kind.status)
 
 
 def readable(name: str) -> str:

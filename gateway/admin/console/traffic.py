@@ -59,7 +59,9 @@ class PathTraffic(BaseModel):
     """The one that was asked last."""
     ok: int
     failed: dict[str, int]
-    """By status."""
+    """Errors of servers, by status."""
+    rejected: dict[str, int]
+    """Errors of callers, by status."""
     latencies: dict[int, int]
     """The number of requests in each bucket that has any: the index of `latency_bounds` in `/api/topology`, or their
     number for those above the last one."""
@@ -133,5 +135,6 @@ def paths(counted: Iterable[CountedPath]) -> Iterator[Plain]:
             "endpoint": endpoint,
             "ok": each.succeeded,
             "failed": dict(each.failed),
+            "rejected": dict(each.rejected),
             "latencies": {str(at): count for at, count in enumerate(each.latencies) if count},
         }

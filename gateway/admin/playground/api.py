@@ -6,8 +6,9 @@ not do: the request goes through the listener, which asks for its own key.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.admin.playground.explained import explained
 from gateway.admin.playground.form import MOST_SECONDS, SECONDS, PlaygroundForm, PlaygroundFormError
+from gateway.admin.playground.json_size import has_more_values
 from gateway.admin.playground.sending import Played, Prepared, play, prepare
 from gateway.admin.playground.shown import (
     LONGEST_ERROR,
@@ -31,6 +33,7 @@ from gateway.admin.playground.shown import (
 )
 from gateway.admin.playground.snippets import Snippet, snippets
 from gateway.admin.playground.unexplained import why_unexplained
+from gateway.admin.request_body import PLAYGROUND, read_body
 from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.forms import spoken
 from gateway.assembly.guard import Guard
@@ -41,8 +44,10 @@ from gateway.core.protocol import Protocol as WireForm
 from gateway.core.transport import Listener
 from gateway.core.types import bytes_of
 
-MOST_BODY = 4 * 2**20
-"""Bytes of a form."""
+MOST_VALUES = 5000
+"""JSON values of a form; one with 64 inputs and outputs has 2,500."""
+MOST_ERRORS = 10
+"""Errors of a form that are told."""
 AT_ONCE = 4
 """Requests of the playground in work; further ones are answered 429."""
 MOST_FORMS = 16
@@ -143,18 +148,18 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
     def addresses() -> Mapping[str, str]:
         return {name: each.address for name, each in gateway.listeners.items()}
 
-    @app.get("/api/playground")
+    @app.get(PLAYGROUND)
     async def read_settings() -> PlaygroundSettings:
         """The choices of the playground's form."""
         return _settings(gateway)
 
-    @app.post("/api/playground/send", openapi_extra=described, responses=wrong, response_model=Sent)
+    @app.post(f"{PLAYGROUND}/send", openapi_extra=described, responses=wrong, response_model=Sent)
     async def send(request: Request) -> Response:
         """Send the request of a form to its listener, as a client over the network does, and show what came back."""
         form = await _read(request)
         async with turn():
             try:
-                prepared = prepare(form, gateway.config)
+                prepared = await asyncio.to_thread(prepare, form, gateway.config)
                 played = await _while_asked(request, play(prepared, _address(gateway, form), send=True))
             except PlaygroundFormError as error:
                 return _wrong(error)
@@ -162,30 +167,43 @@ def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
                 lambda: _json(_sent(prepared, played, gateway.guards).model_dump(mode="json"))
             )
 
-    @app.post("/api/playground/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
+    @app.post(f"{PLAYGROUND}/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
     async def explain(request: Request) -> Response:
         """Explain the request of a form without sending anything: which route it takes and what the backend would
         get."""
         form = await _read(request)
         async with turn():
             try:
-                prepared = prepare(form, gateway.config)
-                return _json(await explained(prepared, gateway.config, _address(gateway, form)))
+                return await _apart(partial(explained, form, gateway.config, _address(gateway, form)))
             except PlaygroundFormError as error:
                 return _wrong(error)
 
-    @app.post("/api/playground/snippets", openapi_extra=described, responses=wrong, response_model=list[Snippet])
+    @app.post(f"{PLAYGROUND}/snippets", openapi_extra=described, responses=wrong, response_model=list[Snippet])
     async def write_snippets(request: Request) -> Response:
         """The request of a form for other clients, ready to copy."""
         form = await _read(request)
-        host = request.url.hostname or ""
-        host = host if _HOST.fullmatch(host) else "127.0.0.1"
         async with turn():
             try:
-                found = await snippets(form, gateway.config, addresses(), f"[{host}]" if ":" in host else host)
+                return await _apart(partial(_snippets, form, gateway.config, addresses(), _host(request)))
             except PlaygroundFormError as error:
                 return _wrong(error)
-            return _json([each.model_dump() for each in found])
+
+
+def _host(request: Request) -> str:
+    """The name by which the user reaches this machine, as in a URL."""
+    host = request.url.hostname or ""
+    host = host if _HOST.fullmatch(host) else "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+async def _snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[object]:
+    return [each.model_dump() for each in await snippets(form, config, addresses, host)]
+
+
+async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
+    """The result of `work` as JSON. It runs in a thread with an event loop of its own, so that requests of clients do
+    not wait for it."""
+    return await asyncio.to_thread(lambda: _json(asyncio.run(work())))
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, Played]) -> Played:
@@ -243,18 +261,18 @@ async def _read(request: Request) -> PlaygroundForm:
     """The form in the body. A page of another host cannot send this content type without the browser asking first."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected Content-Type: application/json")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY:
-            raise HTTPException(413, f"the form has more than {MOST_BODY} bytes")
+    return await asyncio.to_thread(_parsed, await read_body(request))
+
+
+def _parsed(body: bytes) -> PlaygroundForm:
+    if has_more_values(body.decode("latin-1"), MOST_VALUES):
+        raise HTTPException(422, f"the form has more than {MOST_VALUES} JSON values")
     try:
-        return PlaygroundForm.model_validate_json(bytes(body))
+        return PlaygroundForm.model_validate_json(body)
     except ValidationError as error:
         # Without the values: one of them may be a key.
-        raise HTTPException(
-            422, "; ".join(f"{'.'.join(map(str, each['loc'])) or 'form'}: {each['msg']}" for each in error.errors())
-        ) from None
+        told = [f"{'.'.join(map(str, each['loc'])) or 'form'}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]]
+        raise HTTPException(422, shortened("; ".join(told), LONGEST_ERROR)) from None
 
 
 def _sent(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> Sent:

@@ -1,26 +1,25 @@
 """The way of a request that was typed and is not sent: what `gateway explain` says about the message of its client."""
 
-import asyncio
 from base64 import b64encode
 
 import orjson
 
-from gateway.admin.playground.form import PlaygroundFormError
-from gateway.admin.playground.sending import Prepared, play
+from gateway.admin.playground.form import PlaygroundForm, PlaygroundFormError
+from gateway.admin.playground.sending import play, prepare
 from gateway.assembly.explain.recorded import RecordingError, arrive
 from gateway.assembly.explain.request import Explanation, explain
 from gateway.assembly.forms import spoken
 from gateway.config.keys import Config
 
 
-async def explained(prepared: Prepared, config: Config, address: str) -> Explanation:
-    """Explain the request's way at a gateway of `config`, up to the message for the backend, which is not sent.
-
-    A gateway is assembled for it, in a thread with an event loop of its own: requests of clients do not wait for that.
+async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
+    """Explain the way of the form's request at a gateway of `config`, up to the message for the backend, which is not
+    sent. A gateway is assembled for it.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.
     """
+    prepared = prepare(form, config)
     played = await play(prepared, address, send=False)
     if not played.calls:
         raise PlaygroundFormError({"": "no message can be made without asking the model's server"})
@@ -40,6 +39,4 @@ async def explained(prepared: Prepared, config: Config, address: str) -> Explana
         raise PlaygroundFormError({"": str(error)}) from error
     # Policies keep their states by their settings: with the same settings the end of this gateway would end the mirrors
     # of the running one.
-    return await asyncio.to_thread(
-        lambda: asyncio.run(explain(arrival, config.model_copy(deep=True), spoken(config), send=False))
-    )
+    return await explain(arrival, config.model_copy(deep=True), spoken(config), send=False)

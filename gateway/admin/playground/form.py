@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from math import isfinite, prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.admin.playground.json_size import has_more_values
 from gateway.client.credentials import RawHeaders, raw_headers
 from gateway.client.outputs import as_parameters
 from gateway.core.datatypes import DATATYPES, Datatype
@@ -17,7 +18,9 @@ from gateway.core.operations import CALLS, Operation
 from gateway.core.types import MAX_RANK, Parameters, Request, Shape, Signature, Tensor, TensorSpec, tensor
 
 MOST_ELEMENTS = 250_000
-"""The most elements of one input."""
+"""The most elements of all inputs together."""
+MOST_PARAMETERS = 10_000
+"""JSON values of the parameters, as of a message (`limits.json_values`)."""
 MOST_TENSORS = 64
 LONGEST_NAME = 1024
 SECONDS = 10.0
@@ -30,6 +33,11 @@ FRAMING_HEADERS = frozenset(
 )
 """Headers that only the transport may set, since they say where a message ends."""
 
+T = TypeVar("T")
+
+LONGEST_NUMBER = 1000
+"""Characters of a number."""
+_NO_MORE = "the playground takes no more"
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -96,6 +104,9 @@ def read_request(form: PlaygroundForm) -> Request:
             inputs.append(read_tensor(each))
         except _FieldError as error:
             errors[f"inputs.{at}.{error.field}"] = str(error)
+        if sum(each.elements for each in inputs) > MOST_ELEMENTS:
+            errors[f"inputs.{at}.values"] = f"more than {MOST_ELEMENTS} values in all inputs; {_NO_MORE}"
+            break
     parameters: Parameters = {}
     try:
         parameters = _parameters(form.parameters)
@@ -154,8 +165,6 @@ def read_tensor(typed: TypedInput) -> Tensor:
         raise _FieldError("values", "the lists are nested too deeply") from None
     except ValueError as error:
         raise _FieldError("values", str(error)) from error
-    if len(elements) > MOST_ELEMENTS:
-        raise _FieldError("values", f"{len(elements)} values; the playground takes at most {MOST_ELEMENTS}")
     shape = _shape(typed.shape, len(elements), nested)
     try:
         return tensor(typed.name, _array(elements, datatype).reshape(shape), datatype)
@@ -167,16 +176,24 @@ def _elements(text: str, datatype: Datatype) -> tuple[list[Any], Shape | None]:
     """The elements, and the shape of the nested lists if they are JSON."""
     stripped = text.strip()
     if stripped.startswith("["):
+        if has_more_values(stripped, 2 * MOST_ELEMENTS + MAX_RANK):
+            raise ValueError(f"more than {MOST_ELEMENTS} values and as many lists; {_NO_MORE}")
         try:
             value = json.loads(stripped)
         except json.JSONDecodeError as error:
             raise ValueError(f"no valid JSON: {error.msg} at character {error.pos + 1}") from error
         shape = _nesting(value)
-        return list(_flat(value, shape)), shape
+        return _not_too_many(list(_flat(value, shape))), shape
     if datatype is Datatype.BYTES:
-        return text.split("\n"), None
-    words = re.split(r"[,\s]+", stripped.strip(",")) if stripped.strip(",") else []
-    return [_word(each, datatype) for each in words], None
+        return _not_too_many(text.split("\n", MOST_ELEMENTS)), None
+    words = stripped.replace(",", " ").split(maxsplit=MOST_ELEMENTS)
+    return [_word(each, datatype) for each in _not_too_many(words)], None
+
+
+def _not_too_many(elements: list[T]) -> list[T]:
+    if len(elements) > MOST_ELEMENTS:
+        raise ValueError(f"more than {MOST_ELEMENTS} values; {_NO_MORE}")
+    return elements
 
 
 def _word(text: str, datatype: Datatype) -> bool | int | float:
@@ -184,7 +201,7 @@ def _word(text: str, datatype: Datatype) -> bool | int | float:
         if text.lower() not in _BOOLEANS:
             raise ValueError(f"{text[:40]!r} is neither true nor false")
         return _BOOLEANS[text.lower()]
-    for read in (int, float):
+    for read in (int, float) if len(text) <= LONGEST_NUMBER else ():
         try:
             return read(text)
         except ValueError:
@@ -278,6 +295,8 @@ def _parameters(text: str) -> Parameters:
     if not text.strip():
         return {}
     expected = 'expected a JSON object, such as {"name": 1}'
+    if has_more_values(text, MOST_PARAMETERS):
+        raise ValueError(f"more than {MOST_PARAMETERS} JSON values")
     try:
         value = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:

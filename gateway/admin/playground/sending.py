@@ -246,7 +246,7 @@ def _flavor(prepared: Prepared) -> str:
 
 
 async def _ask(protocol: Protocol, connector: Connector, target: Target, request: Request) -> Answer:
-    reply = await connector.exchange(protocol.encode_request(request, target))
+    reply = await connector.exchange(await asyncio.to_thread(protocol.encode_request, request, target))
     try:
         return await asyncio.to_thread(protocol.decode_response, reply, request, target)
     except DecodeError as error:
@@ -256,7 +256,8 @@ async def _ask(protocol: Protocol, connector: Connector, target: Target, request
 async def _ask_stream(
     protocol: Protocol, connector: Connector, target: Target, request: Request
 ) -> AsyncGenerator[Response, None]:
-    async with aclosing(connector.stream(protocol.encode_request(request, target))) as replies:
+    message = await asyncio.to_thread(protocol.encode_request, request, target)
+    async with aclosing(connector.stream(message)) as replies:
         async for reply in replies:
             try:
                 answer = protocol.decode_response(reply, request, target)

@@ -116,7 +116,7 @@ async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str,
     """A snippet for each client. `addresses` has those of the listeners, `host` the name by which the user reaches
     this machine. Raises PlaygroundFormError."""
     whole = prepare(form, config)
-    elements = sum(each.elements for each in whole.request.inputs)
+    elements = sum(math.prod(max(size, 1) for size in each.shape) for each in whole.request.inputs)  # empty lists count
     found: list[Snippet] = []
     for name, language, wanted, write in _CLIENTS:
         if elements > MOST_VALUES:

@@ -17,7 +17,8 @@ from gateway.transports.grpc.server.listener import GrpcListener
 from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
 
 MAX_CONNECTIONS = 64
-"""Open connections; KEDA's operator has one for each TLS identity that its triggers use."""
+"""Open connections; one more takes the place of the oldest that waits for its client. KEDA's operator has one for each
+TLS identity that its triggers use."""
 _LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
 """Metadata of Kubernetes' objects are far smaller."""
 
@@ -49,7 +50,7 @@ class ScalerServer:
             ListenerSettings("scaler", _LIMITS, tls=tls),
             [(_PROTOCOL, "")],
             Exchanges(answer, stream, lambda error, protocol, message: _refused(error)),
-            connections=ListenerConnections("scaler", shared_limit=ConnectionLimit(MAX_CONNECTIONS)),
+            connections=ListenerConnections("scaler", shared_limit=ConnectionLimit(MAX_CONNECTIONS, makes_room=True)),
         )
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:

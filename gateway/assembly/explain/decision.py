@@ -140,7 +140,8 @@ def _key(request: Request) -> RoutingKey:
 def _tried(
     request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
 ) -> tuple[tuple[RouteTried, ...], str | None]:
-    """Every route, and the name of the one that is taken. `places` are their names by identity."""
+    """Every route that the client may know of, and the name of the one that is taken. `places` are their names by
+    identity."""
     found: list[RouteTried] = []
     taken: str | None = None
     for route, destination in router.tried(_key(request)):
@@ -148,8 +149,17 @@ def _tried(
         is_taken = taken is None and not unmet
         if is_taken:
             taken = places[id(route)]
-        found.append(RouteTried(places[id(route)], is_taken, unmet))
+        if is_taken or _may_know(route, request):
+            found.append(RouteTried(places[id(route)], is_taken, unmet))
     return tuple(found), taken
+
+
+def _may_know(route: Route, request: Request) -> bool:
+    """Whether the client may use the models of a route, or one that is for any."""
+    model, principal = route.conditions.model, request.principal
+    if principal is None or model in ("", "*"):
+        return True
+    return principal.may(request.operation, model, request.listener)
 
 
 def _unmet(route: Route, readings: Sequence[Reading], request: Request, *, named: bool) -> Iterator[str]:

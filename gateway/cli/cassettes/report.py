@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from xml.etree import ElementTree
 
-import orjson
-
 from gateway.cli.cassettes.replaying import DIFFERENT, EQUAL, FAILED, Replayed
+from gateway.cli.printed import indented_json
 from gateway.core.frozen import frozen
 
 MOST_SHOWN = 10
@@ -130,7 +129,7 @@ def as_json(results: Sequence[Replayed]) -> bytes:
             for each in results
         ],
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n"
+    return (indented_json(document) + "\n").encode()
 
 
 def as_junit(results: Sequence[Replayed]) -> str:

@@ -5,13 +5,13 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
 from gateway.assembly.forms import spoken
 from gateway.cli import server_options
 from gateway.cli.exit_codes import fail
 from gateway.cli.options import ConfigArgument, OptionalConfigFile, one_config, read_with_warnings
+from gateway.cli.printed import indented_json
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.progress import progress
 from gateway.cli.server_options import table
@@ -84,7 +84,7 @@ def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess
         answered = line.counted(sum(len(each.endpoints) for each in config.backends.values()), "endpoints")
         found = asyncio.run(check_live(config, spoken(config), seconds, access, answered))
     if as_json:
-        print(orjson.dumps({"routes": found.rows}, option=orjson.OPT_INDENT_2).decode())
+        print(indented_json({"routes": found.rows}))
     else:
         head = ("route", "backend", "endpoint", "model", "result", "")
         rows = [(each.route, each.backend, each.endpoint, each.model, each.result, each.text) for each in found.rows]

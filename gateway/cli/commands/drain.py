@@ -9,6 +9,7 @@ import typer
 from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, end
 from gateway.cli.grouped import grouped
+from gateway.cli.printed import printable
 from gateway.cli.progress import progress
 
 EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused it, 2 wrong usage, 3 the gateway cannot be reached, 4 calls go on after --wait: it gets no new ones all the same."  # noqa: E501
@@ -64,7 +65,7 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
     if now is None:
         end(FAILED, f"{what} is drained no more: somebody undid it, or it is gone")
     for each in now["drain"]["failed_moves"]:
-        print(f"not loaded elsewhere: {each}")
+        print(printable(f"not loaded elsewhere: {each}"))
     if now["drain"]["state"] != "drained":
         end(TIMED_OUT, f"{what} gets no new calls, and is not drained within {options.wait:g} s: {_left(now)}")
     print(f"{what} is drained")

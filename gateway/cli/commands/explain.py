@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
 from gateway.assembly.explain.recorded import Arrival, RecordingError, arrive
@@ -13,6 +12,7 @@ from gateway.assembly.explain.text import explanation_lines
 from gateway.assembly.forms import spoken
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
+from gateway.cli.printed import indented_json, printable_lines
 from gateway.config.keys import Config
 from gateway.runtime.process.running import run
 
@@ -45,8 +45,8 @@ def explain(
 async def _explain(arrival: Arrival, config: Config, *, send: bool, as_json: bool) -> None:
     found = await explained(arrival, config, spoken(config), send=send)
     if as_json:
-        print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+        print(indented_json(found))
     else:
-        print("\n".join(explanation_lines(found)))
+        print(printable_lines("\n".join(explanation_lines(found))))
     if found.error is not None:
         raise SystemExit(1)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
-import orjson
 import typer
 
 from gateway.assembly.forms import described_form
@@ -18,6 +17,7 @@ from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import read
 from gateway.cli.placement_table import placement_of, placement_table, rates
+from gateway.cli.printed import indented_json
 from gateway.cli.probed_server import end_unspoken, probed
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import ServerModels, list_models
@@ -96,7 +96,7 @@ async def _of_address(address: str, access: ServerAccess, seconds: float, names:
     best = found.spoken[0]
     if as_json:
         place = {"protocol": best.protocol, "address": best.address}
-        print(orjson.dumps({**place, **models_json(best.models)}, option=orjson.OPT_INDENT_2).decode())
+        print(indented_json({**place, **models_json(best.models)}))
     elif best.models.models:
         print(table(model_rows(best.models), ("model", "versions", "state", "signature")))
     if best.models.error and not best.models.models:
@@ -119,7 +119,7 @@ async def _of_config(
         *(_endpoint_json(config, *at, models) for at, (models, _) in found.items()),
     ]
     if as_json:
-        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+        print(indented_json(document))
     else:
         print("\n\n".join(tables(config, placed, {at: models for at, (models, _) in found.items()})))
     if code := max((code for _, code in found.values()), default=0):

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-import orjson
 import typer
 
 from gateway.assembly.forms import spoken
 from gateway.assembly.server_info import INFO
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
+from gateway.cli.printed import indented_json
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.protocol import Protocol
@@ -27,7 +27,7 @@ def openapi(
     chosen = _chosen(whole, listener)
     url = listener_url(chosen, str(chosen.bind), "localhost")
     found = document(chosen, _rows(whole, chosen), url, whole.auth, {}, INFO.version)
-    print(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    print(indented_json(found))
 
 
 def _rows(config: Config, listener: ListenerConfig) -> tuple[tuple[Protocol, str], ...]:

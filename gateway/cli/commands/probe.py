@@ -4,11 +4,11 @@ import sys
 from dataclasses import dataclass, field
 from typing import Annotated
 
-import orjson
 import typer
 
 from gateway.cli import server_options
 from gateway.cli.grouped import grouped
+from gateway.cli.printed import indented_json, printable_lines
 from gateway.cli.probed_server import end_unspoken, probed
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
@@ -81,7 +81,7 @@ def _text(found: Probed, access: ServerAccess) -> str:
     if best.models.models:
         parts.append(table(model_rows(best.models), ("model", "versions", "state", "signature")))
     elif best.models.error:
-        parts.append(f"no list of models: {best.models.error}")
+        parts.append(f"no list of models: {printable_lines(best.models.error)}")
     parts.append(stanza([_backend(found, access)]))
     return "\n\n".join(parts)
 
@@ -103,4 +103,4 @@ def _json(found: Probed, access: ServerAccess) -> str:
         },
         "yaml": stanza([_backend(found, access)]) if found.spoken else "",
     }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
+    return indented_json(document) + "\n"

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Annotated
 
-import orjson
 import typer
 
 from gateway.assembly.explain.decision import Decision, decide
@@ -15,6 +14,7 @@ from gateway.assembly.forms import spoken
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
+from gateway.cli.printed import indented_json, printable_lines
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import DATATYPES
 from gateway.core.operations import Operation
@@ -54,9 +54,9 @@ def route(
     ]  # fmt: skip
     decisions = asyncio.run(_decide(whole, requests))
     if as_json:
-        print(orjson.dumps({"decisions": decisions}, option=orjson.OPT_INDENT_2).decode())
+        print(indented_json({"decisions": decisions}))
     else:
-        print("\n".join(line for each in decisions for line in decision_lines(each)))
+        print(printable_lines("\n".join(line for each in decisions for line in decision_lines(each))))
     if any(each.error for each in decisions):
         raise SystemExit(1)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-import orjson
 import typer
 
 from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
 from gateway.cli.exit_codes import USAGE, end
 from gateway.cli.grouped import grouped
+from gateway.cli.printed import indented_json
 from gateway.cli.progress import progress
 from gateway.cli.server_options import AsJson, table
 from gateway.cli.top.cells import HEAD, as_json, cells, condition, sums
@@ -73,7 +73,7 @@ def top(options: TopOptions) -> None:
     except AdminPortError as error:
         end(error.code, error)
     if options.as_json:
-        print(orjson.dumps(as_json(now), option=orjson.OPT_INDENT_2).decode())
+        print(indented_json(as_json(now)))
     else:
         print(_text(now, options.sort))
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from gateway.assembly.forms import PREFIX, known
+from gateway.cli.printed import in_yaml, printable
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.listing import FoundModel, ServerModels
 from gateway.cli.probing.probe import Spoken
 from gateway.client.settings import Tls
 from gateway.core.frozen import frozen
-from gateway.core.json import write
 from gateway.core.types import Signature, TensorSpec
 
 MOST_ROUTES = 20
@@ -85,15 +85,15 @@ def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
         yield f"    backend: {name}"
     derived = sorted({each.name for each in models.models} - {each.name for each in models.own})
     if derived:
-        yield f"  # served with their models: {_plain(', '.join(derived))}"
+        yield f"  # served with their models: {printable(', '.join(derived))[:160]}"
 
 
 def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[str]:
     """A route for all models. `has_routes`: each of them has one already, to another server."""
     own = models.own
     if has_routes:
-        shown = ", ".join(each.name for each in own[:MOST_ROUTES])
-        yield f"  # Routes above take requests for {_plain(shown)}. If the servers are alike, write their addresses as"
+        shown = printable(", ".join(each.name for each in own[:MOST_ROUTES]))[:160]
+        yield f"  # Routes above take requests for {shown}. If the servers are alike, write their addresses as"
         yield "  # endpoints of one backend; if their versions differ, match `version` in the routes."
         yield '  - match: {model: "*"}'
         yield f"    backend: {name}"
@@ -134,14 +134,9 @@ def _protocol(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as YAML: a double-quoted string of JSON is one."""
-    return write(text).decode().replace("${", "$${")
+    """`text` as YAML, and not as a reference to the environment."""
+    return in_yaml(text).replace("${", "$${")
 
 
 def _comment(text: str) -> str:
-    return f"  # {_plain(text)}" if text else ""
-
-
-def _plain(text: str) -> str:
-    """`text` without what would end a comment: servers choose their names."""
-    return "".join(each if each.isprintable() else "?" for each in text)[:160]
+    return f"  # {printable(text)[:160]}" if text else ""

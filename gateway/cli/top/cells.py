@@ -6,9 +6,11 @@ from gateway.cli.top.rows import KINDS, GatewayOverview, OverviewRow
 from gateway.cli.top.window import WindowFigures
 
 NONE = "-"
-HEAD = ("rate", "failed", "median", "99 %", "in flight", "waiting", "state")
+HEAD = ("rate", "failed", "rejected", "median", "99 %", "in flight", "waiting", "state")
 """What stands above the texts of `cells`."""
-SORTED = dict(zip(("rate", "failed", "median", "slowest", "in-flight", "waiting", "state"), HEAD, strict=True))
+SORTED = dict(
+    zip(("rate", "failed", "rejected", "median", "slowest", "in-flight", "waiting", "state"), HEAD, strict=True)
+)
 """The head of the column that each key of `rows.SORTS` sorts; `name` sorts the one before them."""
 
 
@@ -16,8 +18,8 @@ def cells(row: OverviewRow) -> tuple[str, ...]:
     """The texts of a row below HEAD."""
     figures = row.figures
     return (
-        rate(figures.rate), share(figures.failed), seconds(figures.quantile(0.5)), seconds(figures.quantile(0.99)),
-        count(row.in_flight), count(row.waiting), row.state or NONE,
+        rate(figures.rate), share(figures.failed), share(figures.rejected_share), seconds(figures.quantile(0.5)),
+        seconds(figures.quantile(0.99)), count(row.in_flight), count(row.waiting), row.state or NONE,
     )  # fmt: skip
 
 
@@ -26,6 +28,7 @@ def sums(seen: GatewayOverview) -> dict[str, str]:
     return {
         "rate": rate(seen.all.rate),
         "errors": rate(seen.all.error_rate),
+        "rejected": rate(seen.all.rejected_rate),
         "median": seconds(seen.all.quantile(0.5)),
         "99 %": seconds(seen.all.quantile(0.99)),
         "in flight": count(seen.in_flight),
@@ -62,10 +65,12 @@ def _figures(figures: WindowFigures) -> dict[str, Any]:
     return {
         "requests_per_second": figures.rate,
         "errors_per_second": figures.error_rate,
+        "rejected_per_second": figures.rejected_rate,
         "median": figures.quantile(0.5),
         "percentile_99": figures.quantile(0.99),
         "requests_since_start": figures.total_requests,
         "errors_since_start": figures.total_errors,
+        "rejected_since_start": figures.total_rejected,
     }
 
 

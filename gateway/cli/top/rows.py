@@ -156,6 +156,7 @@ def _level_of_endpoints(states: Sequence[str]) -> str:
 SORTS: dict[str, Callable[[OverviewRow], Any]] = {
     "rate": lambda row: -(row.figures.rate or 0.0),
     "failed": lambda row: -(row.figures.failed or 0.0),
+    "rejected": lambda row: -(row.figures.rejected_share or 0.0),
     "median": lambda row: -(row.figures.quantile(0.5) or 0.0),
     "slowest": lambda row: -(row.figures.quantile(0.99) or 0.0),
     "in-flight": lambda row: -(row.in_flight or 0),

@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.progress import printable
+from gateway.cli.printed import printable
 from gateway.cli.top.cells import HEAD, SORTED, cells, condition, sums
 from gateway.cli.top.rows import DEGRADED, DOWN, KINDS, OK, SORTS, GatewayOverview, OverviewRow, ordered
 from gateway.cli.top.watching import Seen
@@ -16,6 +16,8 @@ STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
 NAME_WIDTH = 14
 """The fewest columns of a name: on narrow terminals the figures are cut before it is."""
+WIDE = 100
+"""The fewest columns in which errors of callers have one of their own; above the table they are told in any case."""
 
 
 @frozen
@@ -60,7 +62,7 @@ def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> Renderab
         of = f" {lines} of {len(rows)}" if lines < len(rows) else ""
         table.add_row(Text(f"{kind.upper()}S{of}", "bold"))
         for row in rows[:lines]:
-            table.add_row(_name(row), *_cells(row))
+            table.add_row(_name(row), *_cells(row, width))
     gap = max(0, free - sum(shown))
     return Group(*above, table, *[Text("")] * gap, _keys(view, seen.overview.seconds))
 
@@ -109,7 +111,7 @@ def _table(view: View, width: int) -> Table:
     by = SORTED.get(view.sort, "name")
     head = Text("name", SORTED_STYLE if by == "name" else "")
     table.add_column(head, ratio=1, min_width=NAME_WIDTH, no_wrap=True, overflow="ellipsis")
-    for each in HEAD:
+    for each in _heads(width):
         head = Text(each, SORTED_STYLE if by == each else "")
         table.add_column(head, justify="right", min_width=max(7, len(each)), no_wrap=True, overflow="ellipsis")
     return table
@@ -119,8 +121,13 @@ def _name(row: OverviewRow) -> Text:
     return _cut(f" {printable(row.name)} ").append(printable(row.about), "dim")
 
 
-def _cells(row: OverviewRow) -> list[Text]:
-    texts = [_cut(each) for each in cells(row)]
+def _heads(width: int) -> Sequence[str]:
+    return [each for each in HEAD if each != "rejected" or width >= WIDE]
+
+
+def _cells(row: OverviewRow, width: int) -> list[Text]:
+    of = dict(zip(HEAD, cells(row), strict=True))
+    texts = [_cut(of[each]) for each in _heads(width)]
     texts[-1].stylize(STYLES.get(row.level, ""))
     if row.figures.errors:
         texts[1].stylize(STYLES[DEGRADED])

@@ -21,10 +21,11 @@ class WayCounts:
 
     requests: int
     errors: int
+    rejected: int
     latencies: Mapping[int, int]
 
 
-NOTHING = WayCounts(0, 0, {})
+NOTHING = WayCounts(0, 0, 0, {})
 
 
 @frozen
@@ -42,8 +43,10 @@ class WindowFigures:
     def __init__(self, seconds: float, bounds: Sequence[float]) -> None:
         self.requests = 0
         self.errors = 0
+        self.rejected = 0
         self.total_requests = 0
         self.total_errors = 0
+        self.total_rejected = 0
         self._seconds = seconds
         self._bounds = bounds
         self._latencies = [0] * (len(bounds) + 1)
@@ -52,8 +55,10 @@ class WindowFigures:
         """Add a way with these counts at the begin and at the end of the window."""
         self.requests += after.requests - before.requests
         self.errors += after.errors - before.errors
+        self.rejected += after.rejected - before.rejected
         self.total_requests += after.requests
         self.total_errors += after.errors
+        self.total_rejected += after.rejected
         for bucket, count in after.latencies.items():
             self._latencies[bucket] += count - before.latencies.get(bucket, 0)
 
@@ -64,13 +69,23 @@ class WindowFigures:
 
     @property
     def error_rate(self) -> float | None:
-        """Requests that ended with an error, per second; None if there is no window yet."""
+        """Requests that ended with an error of a server, per second; None if there is no window yet."""
         return self.errors / self._seconds if self._seconds else None
 
     @property
     def failed(self) -> float | None:
-        """The share of requests that ended with an error, from 0 to 1; None without requests."""
+        """The share of requests that ended with an error of a server, from 0 to 1; None without requests."""
         return self.errors / self.requests if self.requests else None
+
+    @property
+    def rejected_rate(self) -> float | None:
+        """Requests that ended with an error of the caller, per second; None if there is no window yet."""
+        return self.rejected / self._seconds if self._seconds else None
+
+    @property
+    def rejected_share(self) -> float | None:
+        """The share of requests that ended with an error of the caller, from 0 to 1; None without requests."""
+        return self.rejected / self.requests if self.requests else None
 
     def quantile(self, part: float) -> float | None:
         """The latency in seconds that this part of the requests did not exceed, an estimate within its bucket; None
@@ -134,6 +149,6 @@ class TrafficWindow:
 
 
 def _counts(path: Mapping[str, Any]) -> WayCounts:
-    errors = sum(path["failed"].values())
+    errors, rejected = sum(path["failed"].values()), sum(path["rejected"].values())
     latencies = {int(bucket): count for bucket, count in path["latencies"].items()}
-    return WayCounts(path["ok"] + errors, errors, latencies)
+    return WayCounts(path["ok"] + errors + rejected, errors, rejected, latencies)

@@ -3,13 +3,13 @@
 import asyncio
 import hmac
 import secrets
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from time import monotonic
 
 from gateway.core.frozen import frozen
 from gateway.core.surviving import surviving
-from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found
+from gateway.servers.discovery.source import MOST_ADDRESSES, Found
 
 MOST_LEASES = MOST_ADDRESSES
 """The most leases of one backend."""
@@ -31,20 +31,17 @@ class Lease:
 
 class Leases:
     """The leases of one backend. None is longer than `longest` seconds. There is one lease for each place; `place`
-    makes one of an address, equal for all ways to write it, and raises ValueError if it is none. `check` is asked about
-    each address that is new."""
+    makes one of an address, equal for all ways to write it, and raises ValueError if it is none."""
 
     def __init__(
         self,
         longest: float,
         place: Callable[[str], Hashable],
         clock: Callable[[], float] = monotonic,
-        check: CheckAddress = lambda address: None,
     ) -> None:
         self._longest = longest
         self._place = place
         self._clock = clock
-        self._check = check
         self._leases: dict[str, Lease] = {}
         self._ids: dict[Hashable, str] = {}
 
@@ -73,7 +70,6 @@ class Leases:
         lease_id = self._ids.get(place)
         if lease_id is not None:
             return self.renew(lease_id, seconds)
-        self._check(address)
         if len(self._leases) >= MOST_LEASES:
             raise TooManyLeasesError
         lease_id = self._ids[place] = secrets.token_hex(16)
@@ -109,14 +105,27 @@ class Leases:
         return lease
 
 
+async def _any_address(address: str) -> None:
+    """Every address may register."""
+
+
 class Registrations:
     """The servers that registered at one backend. `report` is called with their addresses after every change, also when
-    a lease ends because nobody renewed it. Who knows `token` may register."""
+    a lease ends because nobody renewed it. Who knows `token` may register; `check` raises ValueError for an address
+    that no server may have."""
 
-    def __init__(self, token: str, leases: Leases, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        token: str,
+        leases: Leases,
+        clock: Callable[[], float] = monotonic,
+        check: Callable[[str], Awaitable[None]] = _any_address,
+    ) -> None:
         self._token = token.encode()
         self._leases = leases
         self._clock = clock
+        self.check = check
+        """To be awaited before `take`."""
         self._report: Callable[[frozenset[Found]], None] = lambda found: None
         self._timer: asyncio.TimerHandle | None = None
 

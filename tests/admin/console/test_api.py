@@ -131,8 +131,8 @@ async def test_the_traffic_grows_with_requests(gateway: Gateway, client: httpx.A
     await infer(gateway, "double", times=3)
     await infer(gateway, "nothing")
     _, after = await traffic(client)
-    counted = {(each.route, each.backend): (each.ok, each.failed) for each in after.paths}
-    assert counted == {("routes[3]", "lab"): (3, {}), ("", ""): (0, {"NOT_FOUND": 1})}
+    counted = {(each.route, each.backend): (each.ok, each.failed, each.rejected) for each in after.paths}
+    assert counted == {("routes[3]", "lab"): (3, {}, {}), ("", ""): (0, {}, {"NOT_FOUND": 1})}
     [path] = [each for each in after.paths if each.backend]
     assert sum(path.latencies.values()) == 3
     assert path.endpoint == after.backends["lab"].endpoints[0].address

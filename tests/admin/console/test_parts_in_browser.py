@@ -62,7 +62,7 @@ def test_a_model_has_what_its_kept_requests_tell(context: BrowserContext, gatewa
     page = opened(context, gateway, "model?of=double")
     about = page.get_by_role("region", name="About")
     expect(about).to_contain_text(
-        re.compile(r"Requests6, 75 % of the last 8 of the gateway.*Failed2, 33 %.*Backendstensors")
+        re.compile(r"Requests6, 75 % of the last 8 of the gateway.*Failed0, 0 %.*Rejected2, 33 %.*Backendstensors")
     )
     assert faults_in_every_look(page) == []
     page.goto(page.url.replace("double", "doubl"))

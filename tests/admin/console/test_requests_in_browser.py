@@ -37,7 +37,7 @@ def test_requests_are_searched_and_the_address_says_how(page: Page, context: Bro
     rows = page.locator("main tbody tr")
     page.get_by_role("searchbox", name="Model").fill("dou")
     expect(rows).to_have_count(3)
-    page.get_by_role("combobox", name="Status").select_option("Failed")
+    page.get_by_role("combobox", name="Status").select_option("Any error")
     expect(rows).to_have_count(0)
     expect(page.get_by_role("main")).to_contain_text("No request that matches is kept.")
     page.get_by_role("searchbox", name="Model").fill("")

@@ -9,13 +9,17 @@ from gateway.observing.recent import RecentRequests
 from tests import records
 
 
-def record(model: str, seconds: float, *, route: str = "routes[0]", failed: bool = False) -> Record:
+def record(
+    model: str, seconds: float, *, route: str = "routes[0]", failed: bool = False, rejected: bool = False
+) -> Record:
     found = records.made(id=model, listener="http", received=10.0)
     found.model, found.operation, found.principal = model, "infer", "alice"
     found.upstream, found.queued = seconds / 2, seconds / 4
     records.route(found, route, "lab", "h:1")
     if failed:
         found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
+    if rejected:
+        found.failed(GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "no such input"))
     found.ended = 10.0 + seconds
     return found
 
@@ -50,6 +54,9 @@ def test_a_part_of_a_name_is_another_model(kept: RecentRequests) -> None:
 
 def test_failures_that_are_kept_longer_are_not_counted_as_if_they_were_frequent(kept: RecentRequests) -> None:
     assert of(kept).failed == 1
+    assert of(kept).rejected == 0
+    kept.keep(records.batch(record("double", 0.01, rejected=True)))
+    assert (of(kept).failed, of(kept).rejected) == (1, 1)
     for _ in range(4):
         kept.keep(records.batch(*[record("double", 0.01)] * 300))
     assert (of(kept).failed, of(kept, "model", "dou").requests) == (0, 0)

@@ -61,6 +61,11 @@ def test_values_become_a_tensor(values: str, datatype: str, shape: str, expected
         ({"values": "1", "shape": "-1, -1"}, "shape", "at most one of them free"),
         ({"values": "1", "shape": "x"}, "shape", "'x' is no shape"),
         ({"values": "[1]", "datatype": "BYTES"}, "values", "1 is no text"),
+        ({"values": "1," * 250_000 + "1"}, "values", "more than 250000 values"),
+        ({"values": "a\n" * 250_000, "datatype": "BYTES"}, "values", "more than 250000 values"),
+        ({"values": "[" + "[]," * 300_000 + "[]]"}, "values", "more than 250000 values and as many lists"),
+        ({"values": "1," * 249_999 + "1"}, "values", "more than 250000 values in all inputs"),
+        ({"values": "1" * 1001}, "values", "is no number"),
         ({"values": "1", "datatype": "FP8"}, "datatype", "no datatype 'FP8'"),
     ],
 )
@@ -68,6 +73,10 @@ def test_what_is_wrong_is_told_at_its_field(typed: dict[str, str], field: str, t
     found = errors(inputs=[{"name": "x", "values": "1"}, {"name": "y", **typed}])
     assert list(found) == [f"inputs.1.{field}"]
     assert text in found[f"inputs.1.{field}"]
+
+
+def test_parameters_are_counted_before_they_are_read() -> None:
+    assert errors(parameters='{"x": [' + "[]," * 5000 + "[]]}") == {"parameters": "more than 10000 JSON values"}
 
 
 def test_every_wrong_field_is_told_at_once() -> None:

@@ -1,6 +1,7 @@
 """Requests of the playground through every listener, and what is shown of them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.admin.playground import sending
 from gateway.admin.playground.api import AT_ONCE
+from gateway.admin.playground.form import PlaygroundForm, read_request
 from gateway.assembly.registry import protocols
+from gateway.core.tasks import spawn
+from gateway.core.types import Request
 from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, Played, played
+from tests.limits import GENEROUS
 from tests.policies.states import mirrors
 
 WAYS = [
@@ -195,6 +201,40 @@ async def test_only_json_of_this_host_and_of_some_size_is_taken(gateway: Played)
     refused = await client.post(path, content=b'{"key": 3, "x": "secret"}', headers=json)
     assert refused.status_code == 422
     assert "secret" not in refused.text
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("{" + ",".join(f'"{at}": 1' for at in range(6000)) + "}", "the form has more than 5000 JSON values"),
+        ("{" + ",".join(f'"{at}": 1' for at in range(1000)) + "}", "listener: Field required; protocol: Field requi"),
+    ],
+)
+async def test_a_form_that_is_none_is_told_in_few_words(gateway: Played, form: str, text: str) -> None:
+    headers = {"content-type": "application/json"}
+    refused = await gateway.client.post("/api/playground/send", content=form, headers=headers)
+    assert refused.status_code == 422
+    assert refused.json()["detail"].startswith(text)
+    assert len(refused.text) < 1000
+
+
+@pytest.mark.parametrize("path", ["send", "explain", "snippets"])
+async def test_others_are_answered_while_a_form_is_read(
+    gateway: Played, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, answered = threading.Event(), threading.Event()
+
+    def read(form: PlaygroundForm) -> Request:
+        reading.set()
+        assert answered.wait(20)
+        return read_request(form)
+
+    monkeypatch.setattr(sending, "read_request", read)
+    asked = spawn(gateway.ask(path, DOUBLE))
+    assert await asyncio.to_thread(reading.wait, GENEROUS)
+    assert (await gateway.client.get("/status")).status_code == 200
+    answered.set()
+    assert await asked
 
 
 async def test_an_explanation_leaves_the_policies_of_the_running_gateway_alone(tmp_path: Path) -> None:

@@ -145,6 +145,25 @@ async def test_where_clients_have_keys_it_needs_a_permission(
     assert "gateway-explanation" not in nobody
 
 
+@pytest.mark.parametrize(("models", "routes"), [("[science]", []), ("[science, other]", ["routes[0]"])])
+async def test_it_has_no_routes_to_models_that_the_client_may_not_use(
+    tmp_path: Path, models: str, routes: list[str]
+) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(write_keys([ALICE_ENTRY]))
+    keys = (
+        WITH_KEYS.replace("FILE", str(file))
+        .replace("[use, GIVEN]", "[few]")
+        .replace("permissions: {", f"permissions: {{few: [{{operations: [infer, explain], models: {models}}}], ", 1)
+    )
+    text = TEXT.replace("allow_explain: ALLOW", "allow_explain: true, auth: {}") + keys
+    async with running(text=text) as gateway:
+        head, _ = await post(port(gateway, "http"), INFER, BODY, "gateway-explain: 1", f"x-api-key: {ALICE}")
+    found = explanation(head)
+    assert [name for name, _ in found["routes"]] == routes
+    assert found["route"] == "routes[1]"
+
+
 async def test_where_errors_are_brief_and_nobody_is_asked_it_is_not_told() -> None:
     text = TEXT.replace("allow_explain: ALLOW", "allow_explain: true, errors: {detail: brief}")
     async with running(text=text) as gateway:

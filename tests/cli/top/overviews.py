@@ -24,12 +24,14 @@ def endpoint(address: str, state: str, in_flight: int = 0, **more: str) -> dict[
 
 
 def way(
-    endpoint: str, requests: int, failed: int = 0, route: str = "routes[0]", backend: str = "lab"
+    endpoint: str, requests: int, failed: int = 0, route: str = "routes[0]", backend: str = "lab", rejected: int = 0
 ) -> dict[str, Any]:
     """A PathTraffic, all of whose requests took less than 1 ms."""
     return {
-        "listener": "http", "route": route, "backend": backend, "endpoint": endpoint, "ok": requests - failed,
+        "listener": "http", "route": route, "backend": backend, "endpoint": endpoint,
+        "ok": requests - failed - rejected,
         "failed": {"internal": failed} if failed else {}, "latencies": {"0": requests},
+        "rejected": {"INVALID_ARGUMENT": rejected} if rejected else {},
     }  # fmt: skip
 
 

@@ -12,18 +12,18 @@ from tests.cli.top.overviews import endpoint, seen, way
 def test_each_kind_has_its_requests_calls_and_health() -> None:
     found = seen(
         [endpoint("a:1", "up", 2), endpoint("b:1", "down", last_error="connection refused")],
-        [way("a:1", 20), way("b:1", 4, failed=4), way("", 2, route="", backend="", failed=2)],
+        [way("a:1", 20), way("b:1", 4, failed=4), way("", 2, route="", backend="", rejected=2)],
     )
     shown = {(each.kind, each.name): (each.about, *cells(each)) for each in found.rows}
     about = "127.0.0.1:80 v2-rest"
-    assert shown["listener", "http"] == (about, "13/s", "23%", "0.79 ms", "1.00 ms", "3", "-", "-")
-    assert shown["route", "routes[0]"][:3] == ("[bold], header team=red", "12/s", "17%")
+    assert shown["listener", "http"] == (about, "13/s", "15%", "7.7%", "0.79 ms", "1.00 ms", "3", "-", "-")
+    assert shown["route", "routes[0]"][:4] == ("[bold], header team=red", "12/s", "17%", "0%")
     assert shown["route", "routes[1]"][:3] == ("every request", "0/s", "-")
     assert shown["route", "models.sum"][:2] == ("sum", "0/s")
-    assert shown["backend", "lab"][1:3] + shown["backend", "lab"][5:] == ("12/s", "17%", "2", "4", "1/2 up")
+    assert shown["backend", "lab"][1:3] + shown["backend", "lab"][6:] == ("12/s", "17%", "2", "4", "1/2 up")
     assert shown["endpoint", "a:1"][1] == "10/s"
     assert shown["endpoint", "b:1"][:3] == ("lab: connection refused", "2.0/s", "100%")
-    assert (found.all.rate, found.all.errors, found.in_flight, found.waiting) == (13.0, 6, 3, 4)
+    assert (found.all.rate, found.all.errors, found.in_flight, found.waiting) == (13.0, 4, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,14 @@ def test_rows_are_sorted_by_any_column_the_worst_first() -> None:
 
 
 def test_json_has_numbers_and_null_for_what_is_not_known() -> None:
-    found = as_json(seen([endpoint("b:1", "down", last_error="refused")], [way("b:1", 4, failed=4)]))
+    found = as_json(seen([endpoint("b:1", "down", last_error="refused")], [way("b:1", 4, failed=3, rejected=1)]))
     assert found["requests_per_second"] == 2.0
     assert found["endpoints"] == [
         {
             "name": "b:1", "backend": "lab", "last_error": "refused", "state": "down", "requests_per_second": 2.0,
-            "errors_per_second": 2.0, "median": pytest.approx(0.00079, abs=1e-5),
-            "percentile_99": pytest.approx(0.001, abs=1e-5), "requests_since_start": 4, "errors_since_start": 4,
+            "errors_per_second": 1.5, "rejected_per_second": 0.5, "median": pytest.approx(0.00079, abs=1e-5),
+            "percentile_99": pytest.approx(0.001, abs=1e-5), "requests_since_start": 4, "errors_since_start": 3,
+            "rejected_since_start": 1,
             "in_flight": 0, "waiting": None,
         }
     ]  # fmt: skip

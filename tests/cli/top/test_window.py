@@ -9,11 +9,14 @@ from gateway.cli.top.window import TrafficWindow, WindowFigures
 BOUNDS = (0.001, 0.01, 0.1)
 
 
-def path(ok: int, failed: int = 0, endpoint: str = "a:1", latencies: dict[str, int] | None = None) -> dict[str, Any]:
+def path(
+    ok: int, failed: int = 0, endpoint: str = "a:1", latencies: dict[str, int] | None = None, rejected: int = 0
+) -> dict[str, Any]:
     """A PathTraffic."""
     return {
         "listener": "http", "route": "routes[0]", "backend": "lab", "endpoint": endpoint, "ok": ok,
         "failed": {"internal": failed} if failed else {},
+        "rejected": {"INVALID_ARGUMENT": rejected} if rejected else {},
         "latencies": latencies or {},
     }  # fmt: skip
 
@@ -31,6 +34,15 @@ def test_rates_are_those_between_the_first_and_the_last_reading() -> None:
     found = whole(window)
     assert (found.rate, found.error_rate, found.failed) == (3.5, 1.0, 4 / 14)
     assert (found.total_requests, found.total_errors) == (29, 9)
+
+
+def test_errors_of_callers_are_no_failures() -> None:
+    window = TrafficWindow()
+    window.take(100.0, [path(10, 5, rejected=1)])
+    window.take(102.0, [path(15, 6, rejected=5)])
+    found = whole(window)
+    assert (found.requests, found.failed, found.rejected_share, found.rejected_rate) == (10, 0.1, 0.4, 2.0)
+    assert (found.total_requests, found.total_errors, found.total_rejected) == (26, 6, 5)
 
 
 def test_what_began_after_the_first_reading_is_counted_from_its_begin() -> None:

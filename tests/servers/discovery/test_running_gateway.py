@@ -224,18 +224,38 @@ async def test_a_server_registers_renews_and_leaves() -> None:
         )
 
 
-async def test_the_gateway_itself_is_no_server() -> None:
-    """Neither by a registration nor, below, by a file."""
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "127.1", "0", "2130706433", "0x7f.1", "0177.0.0.1", "[::ffff:7f00:1]", "alias.lab"],
+)
+async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a registration nor, below, by a file; however its address is written, and by no name of it."""
+    known = socket.getaddrinfo
+
+    def look_up(name: Any, *arguments: Any, **options: Any) -> Any:
+        is_alias = name == "alias.lab" and options.get("flags") != socket.AI_NUMERICHOST
+        return known("127.0.0.1" if is_alias else name, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     async with (
         running(REGISTER) as gateway,
         httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
     ):
         for own in (gateway.ports["admin"].address, address_of(gateway).removeprefix("http://")):
-            for written in (own, own.replace("127.0.0.1", "localhost")):
-                refused = await admin.post("/register", json={"backend": "lab", "address": f"http://{written}"})
-                assert refused.status_code == 422
-                assert refused.json()["detail"].endswith(f"it is the gateway's own address {own}")
+            written = f"http://{own.replace('127.0.0.1', host)}"
+            refused = await admin.post("/register", json={"backend": "lab", "address": written})
+            assert refused.status_code == 422
+            assert refused.json()["detail"].endswith(f"it is the gateway's own address {own}")
         assert endpoints(gateway) == []
+
+
+async def test_a_name_that_nobody_knows_yet_may_register() -> None:
+    async with (
+        running(REGISTER) as gateway,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+    ):
+        wanted = {"backend": "lab", "address": "http://later.invalid:1"}
+        assert (await admin.post("/register", json=wanted)).status_code == 200
 
 
 async def test_a_file_that_names_the_gateway_itself_is_skipped(tmp_path: Path) -> None:

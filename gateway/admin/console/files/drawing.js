@@ -235,6 +235,7 @@ export class Drawing {
     const sum = sumOf(traffic, node);
     const facts = [rate(sum.rate)];
     if (sum.errors) facts.push(`${share(sum.errors, sum.requests)} failed`);
+    if (sum.rejected) facts.push(`${share(sum.rejected, sum.requests)} rejected`);
     if (sum.requests) facts.push(seconds(sum.quantile(0.5)));
     const backend = node.kind === "backend" ? traffic.now?.backends[node.key] : null;
     if (backend?.waiting) facts.push(`${count(backend.waiting)} waiting`);
@@ -254,7 +255,7 @@ export class Drawing {
     edge.line.setAttribute("class", isLive ? `line live ${trouble(sum)}` : "line");
     edge.line.style.strokeWidth = isLive ? String(1.5 + Math.min(6, 1.6 * Math.log10(1 + 10 * sum.rate))) : "";
     setText(edge.label, isLive ? rate(sum.rate) : "");
-    const facts = [rate(sum.rate), `${share(sum.errors, sum.requests)} failed`, `median ${seconds(sum.quantile(0.5))}`];
+    const facts = [rate(sum.rate), `${share(sum.errors, sum.requests)} failed`, `${share(sum.rejected, sum.requests)} rejected`, `median ${seconds(sum.quantile(0.5))}`];
     setText(edge.full, `${nameOf(edge.from)} → ${nameOf(edge.to)}\n${facts.join(" · ")}`);
   }
 }

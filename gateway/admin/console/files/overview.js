@@ -126,6 +126,7 @@ function factsOfSum(sum) {
   return [
     ["Requests", `${rate(sum.rate)}, ${count(sum.total)} since the start`],
     ["Failed", `${share(sum.errors, sum.requests)} now, ${share(sum.totalErrors, sum.total)} since the start`],
+    ["Rejected", `${share(sum.rejected, sum.requests)} now, ${share(sum.totalRejected, sum.total)} since the start`],
     ["Median, 95 %, 99 %", [0.5, 0.95, 0.99].map((part) => seconds(sum.quantile(part))).join(", ")],
   ];
 }

@@ -62,6 +62,7 @@ export class PartPage {
       ["Requests", `${rate(sum.rate)}, ${count(sum.total)} since the start`],
       ["Share of all requests", `${share(sum.requests, all.requests)} now, ${share(sum.total, all.total)} since the start`],
       ["Failed", `${share(sum.errors, sum.requests)} now, ${share(sum.totalErrors, sum.total)} since the start`],
+      ["Rejected", `${share(sum.rejected, sum.requests)} now, ${share(sum.totalRejected, sum.total)} since the start`],
       ["Median, 95 %, 99 %", [0.5, 0.95, 0.99].map((part) => seconds(sum.quantile(part))).join(", ")],
     ];
     if (!isHeld(this.about)) this.about.replaceChildren(facts([...entries, ...(passed ?? [])]));
@@ -185,9 +186,10 @@ export function named(kind, title, made) {
 }
 
 /** Figures of a reply of /api/summary. */
-const figures = ({ requests, of, failed, total }) => [
+const figures = ({ requests, of, failed, rejected, total }) => [
   ["Requests", `${count(requests)}, ${share(requests, of)} of the last ${count(of)} of the gateway`],
   ["Failed", `${count(failed)}, ${share(failed, requests)}`],
+  ["Rejected", `${count(rejected)}, ${share(rejected, requests)}`],
   ["Median, 95 %, 99 %", [total.median, total.p95, total.p99].map(seconds).join(", ")],
 ];
 

@@ -10,7 +10,7 @@ import { Table } from "./table.js";
 const CONDITIONS = [["id", "Request id"], ["model", "Model"], ["principal", "Principal"]];
 const HIDDEN = ["listener", "route", "backend"]; // conditions that links have and no field
 const STATUSES = [
-  ["", "Any status"], ["failed", "Failed"], ...[
+  ["", "Any status"], ["failed", "Any error"], ...[
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
     "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
     "DATA_LOSS", "UNAUTHENTICATED",

@@ -12,10 +12,12 @@ import { Table } from "./table.js";
 const figures = (group, key) => [
   number("rate", "Rate", (sum) => rate(sum.rate), (sum) => sum.rate),
   number("errors", "Failed", (sum) => share(sum.errors, sum.requests), (sum) => (sum.requests ? sum.errors / sum.requests : -1)),
+  number("rejected", "Rejected", (sum) => share(sum.rejected, sum.requests), (sum) => (sum.requests ? sum.rejected / sum.requests : -1)),
   number("median", "Median", (sum) => seconds(sum.quantile(0.5)), (sum) => sum.quantile(0.5) ?? -1),
   number("slow", "99 %", (sum) => seconds(sum.quantile(0.99)), (sum) => sum.quantile(0.99) ?? -1),
   number("total", "Total", (sum) => count(sum.total), (sum) => sum.total),
   number("failed", "Failed, total", (sum) => count(sum.totalErrors), (sum) => sum.totalErrors),
+  number("rejections", "Rejected, total", (sum) => count(sum.totalRejected), (sum) => sum.totalRejected),
 ].map((column) => ({
   ...column,
   text: (row) => column.text(row.traffic.of(group, key(row))),

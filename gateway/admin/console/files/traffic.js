@@ -9,9 +9,11 @@ export const keyOf = (...names) => names.join(SEPARATOR);
 class Sum {
   constructor(buckets) {
     this.requests = 0; // in the window
-    this.errors = 0;
+    this.errors = 0; // of servers
+    this.rejected = 0; // errors of callers
     this.total = 0; // since the gateway's start
     this.totalErrors = 0;
+    this.totalRejected = 0;
     this.latencies = new Float64Array(buckets);
     this.seconds = 0;
     this.bounds = [];
@@ -20,8 +22,10 @@ class Sum {
   add(change) {
     this.requests += change.requests;
     this.errors += change.errors;
+    this.rejected += change.rejected;
     this.total += change.total;
     this.totalErrors += change.totalErrors;
+    this.totalRejected += change.totalRejected;
     for (const [at, count] of change.latencies) this.latencies[at] += count;
   }
 
@@ -49,7 +53,7 @@ class Sum {
   }
 }
 
-const failures = (path) => Object.values(path.failed).reduce((a, b) => a + b, 0);
+const total = (byStatus) => Object.values(byStatus).reduce((a, b) => a + b, 0);
 
 export class Traffic {
   constructor() {
@@ -84,12 +88,12 @@ export class Traffic {
 
   #sample(path, before, time) {
     const key = keyOf(path.listener, path.route, path.backend, path.endpoint);
-    const sample = { time, ok: path.ok, errors: failures(path), latencies: path.latencies };
+    const sample = { time, ok: path.ok, errors: total(path.failed), rejected: total(path.rejected), latencies: path.latencies };
     const known = this.paths.get(key);
     if (known) known.samples.push(sample);
     else {
       // what is new since the last reply began at 0; what was there at the first one began before the page looked
-      const samples = before === time ? [sample] : [{ time: before, ok: 0, errors: 0, latencies: {} }, sample];
+      const samples = before === time ? [sample] : [{ time: before, ok: 0, errors: 0, rejected: 0, latencies: {} }, sample];
       this.paths.set(key, { path, samples });
     }
   }
@@ -114,11 +118,14 @@ export class Traffic {
       }
     }
     const errors = last.errors - base.errors;
+    const rejected = last.rejected - base.rejected;
     return {
-      requests: last.ok - base.ok + errors,
+      requests: last.ok - base.ok + errors + rejected,
       errors,
-      total: last.ok + last.errors,
+      rejected,
+      total: last.ok + last.errors + last.rejected,
       totalErrors: last.errors,
+      totalRejected: last.rejected,
       latencies,
     };
   }

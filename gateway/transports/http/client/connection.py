@@ -110,6 +110,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     def abandon(self, waiter: "asyncio.Future[ReplyReader]") -> None:
         """Give up waiting for a reply: close the connection, so that the peer notices, unless the reply is complete."""
         if waiter is self._waiter:
+            if self._reply is not None:
+                self._reply.stop()
             self._reply = self._waiter = None
             self.abort()
 
@@ -274,7 +276,10 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def _fail(self, error: TransportError) -> None:
-        waiter, self._waiter, self._reply = self._waiter, None, None
+        waiter, reply = self._waiter, self._reply
+        self._waiter = self._reply = None
+        if reply is not None:
+            reply.stop()
         self.abort()
         if waiter is not None and not waiter.done():
             waiter.set_exception(error)

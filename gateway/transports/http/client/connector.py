@@ -98,6 +98,8 @@ class HttpConnector:
         except asyncio.CancelledError:
             connection.abandon(waiter)
             raise
+        finally:
+            del waiter  # its error refers to this frame: both would wait for the garbage collector
         if reply.coding:
             return await self._inflated_reply(reply)
         assert reply.message is not None
@@ -138,6 +140,7 @@ class HttpConnector:
             whole = end.result()
         finally:
             connection.abandon(end)
+            del end  # as in `exchange`
         if not reply.is_cut:
             assert whole.message is not None
             yield await self._inflated_reply(whole) if whole.coding else whole.message

@@ -118,6 +118,12 @@ class ReplyReader:
         assert self.message is not None
         return self.message
 
+    def stop(self) -> None:
+        """The reply will not be complete: forget what has arrived of it. The parser and this refer to each other, so
+        that nothing of it would be freed before the next collection of garbage."""
+        self._parser = self._arriving = self.body_buffer = None
+        self._body = b""
+
     def broken_off(self, verb: str) -> TransportError:
         """The error for a connection that ended before the reply was complete. `verb`: "closed" or "reset"."""
         return TransportError(

@@ -66,9 +66,19 @@ thousands."""
 
 class ChunkedBody:
     """Receives one body of at most `limit` bytes, counted in `memory`; `body` once `complete`. Trailers are dropped. A
-    size line may have `line_limit` bytes, and so may all trailers together."""
+    size line may have `line_limit` bytes, and so may all extensions of chunks and all trailers together."""
 
-    __slots__ = ("_arriving", "_chunk_left", "_limit", "_line", "_line_limit", "_read", "_trailers", "complete")
+    __slots__ = (
+        "_arriving",
+        "_chunk_left",
+        "_extensions",
+        "_limit",
+        "_line",
+        "_line_limit",
+        "_read",
+        "_trailers",
+        "complete",
+    )
 
     def __init__(self, limit: int, line_limit: int, memory: Memory = PROCESS_MEMORY) -> None:
         self.complete = False
@@ -77,6 +87,7 @@ class ChunkedBody:
         self._line_limit = line_limit
         self._line = b""
         self._chunk_left = 0
+        self._extensions = 0
         self._trailers = 0
         self._read = ChunkedBody._read_size
 
@@ -135,6 +146,10 @@ class ChunkedBody:
         found = _SIZE.fullmatch(line)
         if found is None:
             raise DecodeError(f"{line[:40]!r} is not the size of a chunk")
+        self._extensions += len(line) - len(found[1])
+        if self._extensions > self._line_limit:
+            text = f"the extensions of chunks are larger than limits.headers, {self._line_limit} bytes"
+            raise refusal(Reason.HEADERS_TOO_LARGE, text)
         self._chunk_left = int(found[1], 16)
         self._read = ChunkedBody._read_end if self._chunk_left else ChunkedBody._read_trailer
         if self._chunk_left > self._arriving.missing:

@@ -1,16 +1,22 @@
 import asyncio
+import gc
 import gzip
 import re
 import socket
 import ssl
+import weakref
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.core.errors import Reason, Status, TransportError
 from gateway.core.protocol import Limits
+from gateway.transports.http.client import connector as client_connector
 from gateway.transports.http.client.connector import ConnectorTimeouts, HttpConnector
+from gateway.transports.http.client.reply import ReplyReader
+from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.tls import ClientTls
 from tests.interop.processes import free_port
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, serving
@@ -201,3 +207,47 @@ async def test_with_an_ip_the_name_is_what_tls_asks_for() -> None:
                     await connector.exchange(GET)
             await connector.close()
     assert asked == ["localhost", "models.invalid"]
+
+
+_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "deadline"),
+    [
+        (_HEAD + b"10000\r\n%b\r\n" % (b"x" * 2**16) * 5, None),
+        (_HEAD + b"10000\r\n%b\r\n" % (b"x" * 2**16) + b"no chunk", None),
+        (_HEAD + b"10000\r\n%b\r\n" % (b"x" * 2**16) * 3, 0.2),
+    ],
+    ids=["too large", "malformed", "endless"],
+)
+async def test_a_reply_that_is_given_up_is_forgotten_at_once(reply: bytes, deadline: float | None) -> None:
+    """And not with the next collection of garbage: a server could fill the memory until then."""
+    answers, kept = asyncio.Event(), []
+
+    class Kept(ReplyReader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            kept.append(weakref.ref(self))
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply)
+        await answers.wait()
+
+    before = PROCESS_MEMORY.used
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client_connector, "ReplyReader", Kept)
+            async with serving(handle) as port, connecting(port, Limits(message=2**18)) as connector:
+                with pytest.raises((TransportError, TimeoutError)):
+                    async with asyncio.timeout(deadline):
+                        await connector.exchange(GET)
+                await asyncio.sleep(0)  # callbacks that were scheduled have ended
+                assert [each() for each in kept] == [None]
+                assert PROCESS_MEMORY.used == before
+                answers.set()
+    finally:
+        gc.enable()

@@ -58,6 +58,9 @@ LINE_TOO_LARGE = bad(
     "a chunk's size line, or the trailers, are larger than limits.headers, 500 bytes",
     "431 Request Header Fields Too Large",
 )
+EXTENSIONS_TOO_LARGE = bad(
+    "the extensions of chunks are larger than limits.headers, 500 bytes", "431 Request Header Fields Too Large"
+)
 CHUNKED = "Transfer-Encoding: chunked"
 NOT_CRLF = bad("the chunked body has a line that does not end in CRLF")
 FRAGMENT = bad("the request target has a fragment, which no client may send")
@@ -186,6 +189,7 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
         bad("the body is larger than limits.message, 1000 bytes", TOO_LARGE),
     ),
     "huge chunk extension": (post(CHUNKED, body=b"3;" + b"x" * 600), LINE_TOO_LARGE),
+    "extensions of many chunks": (post(CHUNKED, body=b"1;xxxxxxxxx\r\na\r\n" * 60), EXTENSIONS_TOO_LARGE),
     "huge trailers": (post(CHUNKED, body=b"0\r\n" + b"X: yyyyy\r\n" * 60), LINE_TOO_LARGE),
     "trailer that is none": (
         post(CHUNKED, body=b"0\r\nGET / HTTP/1.1\r\n\r\n"),

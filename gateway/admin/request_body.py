@@ -1,0 +1,48 @@
+"""Bounds the bodies of requests to the status API, and reads them."""
+
+from typing import Any
+
+from fastapi import HTTPException, Request
+from starlette.requests import ClientDisconnect
+
+from gateway.admin.host_check import ASGI
+
+MOST_BODY = 4096
+"""The most bytes of a request's body."""
+MOST_FORM = 4 * 2**20
+"""The most bytes of a form of the playground."""
+PLAYGROUND = "/api/playground"
+
+
+class BoundedBodies:
+    """Passes requests to `application`, of whose bodies it receives no more than the bound."""
+
+    def __init__(self, app: ASGI) -> None:
+        self._application = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one ASGI connection."""
+        most = MOST_FORM if str(scope.get("path", "")).startswith(f"{PLAYGROUND}/") else MOST_BODY
+        received = 0
+
+        async def counted() -> Any:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > most:
+                raise HTTPException(413, f"the body has more than {most} bytes")
+            return message
+
+        await self._application(scope, counted, send)
+
+
+async def read_body(request: Request) -> bytes:
+    """The body of `request`.
+
+    Raises:
+        HTTPException: it is larger than BoundedBodies allows, or its client left before its end and gets no answer.
+    """
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise HTTPException(499, "the client has left") from None

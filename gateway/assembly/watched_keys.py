@@ -1,0 +1,79 @@
+"""The API keys of a file, which is read again when it changes."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.auth.keys import KeyFile, KeyFileError, read_keys
+from gateway.config.watching import Watched, look
+from gateway.core.surviving import surviving
+from gateway.core.tasks import spawn
+
+log = logging.getLogger(__name__)
+
+LOOKS = 2
+"""In one `reload.interval`: a change counts after two looks, so that a revoked key ends within one interval."""
+MOST_CHANGING = 3
+"""Looks at a file that goes on changing, after which it is read all the same: who writes it all the time must not keep
+a revoked key alive."""
+
+
+class WatchedKeys:
+    """The keys of a file. Configurations that name the same file use the same keys: a reload disturbs no look. The file
+    is looked at from the first use until the last one ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._watched = Watched(look([path]))
+        self._changing = 0
+        """How many looks in a row have found another file than the one that was read."""
+        self._uses: dict[object, Callable[[], None]] = {}
+        """Who uses the keys, and what is called when they have changed."""
+        self._interval = 1.0
+        self._watching: asyncio.Task[None] | None = None
+        self.keys: KeyFile | None = None
+        try:
+            self.keys = read_keys(path)
+        except KeyFileError as error:  # checked before the start: it broke since
+            log.error("keys of %s are not read, no key is accepted: %s", path, error)
+
+    def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
+        """Look at the file from now on, with the `interval` of the configuration, and call `changed` when there are
+        other keys."""
+        self._interval = interval
+        self._uses[user] = changed
+        if self._watching is None:
+            self._watching = spawn(self._watch())
+
+    def end_use(self, user: object) -> None:
+        """`user`, which need not have begun, uses the keys no more."""
+        self._uses.pop(user, None)
+        if not self._uses and self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval / LOOKS)
+            with surviving("reading the file of API keys again"):
+                if await self.read_if_changed():
+                    for changed in list(self._uses.values()):
+                        changed()
+
+    async def read_if_changed(self) -> bool:
+        """Read the file if it has changed; if it has errors, keep the keys from before. Returns whether there are
+        others."""
+        found = await asyncio.to_thread(look, [self.path])
+        self._changing = self._changing + 1 if self._watched.differs(found) else 0
+        if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:
+            return False
+        self._changing = 0
+        self._watched.loaded(found)
+        try:
+            self.keys = await asyncio.to_thread(read_keys, self.path)
+        except KeyFileError as error:
+            log.error("keys of %s are not read, those from before are kept: %s", self.path, error)
+            return False
+        log.info("keys of %s: %d", self.path, len(self.keys.entries))
+        return True

@@ -1,0 +1,39 @@
+"""Text that servers choose, such as the names of their models, as it is printed: nothing in it moves the cursor,
+changes colours or turns the direction of writing (Unicode's bidirectional controls)."""
+
+import re
+
+import orjson
+
+_ODD = re.compile(r"[^\n\x20-\x7e]")
+
+
+def printable(text: str) -> str:
+    """`text` in one line, with `?` in place of what is not printed."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def printable_lines(text: str) -> str:
+    """`text` with its lines, and with `?` in place of what is not printed."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def indented_json(value: object) -> str:
+    """`value` as JSON in lines; what is not printed is escaped."""
+    written = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_json(found[0]), written)
+
+
+def in_yaml(text: str) -> str:
+    """`text` as a double-quoted string of YAML; what is not printed is escaped."""
+    written = orjson.dumps(text).decode()
+    return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_yaml(found[0]), written)
+
+
+def _in_json(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _in_yaml(character: str) -> str:
+    return f"\\U{ord(character):08x}"
