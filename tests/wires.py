@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.environment import Connections, Environment
+from gateway.assembly.forms import spoken
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.registry import policies, protocols
 from gateway.cli.options import catalog
@@ -30,12 +31,13 @@ class Wires:
 
     def __init__(self, text: str, **servers: Server) -> None:
         self._config = loads(text, "test.yaml", catalog(), {})
+        self._protocols = spoken(self._config)
         self._servers = servers
         self.sent: dict[str, list[Message]] = {name: [] for name in servers}
         self._assembly = Assembly(
             self._config,
             Environment(
-                protocols(),
+                self._protocols,
                 policies(),
                 Connections(lambda address, protocol: address, self._connect),
                 lambda: 0.0,
@@ -54,8 +56,8 @@ class Wires:
         listener = next(each for each in self._config.listeners if protocol in each.protocols)
         router = self._assembly.router
         settings = ListenerSettings(listener.name, listener.limits, listener.model, relays=router.relays)
-        table = PathTable(paths.rows(listener, self._config.routes, self._config.backends, protocols()))
-        return await _answered(message, protocols()[protocol], table, settings, router.select)
+        table = PathTable(paths.rows(listener, self._config.routes, self._config.backends, self._protocols))
+        return await _answered(message, self._protocols[protocol], table, settings, router.select)
 
     async def post(self, protocol: str, path: str, body: bytes, content_type: str = "application/json") -> Message:
         """The reply to an HTTP client's `body`."""
