@@ -523,6 +523,32 @@ def test_a_stream_passes_piece_by_piece() -> None:
     assert (end.body, end.headers.get("content-type")) == (b"[DONE]", "text/event-stream")
 
 
+STREAMING = """
+forms:
+  tokens:
+    infer: {path: "/{model}/stream", request: {x: $x}, response: {y: $y}, stream: openai}
+    error: {error: $message}
+listeners: [{name: in, bind: "127.0.0.1:0", protocols: ["json:tokens"], model: m}]
+backends: {lab: {protocol: json, form: tokens, endpoints: ["lab:1"]}}
+routes: [{match: {model: m}, backend: lab}]
+"""
+
+
+async def test_a_stream_passes_through_a_gateway() -> None:
+    told = (b'{"y": [ 1 ]}', b'{\n"y":\n[ 2 ]}', b'{"y": [ 3 ], "usage": {}}')
+    gateway = Wires(STREAMING, lab=replying(*told, headers=((b"content-type", b"text/event-stream"),)))
+    asked = Message("POST", "/m/stream", headers(content_type=JSON), (b'{"x": [ 1 ], "more": 1}',))
+    replies = await gateway.stream("json:tokens", asked)
+    assert [each.body for each in replies] == [told[0], b'{"y":[2]}', told[2], b"[DONE]"]
+    assert [(each.path, each.body) for each in gateway.sent["lab"]] == [("/m/stream", asked.body)]
+
+
+async def test_an_error_instead_of_a_stream_is_told() -> None:
+    gateway = Wires(STREAMING, lab=replying(b'{"error": "no"}', status=400, headers=((b"content-type", b"text/html"),)))
+    asked = Message("POST", "/m/stream", headers(content_type=JSON), (b'{"x": [1]}',))
+    assert [each.body for each in await gateway.stream("json:tokens", asked)] == [b'{"error":"no"}']
+
+
 def test_an_event_of_several_lines_is_read() -> None:
     assert pieces(b'{\n"y": 1}') == [None]
 
