@@ -225,8 +225,8 @@ class FormRelay:
         assert isinstance(origin, _UnreadMessage)
         assert origin.way is not None
         assert unread is not None
-        if request.operation is STREAM:  # an event of several lines would be written as one
-            return None if b"\n" in bytes(reply.body) else reply_to_client(origin.response_headers, reply.parts, 200)
+        if request.operation is STREAM:
+            return reply_to_client(origin.response_headers, reply.parts, 200)
         content_type = reply.headers.get("content-type")
         if not origin.way.passes(content_type, unread.message.headers.get("accept")):
             return None
