@@ -220,7 +220,7 @@ def told(protocol: Protocol, asked: Message, body: bytes, kind: str = JSON, stat
     assert found.inputs is NOT_READ
     assert protocol.relay is not None
     sent = replace(found, unread=Unread(asked, lambda: pytest.fail("the request is read")))
-    fields = headers(content_type=kind) if kind else Headers()
+    fields = Headers([(b"content-type", kind.encode("latin-1"))] if kind else [])
     return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), sent, Target())
 
 
@@ -396,6 +396,40 @@ def test_a_form_whose_bodies_are_given_constants_or_names_that_cannot_be_found_i
         assert is_read(protocol, message(PREDICT, body, content_type=JSON))
 
 
+ONE_ID = """path: /p, headers: {"x-id?": $id}, response: {y: $y}, """
+
+
+@pytest.mark.parametrize(
+    "exchanges",
+    [
+        (
+            "path: /p, headers: {x-key: $_=secret}, request: {x: $x}, response: {y: $y}",
+            "path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            'path: /p, query: {"top?": $param.top}, request: {x: $x}, response: {y: $y}',
+            "path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            "path: /a, client_path: /p, request: {x: $x}, response: {y: $y}",
+            "path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            "path: /p, request: {x: $x}, response: {y: $y}",
+            "path: /a, client_path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            "path: /a, client_path: /p, request: {x: $x}, response: {y: $y}",
+            "path: /b, client_path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (ONE_ID + 'request: {z: $x, "id?": $id}',),
+    ],
+)
+def test_a_request_is_read_where_its_body_decides_on_its_path_or_its_headers(exchanges: tuple[str, ...]) -> None:
+    protocol = declared("infer:\n" + "".join(f"- {{{each}}}\n" for each in exchanges))
+    assert is_read(protocol, message("POST /p", b'{"z": [1]}', content_type=JSON, x_key="mine"))
+
+
 def test_constants_that_are_no_texts_are_compared() -> None:
     protocol = declared("infer: {path: /predict, request: {x: $x, 'a?': true, 'b?': 1.5, 'c?': null}, response: $y}")
     assert not is_read(protocol, message(PREDICT, b'{"x": 1, "a": true, "b": 1.5, "c": null}'))
@@ -464,6 +498,7 @@ def test_a_request_of_another_type_is_read(protocol: Protocol, content_type: str
         ("text/csv", "text/csv", True),
         ("application/xml", JSON, True),
         ("", "nonsense", False),
+        ("", 'text/csv; name="\u00e9"', False),
     ],
 )
 def test_a_reply_passes_if_the_form_has_its_type_and_the_client_accepts_it(
