@@ -336,7 +336,7 @@ def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Pa
     )
     explained = gateway_command("explain", "r.http", "--config", "c.yaml", folder=tmp_path)
     assert "json:prices over http at listener 'http'" in explained.stdout
-    assert '{"features":[[1.0,2.0,3.0,4.0]]}' in explained.stdout
+    assert '{"features": [[1,2,3,4]]}' in explained.stdout
     live = gateway_command("check", "--live", "--timeout", "20", "c.yaml", folder=tmp_path)
     rows = {each["backend"]: each["result"] for each in json.loads(live.stdout)["routes"]}
     assert rows == {"legacy": "ok", "tensors": "ok"}  # a server of the file's own `reference`
