@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.frozen import frozen
+from gateway.core.offload import LARGE
 from gateway.core.types import Buffer
 from gateway.core.words import has_byte
 from gateway.protocols.json.bodies import JsonBody, MessageBody
@@ -49,9 +50,12 @@ class ActedUpon:
     """The words that a body may have."""
 
     def find(self, body: Buffer) -> Mapping[Word, str] | None:
-        """The words in a body; None if it must be read: it does not fit, or could be understood in two ways."""
+        """The words in a body; None if it must be read: it does not fit, could be understood in two ways, or is so long
+        that finding them would take too much of the event loop's time."""
         if self.names is None:
             return {}
+        if len(body) > LARGE:  # a thread reads it
+            return None
         if has_byte(body, b"\\") and _ESCAPE.search(body) is not None:
             return None
         seen: set[int | None] = set()

@@ -282,6 +282,13 @@ def test_a_body_whose_names_could_be_understood_in_two_ways_is_read(body: bytes)
     assert is_read(NAMED, message(PREDICT, body))
 
 
+def test_a_long_body_passes_unless_something_must_be_found_in_it() -> None:
+    body = b'{"mode": "fast", "x": [%b1]}' % (b"1," * 2**17)
+    assert is_read(NAMED, message(PREDICT, body))
+    assert not is_read(NAMED, message(PREDICT, body[: 2**17] + b"1]}"))
+    assert not is_read(declared("infer: {path: /predict, request: {x: $x}, response: $y}"), message(PREDICT, body))
+
+
 def test_a_model_in_the_path_and_another_in_the_body_is_refused() -> None:
     body = b'{"settings": {"model": "rose"}, "mode": "fast", "x": [1]}'
     asked = message("POST /models/{model}", body, captures={"model": "iris"})
