@@ -188,7 +188,7 @@ async def test_a_client_of_the_form_reaches_a_server_of_v2(running: Running) -> 
 
 async def test_the_form_on_both_sides(running: Running, legacy: Legacy) -> None:
     reply = await running.post("/predict", {"features": ROWS, "request_id": "b"})
-    assert (reply.status_code, reply.json()) == (200, {"prediction": [10.0, 1.0]})
+    assert (reply.status_code, reply.json()) == (200, {"prediction": [10, 1.0], "took_ms": 3})
     assert legacy.bodies == [{"features": ROWS, "request_id": "b"}]
 
 
@@ -197,12 +197,13 @@ async def test_a_reload_changes_the_form_of_both_sides(running: Running, legacy:
     listener = running.gateway.listeners["http"]
     changed = await running.reload(
         ("request: {features: $x,", 'request: {features: $x, "unit": m,'),
-        ("path: /predict", "path: [/predict, /price]"),
+        ("path: /predict", "path: /predict\n      client_path: /price"),
     )
     assert changed == ("form 'prices': infer changed",)
     assert running.gateway.listeners["http"] is listener
     assert (await running.post("/predict", {"features": ROWS})).status_code == 400
-    assert (await running.post("/price", {"features": ROWS, "unit": "m"})).json() == {"prediction": [10.0, 1.0]}
+    reply = await running.post("/price", {"features": ROWS, "unit": "m"})
+    assert reply.json() == {"prediction": [10.0, 1.0], "took_ms": 3}
     assert legacy.bodies[-1] == {"features": ROWS, "unit": "m"}
 
 
@@ -276,7 +277,7 @@ async def test_the_playground_shows_both_directions_of_the_form(running: Running
     [call] = sent["calls"]
     assert call["request"]["head"][0] == "POST /predict"
     assert json.loads(call["request"]["body"]) == {"features": [[1.0, 2.0, 3.0, 4.0]]}
-    assert json.loads(call["replies"][0]["body"]) == {"prediction": [10.0]}
+    assert json.loads(call["replies"][0]["body"]) == {"prediction": [10.0], "took_ms": 3}
     explained = await running.admin("/api/playground/explain", PLAYED)
     assert explained["error"] is None
 
@@ -335,7 +336,7 @@ def test_commands_know_the_forms_of_a_configuration(legacy: Legacy, tmp_path: Pa
     )
     explained = gateway_command("explain", "r.http", "--config", "c.yaml", folder=tmp_path)
     assert "json:prices over http at listener 'http'" in explained.stdout
-    assert '{"features":[[1.0,2.0,3.0,4.0]]}' in explained.stdout
+    assert '{"features": [[1,2,3,4]]}' in explained.stdout
     live = gateway_command("check", "--live", "--timeout", "20", "c.yaml", folder=tmp_path)
     rows = {each["backend"]: each["result"] for each in json.loads(live.stdout)["routes"]}
     assert rows == {"legacy": "ok", "tensors": "ok"}  # a server of the file's own `reference`

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.environment import Connections, Environment
+from gateway.assembly.forms import spoken
 from gateway.assembly.reference import REFERENCE, reference_router
 from gateway.assembly.registry import policies, protocols
 from gateway.cli.options import catalog
@@ -16,6 +17,7 @@ from gateway.core.exchange import answer
 from gateway.core.frozen import replace
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import Limits, ListenerSettings, Protocol, StreamForm
+from gateway.core.streaming import answer_message
 from gateway.core.transport import Select
 from gateway.core.types import Headers, Message, Request, ServerInfo
 from gateway.reference.model import Model
@@ -30,12 +32,13 @@ class Wires:
 
     def __init__(self, text: str, **servers: Server) -> None:
         self._config = loads(text, "test.yaml", catalog(), {})
+        self._protocols = spoken(self._config)
         self._servers = servers
         self.sent: dict[str, list[Message]] = {name: [] for name in servers}
         self._assembly = Assembly(
             self._config,
             Environment(
-                protocols(),
+                self._protocols,
                 policies(),
                 Connections(lambda address, protocol: address, self._connect),
                 lambda: 0.0,
@@ -51,11 +54,20 @@ class Wires:
 
     async def send(self, protocol: str, message: Message) -> Message:
         """The reply to a client's message at the first listener that speaks `protocol`."""
+        settings, table = self._listener(protocol)
+        return await _answered(message, self._protocols[protocol], table, settings, self._assembly.router.select)
+
+    async def stream(self, protocol: str, message: Message) -> list[Message]:
+        """The replies to a message that asks for a stream, as `send`. Each part of a server's reply is one of its
+        stream."""
+        settings, table = self._listener(protocol)
+        matched, asked = _matched(message, self._protocols[protocol], table)
+        return [each async for each in answer_message(asked, matched, settings, self._assembly.router.select)]
+
+    def _listener(self, protocol: str) -> tuple[ListenerSettings, PathTable]:
         listener = next(each for each in self._config.listeners if protocol in each.protocols)
-        router = self._assembly.router
-        settings = ListenerSettings(listener.name, listener.limits, listener.model, relays=router.relays)
-        table = PathTable(paths.rows(listener, self._config.routes, self._config.backends, protocols()))
-        return await _answered(message, protocols()[protocol], table, settings, router.select)
+        settings = ListenerSettings(listener.name, listener.limits, listener.model, relays=self._assembly.router.relays)
+        return settings, PathTable(paths.rows(listener, self._config.routes, self._config.backends, self._protocols))
 
     async def post(self, protocol: str, path: str, body: bytes, content_type: str = "application/json") -> Message:
         """The reply to an HTTP client's `body`."""
@@ -106,7 +118,10 @@ class _Wire:
         return _received(await self._server(message), self._protocol)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        yield await self.exchange(message)
+        self._sent.append(message)
+        reply = await self._server(message)
+        for part in reply.parts:
+            yield replace(reply, parts=(part,))
 
     async def close(self) -> None:
         pass
@@ -121,13 +136,17 @@ def _received(message: Message, protocol: Protocol) -> Message:
 async def _answered(
     message: Message, protocol: Protocol, table: PathTable, settings: ListenerSettings, select: Select
 ) -> Message:
-    message = _received(message, protocol)
-    if protocol.transport == "grpc":
-        message = replace(message, pattern=message.path)
-    elif protocol.transport == "http":
-        match = table.match(message.method, message.path or "/")
-        assert isinstance(match, Match), match
-        protocol = match.protocol
-        message = replace(message, pattern=match.pattern, captures=match.captures)
+    protocol, message = _matched(_received(message, protocol), protocol, table)
     reply = answer(message, protocol, settings, select)
     return await reply if isawaitable(reply) else reply
+
+
+def _matched(message: Message, protocol: Protocol, table: PathTable) -> tuple[Protocol, Message]:
+    """The wire form of a message, and the message with the pattern that its path has."""
+    if protocol.transport == "grpc":
+        return protocol, replace(message, pattern=message.path)
+    if protocol.transport != "http":
+        return protocol, message
+    match = table.match(message.method, message.path or "/")
+    assert isinstance(match, Match), match
+    return match.protocol, replace(message, pattern=match.pattern, captures=match.captures)

@@ -44,6 +44,8 @@ class ExchangeConfig(Keys):
     path: Paths
     """The path of the request, which may hold `{model}` and `{version}`; or a list of paths: any of them is accepted,
     and the first that can be filled is written."""
+    client_path: Paths | None = None
+    """Further paths that are accepted, but that no server has: a request there goes on to `path`."""
     method: Name = "POST"
     """The method of the request."""
     headers: Mapping[Name, JsonValue] = {}

@@ -7,6 +7,7 @@ wherever the stream is cut into pieces.
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer, Headers
+from gateway.core.words import has_byte
 
 # byte for byte that of Triton and MLServer
 HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
@@ -15,7 +16,9 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """An event whose data are `parts`, a JSON text without line ends; nothing if there are no parts."""
+    """An event whose data are `parts`, a JSON text, line by line; nothing if there are no parts."""
+    if any(has_byte(each, b"\n") for each in parts):  # of a server whose event passes unread
+        parts = (b"".join(parts).replace(b"\n", b"\ndata: "),)
     return (b"data: ", *parts, b"\n\n") if parts else ()
 
 

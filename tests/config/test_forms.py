@@ -193,7 +193,7 @@ WHOLE: dict[str, Any] = {
         {
             "path": ["/a/{model}", "/a"], "method": "PUT", "headers": {"h?": "$id"}, "query": {"q?": "$id"},
             "request_type": "application/json", "request": {"x": "$x"}, "response_type": "application/json",
-            "response": {"y": "$y"}, "ignore_unknown": False,
+            "response": {"y": "$y"}, "ignore_unknown": False, "client_path": "/clients/{model}",
         }
     ],
     "ready": {"path": ["/ready"], "status": 204, "response": {"ok": True}, "ignore_unknown": False},

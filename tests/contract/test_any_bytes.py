@@ -30,7 +30,7 @@ from tests.contract.cases import each_datatype, each_dialect
 from tests.contract.corruption import corrupted
 from tests.contract.flavors import Dialect
 from tests.contract.samples import sample, samples
-from tests.contract.wire import LISTENER, LITERAL
+from tests.contract.wire import LISTENER, LITERAL, arrived, or_error
 
 T = TypeVar("T")
 
@@ -128,13 +128,25 @@ def check_head(dialect: Dialect, relay: Relay, message: Message, read: Request |
 UNREAD = Unread(Message(), lambda: Request(Operation.INFER), lambda *_: Message())
 
 
+def unread_of(dialect: Dialect, request: Request) -> Request:
+    """A request as it passes unread, if what says it does; else one of which no more is known."""
+    relay = dialect.protocol.relay
+    asked = or_error(lambda: arrived(dialect.protocol.encode_request(request, dialect.target), dialect.protocol))
+    head = relay.head(asked, LISTENER) if relay is not None and isinstance(asked, Message) else None
+    if head is None:
+        return replace(unread_request(request.operation, request.model, request.version), unread=UNREAD)
+    assert isinstance(asked, Message)
+    return replace(head, unread=Unread(asked, UNREAD.read))
+
+
 def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message], one_in: int = TRACED) -> None:
+    unread = unread_of(dialect, request)
+
     def check(message: Message, size: int | None) -> None:
         answer = attempt(partial(dialect.protocol.decode_response, message, request, dialect.target), size)
         if isinstance(answer, Response):
             check_sound(answer.outputs)
         if dialect.protocol.relay is not None and request.operation in CALLS:
-            unread = replace(unread_request(request.operation, request.model, request.version), unread=UNREAD)
             passed = attempt(partial(dialect.protocol.relay.reply, message, unread, dialect.target))
             assert not isinstance(passed, Message) or passed.body == message.body
 

@@ -127,6 +127,13 @@ def test_a_message_is_written_as_one_event() -> None:
     assert b"".join(write_event((b'{"a":', b"1}"))) == b'data: {"a":1}\n\n'
 
 
+def test_a_message_of_several_lines_is_one_event() -> None:
+    message = (b'{\n"a": [\n', memoryview(b"\n1]}"))
+    written = b"".join(write_event(message))
+    assert written == b'data: {\ndata: "a": [\ndata: \ndata: 1]}\n\n'
+    assert EventCutter(100).feed(written) == [b"".join(message)]
+
+
 def test_no_parts_are_no_event() -> None:
     assert write_event(()) == ()
 

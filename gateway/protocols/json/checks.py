@@ -219,7 +219,7 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
     one, other = earlier.form, later.form
     return (
         one.method == other.method
-        and set(other.paths) <= set(one.paths)
+        and set(other.accepted_paths) <= set(one.accepted_paths)
         and earlier.request_type == later.request_type
         and earlier.response_type == later.response_type
         and bool(one.stream) == bool(other.stream)
@@ -233,7 +233,7 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
 
 def _check_paths(form: CompiledForm) -> None:
     """No path is that of two operations; the two probes may share theirs."""
-    found = {f"{each.form.method} {path}": "infer" for each in form.exchanges for path in each.form.paths}
+    found = {f"{each.form.method} {path}": "infer" for each in form.exchanges for path in each.form.accepted_paths}
     asked = [(("ready", "path"), path, "ready") for path in (form.form.ready.paths if form.form.ready else ())]
     if form.form.live is not form.form.ready:
         asked += [(("live", "path"), path, "ready") for path in (form.form.live.paths if form.form.live else ())]

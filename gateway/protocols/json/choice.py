@@ -46,13 +46,10 @@ class Choice:
             of_json = [each for each in self.exchanges if is_json(self._type_of(each))]
             of_any = [each for each in self.exchanges if self._type_of(each).type == "*"]
             return (*of_json, *of_any)
-        wanted = JSON if is_json(given) else given
-        own = [each for each in self.exchanges if not _is_range(self._type_of(each)) and self._is(each, wanted)]
+        own = [
+            each for each in self.exchanges if not _is_range(self._type_of(each)) and fits(given, self._type_of(each))
+        ]
         return tuple(own or [each for each in self.exchanges if self._type_of(each).matches(given)])
-
-    def _is(self, exchange: CompiledExchange, wanted: MediaType) -> bool:
-        own = self._type_of(exchange)
-        return is_json(own) if wanted is JSON else own.matches(wanted)
 
     def replying(self, exchange: CompiledExchange, accept: str) -> CompiledExchange:
         """The exchange that replies to a request that `exchange` has read: itself, unless the client does not accept
@@ -69,7 +66,9 @@ class Choice:
         return at if found is None else found
 
 
-JSON = MediaType("application", "json")
+def fits(given: MediaType, declared: MediaType) -> bool:
+    """Whether a body of the type `given` may be one that a form declares so. All types of JSON are one."""
+    return declared.matches(given) or (is_json(given) and is_json(declared))
 
 
 def _is_range(media_type: MediaType) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gateway.core import bytes_elements, json
+from gateway.core.datatypes import BYTES
 from gateway.core.errors import (
     REASON_HEADER,
     REASONS,
@@ -17,15 +18,17 @@ from gateway.core.errors import (
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response
+from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response, Tensor
+from gateway.protocols.json.bodies import RawBytes
 from gateway.protocols.json.choice import Choice
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage, filled_path
 from gateway.protocols.json.misfit import explained
-from gateway.protocols.json.templates import Word
+from gateway.protocols.json.templates import Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
 _MAX_TEXT = 8192
 """Characters of a backend's error text that are kept."""
+_TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 _GET_HEADERS = Headers(((b"accept", b"application/json"),))
 
@@ -39,6 +42,7 @@ class FormClient:
         others = [each for each in form.exchanges if not each.form.stream]
         self._infer = Choice(others, lambda each: each.response_type)
         self._stream = Choice(streams, lambda each: each.response_type)
+        self._of_bytes = {choice: _for_bytes(choice.exchanges) for choice in (self._infer, self._stream)}
         self._has_versions = any(_has_version(each) for each in form.exchanges)
 
     def encode_request(self, request: Request, target: Target) -> Message:
@@ -86,7 +90,7 @@ class FormClient:
                 'set rewrite.version of the route to "" to drop it'
             )
         first: GatewayError | None = None
-        for each in choice.exchanges:
+        for each in self._of_bytes[choice] if _are_bytes(request.inputs) else choice.exchanges:
             try:
                 return _written(each, request)
             except GatewayError as error:
@@ -156,6 +160,20 @@ class FormClient:
             return ""
         given = found.words.get(Word.MESSAGE, "")
         return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
+
+
+def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
+    return len(inputs) == 1 and inputs[0].datatype is BYTES and inputs[0].elements == 1
+
+
+def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
+    """The exchanges in the order in which one element of BYTES is tried: those whose body is bytes come first, whether
+    the element is text or not, unless others have a place that is made for texts."""
+    of_bytes = [each for each in exchanges if type(each.request) is RawBytes]
+    others = [each for each in exchanges if type(each.request) is not RawBytes]
+    nodes = [node for each in others for node in walk_all(each.request.nodes)]
+    have_texts = any(isinstance(node, TensorPlace) and node.spelling in _TEXTS for node in nodes)
+    return exchanges if have_texts else (*of_bytes, *others)
 
 
 def _has_version(exchange: CompiledExchange) -> bool:

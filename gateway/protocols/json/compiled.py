@@ -67,6 +67,15 @@ class CompiledForm:
     error: MessageBody
     signature: Signature | None
 
+    def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
+        """The exchanges of each method and path that a listener accepts."""
+        found: dict[str, tuple[CompiledExchange, ...]] = {}
+        for each in self.exchanges:
+            for path in each.form.accepted_paths:
+                pattern = f"{each.form.method} {path}"
+                found[pattern] = (*found.get(pattern, ()), each)
+        return found
+
 
 def compile_form(name: str, form: Form) -> CompiledForm:
     """The form with its templates read.
@@ -153,6 +162,18 @@ def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExch
 def tensor_names(nodes: Iterable[Node]) -> set[str]:
     """The names of the tensors in templates."""
     return {each.name for each in walk_all(nodes) if isinstance(each, TensorPlace)}
+
+
+@lru_cache(4096)
+def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
+    """`path` with these values of its variables, percent-encoded.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, a value cannot be a segment of a path.
+    """
+    for name, value in values:
+        path = path.replace(f"{{{name}}}", path_segment(value, name, "JSON"))
+    return path
 
 
 def filled_path(paths: tuple[str, ...], model: str, version: str) -> str:

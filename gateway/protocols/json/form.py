@@ -58,6 +58,7 @@ class Exchange:
     - `stream`: one of STREAMS if the reply is a stream of messages, each as `response`; else empty.
     - `ignore_unknown`: whether members beyond the templates are ignored, here as in the other values; else they are
       refused.
+    - `client_paths`: further paths that are accepted, but that no server has.
     """
 
     paths: tuple[str, ...]
@@ -70,6 +71,12 @@ class Exchange:
     response: Template = ABSENT
     stream: str = ""
     ignore_unknown: bool = False
+    client_paths: tuple[str, ...] = ()
+
+    @property
+    def accepted_paths(self) -> tuple[str, ...]:
+        """All paths that a listener accepts."""
+        return (*self.paths, *self.client_paths)
 
 
 @frozen
@@ -110,8 +117,8 @@ class Form:
 
 _FORM_KEYS = ("infer", "ready", "live", "models", "error", "error_type", "tensors", "ignore_unknown")
 _EXCHANGE_KEYS = (
-    "path", "method", "headers", "query", "request_type", "request", "response_type", "response", "stream",
-    "ignore_unknown",
+    "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
+    "stream", "ignore_unknown",
 )  # fmt: skip
 _PROBE_KEYS = ("path", "status", "response", "ignore_unknown")
 _LISTING_KEYS = ("path", "response", "ignore_unknown")
@@ -159,6 +166,7 @@ def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
         raise FormError((*place, "stream"), f"{stream!r} is no stream, expected one of {', '.join(STREAMS)}")
     return Exchange(
         paths=_paths(exchange, place),
+        client_paths=_paths(exchange, place, "client_path") if "client_path" in exchange else (),
         method=method,
         headers=_named_templates(exchange, "headers", place),
         query=_named_templates(exchange, "query", place),
@@ -193,15 +201,15 @@ _CAPTURE = re.compile(r"\{([^{}]*)\}")
 _SEGMENT = re.compile(r"(\{[^{}]*\})?[^{}]*")
 
 
-def _paths(given: Mapping[str, Any], place: Place) -> tuple[str, ...]:
-    if "path" not in given:
-        raise FormError(place, "`path` is missing")
-    paths = given["path"]
+def _paths(given: Mapping[str, Any], place: Place, key: str = "path") -> tuple[str, ...]:
+    if key not in given:
+        raise FormError(place, f"`{key}` is missing")
+    paths = given[key]
     if isinstance(paths, str):
-        return (_path(paths, (*place, "path")),)
+        return (_path(paths, (*place, key)),)
     if not isinstance(paths, list) or not 0 < len(paths) <= MOST_PATHS:
-        raise FormError((*place, "path"), f"expected a path or a list of 1 to {MOST_PATHS} paths")
-    return tuple(_path(each, (*place, "path", at)) for at, each in enumerate(paths))
+        raise FormError((*place, key), f"expected a path or a list of 1 to {MOST_PATHS} paths")
+    return tuple(_path(each, (*place, key, at)) for at, each in enumerate(paths))
 
 
 def _path(path: object, place: Place) -> str:

@@ -57,7 +57,7 @@ def describer(form: CompiledForm) -> DescribeOperation:
 
     def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOperation | None:
         method, _, path = pattern.partition(" ")
-        found = [each for each in form.exchanges if each.form.method == method and path in each.form.paths]
+        found = [each for each in form.exchanges if each.form.method == method and path in each.form.accepted_paths]
         if found:
             return _inference(form, found)
         for probe, what in ((form.ready, "ready"), (form.live, "live")):

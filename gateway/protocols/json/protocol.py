@@ -8,6 +8,7 @@ from gateway.protocols.json.client import FormClient
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, compile_form
 from gateway.protocols.json.form import Form
 from gateway.protocols.json.media.streams import STREAM_KINDS
+from gateway.protocols.json.relay import FormRelay
 from gateway.protocols.json.server import FormServer
 from gateway.protocols.json.templates import ParameterPlace, ParametersPlace, Word, walk_all
 
@@ -45,6 +46,7 @@ def protocol_of(name: str, form: Form) -> Protocol:
         traits=_traits(compiled),
         encode_end=server.encode_end if streams else None,
         describer=lambda: _describer(compiled),
+        relay=FormRelay(compiled, client).relay,
     )
 
 
@@ -71,7 +73,9 @@ def _traits(form: CompiledForm) -> Traits:
         models=Models(
             named=all(_names_model(form)),
             may_be_named=any(_names_model(form)),
-            versions=bool if any("{version}" in path for each in form.exchanges for path in each.form.paths) else None,
+            versions=bool
+            if any("{version}" in path for each in form.exchanges for path in each.form.accepted_paths)
+            else None,
             # what a form declares is said of every model, whether the server has it or not
             companions=all(_names_model(form)) and form.signature is None,
             ready_as_a_whole=True,
@@ -94,5 +98,5 @@ def _names_model(form: CompiledForm) -> list[bool]:
     return [
         Word.MODEL in each.request.words or Word.MODEL in each.head.words or "{model}" in path
         for each in form.exchanges
-        for path in each.form.paths
+        for path in each.form.accepted_paths
     ]

@@ -38,7 +38,7 @@ _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20)
 class _Route:
     """The exchanges of one method and path."""
 
-    def __init__(self, exchanges: list[CompiledExchange]) -> None:
+    def __init__(self, exchanges: tuple[CompiledExchange, ...]) -> None:
         self.by_request = Choice(exchanges, lambda each: each.request_type)
         self._by_response = Choice(exchanges, lambda each: each.response_type)
         types = {each.form.response_type for each in exchanges}
@@ -114,11 +114,7 @@ class FormServer:
 
     def __init__(self, form: CompiledForm) -> None:
         self._form = form
-        exchanges: dict[str, list[CompiledExchange]] = {}
-        for each in form.exchanges:
-            for path in each.form.paths:
-                exchanges.setdefault(f"{each.form.method} {path}", []).append(each)
-        self._routes = {pattern: _Route(some) for pattern, some in exchanges.items()}
+        self._routes = {pattern: _Route(some) for pattern, some in form.by_pattern().items()}
         self._operations: dict[str, Operation] = {}
         for probe, operation in ((form.ready, Operation.READY), (form.live, Operation.LIVE)):
             for path in probe.form.paths if probe else ():

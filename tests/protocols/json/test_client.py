@@ -152,6 +152,29 @@ infer:
         written(form, infer(X, other="v"))
 
 
+BYTES_AND_JSON = """
+infer:
+- {path: /p, request: REQUEST, response: {y: $y}}
+- {path: /p, request_type: "*/*", request: $x, response: {y: $y}}
+"""
+
+
+@pytest.mark.parametrize("element", [b"hello", b"\xff\xd8\xff", b"[1]", b""])
+def test_bytes_have_one_form_whatever_they_are(element: bytes) -> None:
+    form = declared(BYTES_AND_JSON.replace("REQUEST", "$x"))
+    sent = written(form, infer(tensor("x", np.array([element], object))))
+    assert (sent.headers.get("content-type"), sent.body) == ("application/octet-stream", element)
+    several = tensor("x", np.array([b"hello", b"you"], object))
+    assert written(form, infer(several)).body == b'["hello","you"]'
+    assert written(form, infer(X)).body == b"[1,2]"
+
+
+def test_texts_go_to_the_place_that_a_form_has_for_texts() -> None:
+    form = declared(BYTES_AND_JSON.replace("REQUEST", "{inputs: $x|texts}"))
+    assert written(form, infer(tensor("x", np.array([b"hello"], object)))).body == b'{"inputs":["hello"]}'
+    assert written(form, infer(tensor("x", np.array([b"\xff"], object)))).body == b"\xff"
+
+
 def test_a_reply_is_read_by_its_content_type() -> None:
     form = declared("""
 infer:

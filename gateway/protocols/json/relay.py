@@ -1,0 +1,257 @@
+"""Inferences that pass unread between two sides of one form (`core.protocol.Relay`).
+
+A request leaves by the method and path that it came in, with its body, its Content-Type and its Accept; headers and the
+query are written as the form declares them. A body is read where the form gives it a constant, or where a name in it
+cannot be found without doubt (`acted_upon`).
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import field, set_field
+from gateway.core.json import Json
+from gateway.core.operations import INFER, STREAM
+from gateway.core.protocol import ListenerSettings, Relay, Target
+from gateway.core.types import Headers, Message, Parameters, ParameterValue, Request, unread_request
+from gateway.core.types import reply as reply_to_client
+from gateway.protocols.json.acted_upon import ActedUpon, acted_upon
+from gateway.protocols.json.choice import Choice, fits
+from gateway.protocols.json.client import FormClient
+from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, FormMessage, filled, filled_path
+from gateway.protocols.json.form import ABSENT
+from gateway.protocols.json.media import media_types
+from gateway.protocols.json.templates import Word
+from gateway.protocols.json.writing import NO_WORDS
+
+_SUCCESSES = frozenset({200, 201, 202})
+_LONGEST_REMEMBERED = 256
+"""Characters of a header up to which what follows from it is remembered; peers choose them."""
+
+
+class _Way:
+    """How requests of one Content-Type at one path pass.
+
+    - `exchanges`: those that a request may be of. They have the same headers and query.
+    - `content_type`: the header with it, if a body has one.
+    - `path`: the path with its variables; empty if it is one of clients alone.
+    - `acted_upon`: what is found in a body.
+    - `replies`: chooses the exchange of a reply, of all at this path.
+    """
+
+    def __init__(
+        self,
+        exchanges: tuple[CompiledExchange, ...],
+        content_type: tuple[tuple[bytes, bytes], ...],
+        path: str,
+        acted_upon: ActedUpon,
+        replies: Choice,
+    ) -> None:
+        self.exchanges = exchanges
+        self.first = exchanges[0]
+        self.content_type = content_type
+        self.path = path
+        self.acted_upon = acted_upon
+        self._replies = replies
+        self._remembered = lru_cache(64)(self._passes)
+        in_path = "{model}" not in path and any(map(_has_first_model, exchanges))
+        self.writes_model = in_path or Word.MODEL in acted_upon.words
+        """Whether a request that names no model, were it read, would get that of the listener in its path or body."""
+
+    def passes(self, content_type: str, accept: str) -> bool:
+        """Whether a reply of this Content-Type goes back as it came, to a client that accepts this."""
+        is_long = len(content_type) + len(accept) > _LONGEST_REMEMBERED
+        return (self._passes if is_long else self._remembered)(content_type, accept)
+
+    def _passes(self, content_type: str, accept: str) -> bool:
+        known = [each.response_type for each in self._replies.exchanges]
+        given = media_types.parse(content_type)
+        if given is None or not _is_plain(content_type):
+            return not content_type and all(each == known[0] for each in known)
+        if any(fits(given, self._replies.replying(each, accept).response_type) for each in self.exchanges):
+            return True
+        is_accepted = not accept or media_types.preferred(accept, [given]) is not None
+        return is_accepted and any(fits(given, each) for each in known)
+
+
+class _UnreadMessage(FormMessage, frozen=True):
+    """The origin of a request that passes unread: its way, and what stands in its headers and its query."""
+
+    way: _Way | None = None
+    words: Mapping[Word, Json] = NO_WORDS
+    parameters: Parameters = field(default_factory=dict)
+
+
+class _Path:
+    """The ways of the requests at one method and path."""
+
+    def __init__(self, pattern: str, exchanges: tuple[CompiledExchange, ...]) -> None:
+        self._path = pattern.partition(" ")[2]
+        self._is_mixed = len({bool(each.form.stream) for each in exchanges}) > 1
+        self._requests = Choice(exchanges, lambda each: each.request_type)
+        self._replies = Choice(exchanges, lambda each: each.response_type)
+        self._remembered = lru_cache(64)(self._way)
+
+    def way(self, content_type: str) -> _Way | None:
+        """The way of a request with this Content-Type; None if it must be read.
+
+        Raises:
+            DecodeError: a text in another charset than UTF-8.
+        """
+        return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
+
+    def _way(self, content_type: str) -> _Way | None:
+        if self._is_mixed:  # the body says whether it asks for a stream
+            return None
+        found = self._requests.by_type(content_type)
+        if not found or not all(_have_one_head(found[0], each) for each in found):
+            return None
+        of_clients = self._path in found[0].form.client_paths
+        if any((self._path in each.form.client_paths) is not of_clients for each in found):
+            return None
+        if of_clients and any(each.form.paths != found[0].form.paths for each in found):
+            return None
+        told = _content_type(content_type, found)
+        held = acted_upon([each.request for each in found])
+        if told is None or held is None:
+            return None
+        return _Way(found, told, "" if of_clients else self._path, held, self._replies)
+
+
+def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
+    """Whether two exchanges have the same headers and query, so that no body decides which are written."""
+    if Word.ID in other.head.words & other.request.words:  # the body may have the id for the header
+        return False
+    return (one.form.headers, one.form.query) == (other.form.headers, other.form.query)
+
+
+def _has_first_model(exchange: CompiledExchange) -> bool:
+    """Whether the first path for a model without a version has its name."""
+    paths = [each for each in exchange.form.paths if "{" not in each.replace("{model}", "")]
+    return bool(paths) and "{model}" in paths[0]
+
+
+def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tuple[bytes, bytes], ...] | None:
+    """The Content-Type that a request goes on with: its own, if `exchanges` have that type. Else theirs, if they have
+    one, since nothing else can be meant. None if the body must be read."""
+    parsed, first = media_types.parse(given), exchanges[0].request_type
+    if any(each.form.request is ABSENT for each in exchanges):
+        return None
+    if parsed is not None and all(fits(parsed, each.request_type) for each in exchanges):
+        return ((b"content-type", given.encode()),) if _is_plain(given) else None
+    if all(each.request_type == first for each in exchanges):
+        return None if first.type == "multipart" else tuple(exchanges[0].request_headers.raw[:1])
+    return None if given else ()
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+class FormRelay:
+    """Passes on the inferences of one form."""
+
+    def __init__(self, form: CompiledForm, client: FormClient) -> None:
+        self._client = client
+        self._paths = {pattern: _Path(pattern, some) for pattern, some in form.by_pattern().items()}
+        self.relay = Relay(self._head, self._request, self._reply)
+
+    def _head(self, message: Message, listener: ListenerSettings) -> Request | None:
+        """The request for a call, by its path, headers and query, and what is acted upon in its body; None if the body
+        must be read.
+
+        Raises:
+            DecodeError: a text in another charset than UTF-8.
+        """
+        path = self._paths.get(message.pattern)
+        if path is None or not len(message.body):
+            return None
+        way = path.way(message.headers.get("content-type"))
+        found = None if way is None else way.acted_upon.find(message.body)
+        if way is None or found is None:
+            return None
+        exchange, words, parameters = way.first, dict[Word, Json](), dict[str, ParameterValue]()
+        if not exchange.head.is_empty:
+            try:
+                words, parameters = exchange.head.read(message)
+            except DecodeError:
+                return None  # reading explains it
+        names = message.captures
+        model: str | None = names.get("model", "")
+        version: str | None = names.get("version", "")
+        if words or found:
+            model = _agreed(model, words.get(Word.MODEL), found.get(Word.MODEL))
+            version = _agreed(version, words.get(Word.VERSION), found.get(Word.VERSION))
+        if model is None or version is None or (not model and listener.model and way.writes_model):
+            return None
+        headers = exchange.origin.response_headers
+        origin = _UnreadMessage(response_headers=headers, way=way, words=words, parameters=parameters)
+        operation = STREAM if exchange.form.stream else INFER
+        request = unread_request(operation, model or listener.model, version)
+        set_field(request, "origin", origin)
+        return request
+
+    def _request(self, message: Message, request: Request, target: Target) -> Message | None:
+        """The message to a server of the form.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, a name cannot be a segment of a path, or a header cannot hold a text.
+        """
+        origin = request.origin
+        assert isinstance(origin, _UnreadMessage)
+        assert origin.way is not None
+        exchange, query = origin.way.first, ""
+        fields = [*origin.way.content_type, *_accept(exchange, message)]
+        if not exchange.head.is_empty:
+            words = {**origin.words, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
+            more, query = exchange.head.write(words, origin.parameters)
+            fields += more
+        path = _written_path(origin.way, message.captures, request)
+        return Message(
+            message.method, path, Headers(fields), message.parts, 0, query, "", {}, "", 0.0, request.deadline
+        )  # fmt: skip
+
+    def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
+        """The reply to the client, if it has a type of the form that the client accepts; None for a reply that must be
+        read.
+
+        Raises:
+            DecodeError, GatewayError: an error, as `FormClient.decode_response`.
+        """
+        if reply.status not in _SUCCESSES:
+            self._client.decode_response(reply, request, target)
+            return None
+        origin, unread = request.origin, request.unread
+        assert isinstance(origin, _UnreadMessage)
+        assert origin.way is not None
+        assert unread is not None
+        if request.operation is STREAM:
+            return reply_to_client(origin.response_headers, reply.parts, 200)
+        content_type = reply.headers.get("content-type")
+        if not origin.way.passes(content_type, unread.message.headers.get("accept")):
+            return None
+        fields = ((b"content-type", content_type.encode()),) if content_type else ()
+        return reply_to_client(Headers(fields), reply.parts, reply.status)
+
+
+def _agreed(*names: Json) -> str | None:
+    """The name that is given at some of several places; None if there are two."""
+    found = {str(each) for each in names if each}
+    return None if len(found) > 1 else found.pop() if found else ""
+
+
+def _accept(exchange: CompiledExchange, message: Message) -> Sequence[tuple[bytes, bytes]]:
+    """The header Accept of a request: the client's, or that of a stream."""
+    if exchange.form.stream:
+        return exchange.request_headers.raw[-1:]
+    accept = message.headers.get("accept")
+    return ((b"accept", accept.encode()),) if accept and _is_plain(accept) else ()
+
+
+def _written_path(way: _Way, captures: Mapping[str, str], request: Request) -> str:
+    if not way.path:
+        return filled_path(way.first.form.paths, request.model, request.version)
+    if "{" not in way.path:
+        return way.path
+    named = {**captures, "model": request.model, "version": request.version}
+    return filled(way.path, tuple((name, named[name]) for name in captures))

@@ -1,0 +1,589 @@
+"""Inferences that pass unread between two sides of one form: through a whole gateway, and what each part decides."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.types import NOT_READ, Headers, Message, Request, Unread
+from tests.protocols.json.declared import declared, headers, message
+from tests.protocols.json.forms.exchanges import Asked, Exchanges, Told
+from tests.protocols.json.forms.test_exchanges import PROTOCOLS, each_reply, each_request
+from tests.protocols.json.forms.test_exchanges import message as asked_message
+from tests.wires import Wires, replying
+
+PREDICT = "POST /predict"
+JSON = "application/json"
+
+# --- through a gateway ---
+
+
+def wires(form: str, *reply: bytes, kind: str = JSON, more: str = "", status: int = 200) -> Wires:
+    """A gateway with the ready form on both sides of its route, and a server that always gives one reply."""
+    fields = ((b"content-type", kind.encode()), (b"x-request-id", b"1")) if kind else ()
+    return Wires(
+        f"""
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: ["json:{form}"], model: m}}]
+backends: {{lab: {{protocol: json, form: {form}, endpoints: ["lab:1"]}}}}
+routes:
+  - {{match: {{listener: in}}, backend: lab{more}}}
+""",
+        lab=replying(*reply, status=status, headers=fields),
+    )
+
+
+MULTIPART = (
+    b'--b\r\nContent-Disposition: form-data; name="data"; filename="kitten.jpg"\r\n'
+    b"Content-Type: image/jpeg\r\n\r\n\xff\xd8\xff\r\n--b--\r\n"
+)
+# form, path, Content-Type, request, Content-Type of the reply, reply: as real servers answer
+PASSES = {
+    "ray: an object, by the name of its deployment": (
+        "ray", "/m", JSON, b'{"features": [[1,2]]}', JSON, b'{"a":[2,4],"b":[7.0]}',
+    ),
+    "ray: a number": ("ray", "/double", JSON, b"2", JSON, b"4"),
+    "ray: a text": ("ray", "/text", JSON, b'"you"', "text/plain; charset=utf-8", b"hello you"),
+    "torchserve: an object": (
+        "torchserve", "/predictions/double", JSON, b'{"data": [1,2]}', "", b"[\n  2.0,\n  4.0\n]",
+    ),
+    "torchserve: an envelope, a version": (
+        "torchserve", "/predictions/double/1.0", JSON, b'{"instances": [[1]]}', "", b'{\n  "predictions": [2]\n}',
+    ),
+    "torchserve: bytes": (
+        "torchserve", "/predictions/double", "application/octet-stream", b"hello", "", b'{\n  "bytes": 5\n}',
+    ),
+    "torchserve: bytes that are no text": (
+        "torchserve", "/predictions/double", "image/jpeg", b"\xff\xd8\xff", "", b'{\n  "bytes": 3\n}',
+    ),
+    "torchserve: a web form": (
+        "torchserve", "/predictions/double", "application/x-www-form-urlencoded", b"data=hello", "", b"[\n  2.0\n]",
+    ),
+    "torchserve: a file": (
+        "torchserve", "/predictions/m", "multipart/form-data; boundary=b", MULTIPART, "", b'{\n  "tabby": 0.5\n}',
+    ),
+    "torchserve: no Content-Type": ("torchserve", "/predictions/double", "", b"[[1,2,3]]", "", b'{\n  "bytes": 9\n}'),
+    "seldon: strData": ("seldon", "/predict", JSON, b'{"strData":"hello"}', JSON, b'{"meta":{},"strData":"HELLO"}\n'),
+    "seldon: binData": (
+        "seldon", "/predict", JSON, b'{"binData":"aGVsbG8="}', JSON, b'{"binData":"b2xsZWg=","meta":{}}\n',
+    ),
+    "seldon: a tensor, at another path": (
+        "seldon", "/api/v0.1/predictions", JSON,
+        b'{"data":{"names":["a","b","c"],"tensor":{"shape":[1,3],"values":[1,2,3]}}}', JSON,
+        b'{"data":{"names":["t:0","t:1","t:2"],"tensor":{"shape":[1,3],"values":[2,4,6]}},"meta":{}}\n',
+    ),
+    "cog: a failure of the model": (
+        "cog", "/predictions", JSON, b'{"input":{"x":[-1]}}', JSON,
+        b'{"error":"Prediction failed: ValueError: boom","id":"pred_1","logs":"","metrics":{},"status":"failed"}',
+    ),
+    "vertex: a reply of any type": (
+        "vertex", "/predict", JSON, b'{"instances":[[1,2,3]]}', "*/*", b'{"predictions": [[2, 4, 6]]}',
+    ),
+    "vertex: the path that a container has if nobody chose it": (
+        "vertex", "/v1/endpoints/7/deployedModels/8%2F9:predict", JSON, b'{"instances":[1]}', JSON,
+        b'{"predictions":[2]}',
+    ),
+    "sagemaker: CSV, which is answered by JSON": (
+        "sagemaker", "/invocations", "text/csv", b"1,2,3", JSON, b"[2, 4, 6]",
+    ),
+    "embeddings": (
+        "openai-embeddings", "/embeddings", JSON, b'{"model":"tiny","input":"hello","encoding_format":"base64"}', JSON,
+        b'{"object":"list","data":[{"object":"embedding","embedding":"QDupvg==","index":0}],"model":"tiny","usage":{},'
+        b'"id":"infinity-0a","created":1795877665}',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "path", "kind", "body", "told_kind", "told"), PASSES.values(), ids=PASSES)
+async def test_a_request_and_its_reply_pass_as_they_came(
+    form: str, path: str, kind: str, body: bytes, told_kind: str, told: bytes
+) -> None:
+    gateway = wires(form, told, kind=told_kind)
+    fields = headers(content_type=kind) if kind else headers()
+    reply = await gateway.send(f"json:{form}", Message("POST", path, fields, (body,)))
+    [sent] = gateway.sent["lab"]
+    assert (sent.method, sent.path, sent.headers.get("content-type"), sent.body) == ("POST", path, kind, body)
+    assert (reply.status, reply.headers.get("content-type"), reply.body) == (200, told_kind, told)
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "goes_to"),
+    [
+        ("sagemaker", "/endpoints/m/invocations", "/invocations"),
+        ("huggingface", "/models/m", "/"),
+        ("huggingface", "/embed", "/embed"),
+        ("seldon", "/seldon/space/m/api/v1.0/predictions", "/api/v1.0/predictions"),
+        ("vertex", "/v1/projects/p/locations/l/endpoints/m:predict", "/predict"),
+    ],
+)
+async def test_a_path_that_clients_alone_have_becomes_that_of_servers(form: str, path: str, goes_to: str) -> None:
+    gateway = wires(form, b'{"predictions":[ 1 ]}')
+    body = b'{"instances": [ [1] ]}'
+    reply = await gateway.post(f"json:{form}", path, body)
+    assert [(each.path, each.body) for each in gateway.sent["lab"]] == [(goes_to, body)]
+    assert reply.body == b'{"predictions":[ 1 ]}'
+
+
+async def test_a_route_that_checks_everything_reads_and_writes() -> None:
+    gateway = wires("ray", b"[ 2 ]", more=", check: full")
+    reply = await gateway.post("json:ray", "/m", b'{"features": [1]}')
+    assert ([(each.path, each.body) for each in gateway.sent["lab"]], reply.body) == ([("/", b"[1]")], b"[2]")
+
+
+async def test_an_error_of_a_server_goes_back_as_it_wrote_it() -> None:
+    told = b'{\n  "code": 503,\n  "type": "InternalServerException",\n  "message": "Prediction failed"\n}\n'
+    gateway = wires("torchserve", told, status=503)
+    reply = await gateway.post("json:torchserve", "/predictions/m", b"[ 1 ]")
+    assert (reply.status, reply.body) == (503, told)
+
+
+async def test_a_client_gets_the_type_that_it_accepts_from_a_server_that_has_another() -> None:
+    gateway = wires("sagemaker", b"[[2, 4], [6, 8]]")
+    fields = headers(content_type=JSON, accept="text/csv")
+    reply = await gateway.send("json:sagemaker", Message("POST", "/invocations", fields, (b"[[1, 2], [3, 4]]",)))
+    [sent] = gateway.sent["lab"]
+    assert (sent.headers.get("accept"), sent.body) == ("text/csv", b"[[1, 2], [3, 4]]")
+    assert (reply.headers.get("content-type"), reply.body) == ("text/csv", b"2,4\r\n6,8\r\n")
+
+
+async def test_a_page_of_the_web_is_no_reply() -> None:
+    gateway = wires("vertex", b"<html>please log in</html>", kind="text/html")
+    assert (await gateway.post("json:vertex", "/predict", b'{"instances": [1]}')).status == 502
+
+
+@pytest.mark.parametrize(("front", "back"), [("vertex", "seldon"), ("seldon", "vertex")])
+async def test_two_forms_are_translated(front: str, back: str) -> None:
+    told = {"vertex": b'{"predictions": [ 2 ]}', "seldon": b'{"data":{"ndarray":[ 2 ]},"meta":{}}'}
+    asked = {"vertex": b'{"instances":[ 1 ]}', "seldon": b'{"data":{"ndarray":[ 1 ]}}'}
+    gateway = Wires(
+        f"""
+listeners: [{{name: in, bind: "127.0.0.1:0", protocols: ["json:{front}"], model: m}}]
+backends: {{lab: {{protocol: json, form: {back}, endpoints: ["lab:1"]}}}}
+routes: [{{match: {{listener: in}}, backend: lab}}]
+""",
+        lab=replying(told[back], headers=((b"content-type", JSON.encode()),)),
+    )
+    await gateway.post(f"json:{front}", "/predict", asked[front])
+    assert bytes(gateway.sent["lab"][0].body).replace(b" ", b"") == asked[back].replace(b" ", b"")
+
+
+# --- what is passed on, and what is read ---
+
+
+def head(protocol: Protocol, asked: Message, listener: str = "") -> Request | None:
+    assert protocol.relay is not None
+    return protocol.relay.head(asked, ListenerSettings(model=listener))
+
+
+def passed(protocol: Protocol, asked: Message) -> Message:
+    """The message to a server of a request that passes unread."""
+    found = head(protocol, asked)
+    assert found is not None
+    assert protocol.relay is not None
+    written = protocol.relay.request(asked, found, Target())
+    assert written is not None
+    return written
+
+
+def is_read(protocol: Protocol, asked: Message, listener: str = "") -> bool:
+    return head(protocol, asked, listener) is None
+
+
+@each_request
+def test_the_head_names_what_reading_names(protocol: Protocol, form: Exchanges, found: Asked) -> None:
+    asked = asked_message(found, form, protocol)
+    named = head(protocol, asked, "of the listener")
+    assert named is not None
+    read = protocol.decode_request(asked, ListenerSettings(model="of the listener"))
+    assert (named.operation, named.model, named.version) == (read.operation, read.model, read.version)
+    assert passed(protocol, asked).parts == asked.parts
+
+
+@each_reply
+def test_the_recorded_replies_of_each_form_pass(protocol: Protocol, form: Exchanges, found: tuple[Asked, Told]) -> None:
+    exchange, told = found
+    assert answered(protocol, asked_message(exchange, form, protocol), told.body, told.type).parts == (told.body,)
+
+
+def answered(protocol: Protocol, asked: Message, body: bytes, kind: str = JSON, status: int = 200) -> Message:
+    """The reply to a client, as it came."""
+    reply = told(protocol, asked, body, kind, status)
+    assert reply is not None
+    return reply
+
+
+def told(protocol: Protocol, asked: Message, body: bytes, kind: str = JSON, status: int = 200) -> Message | None:
+    found = head(protocol, asked)
+    assert found is not None
+    assert found.inputs is NOT_READ
+    assert protocol.relay is not None
+    sent = replace(found, unread=Unread(asked, lambda: pytest.fail("the request is read")))
+    fields = Headers([(b"content-type", kind.encode("latin-1"))] if kind else [])
+    return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), sent, Target())
+
+
+NAMED = declared("""
+infer:
+  path: ["/models/{model}/{version}", "/models/{model}", /predict]
+  request: {"settings?": {"model?": $model, "release?": $version}, mode: fast, x: $x}
+  response: {y: $y}
+""")
+
+
+@pytest.mark.parametrize(
+    ("body", "model", "version"),
+    [
+        (b'{"mode": "fast", "x": [1]}', "", ""),
+        (b'{"settings": {"model": "iris"}, "mode": "fast", "x": [1]}', "iris", ""),
+        (
+            b'{"x": [{"mod": 1}], "mode": "fast", "settings": {"release": "2", "model": "iris", "more": {}}}',
+            "iris",
+            "2",
+        ),
+        (b'{"mode": "fast", "settings": {"model": null}, "x": "a\\u4e2d\\n"}', "", ""),
+    ],
+)
+def test_names_and_constants_are_found_in_the_body(body: bytes, model: str, version: str) -> None:
+    for asked in (message(PREDICT, body), replace(message(PREDICT), parts=(memoryview(body),))):
+        found = head(NAMED, asked)
+        assert found is not None
+        assert (found.model, found.version) == (model, version)
+
+
+MANY_WAYS = [
+    b'{"settings": {"model": "iris"}, "settings": {"model": "rose"}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"model": "iris", "model": "rose"}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"model": "iris", "Model": "rose"}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"model": "iris"}, "Settings": {"model": "rose"}, "mode": "fast", "x": [1]}',
+    '{"settings": {"model": "iris"}, "\u017fettings": {"model": "rose"}, "mode": "fast", "x": [1]}'.encode(),
+    b'{"settings": {"model": "iris"}, "\\u017fettings": {}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"model": "iris", "mod\\u0065l": "rose"}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"mod\\u0065l": "rose"}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"model": "iris"}, "mode": "fast", "x": [1], "more": {"model": "rose"}}',
+    b'{"settings": {"model": "iris"}, "mode": "fast", "x": [1], "user": "model"}',
+    b'{"mode": "fast", "mode": "slow", "x": [1]}',
+    b'{"mode": "slow", "x": [1]}',
+    b'{"x": [1]}',
+    b'{"settings": {"model": 1}, "mode": "fast", "x": [1]}',
+    b'{"settings": {"model": "iris"}, "mode": "fast", "x": [1]} {}',
+    b'{"settings": {"model": "iris"}, "mode": "fast", "x": [NaN]}',
+    b'\xef\xbb\xbf{"settings": {"model": "iris"}, "mode": "fast", "x": [1]}',
+    '{"mode": "fast"}'.encode("utf-16"),
+    b"[" * 100_000,
+    b"[]",
+    b"",
+]
+
+
+@pytest.mark.parametrize("body", MANY_WAYS, ids=range(len(MANY_WAYS)))
+def test_a_body_whose_names_could_be_understood_in_two_ways_is_read(body: bytes) -> None:
+    assert is_read(NAMED, message(PREDICT, body))
+
+
+def test_a_long_body_passes_unless_something_must_be_found_in_it() -> None:
+    body = b'{"mode": "fast", "x": [%b1]}' % (b"1," * 2**17)
+    assert is_read(NAMED, message(PREDICT, body))
+    assert not is_read(NAMED, message(PREDICT, body[: 2**17] + b"1]}"))
+    assert not is_read(declared("infer: {path: /predict, request: {x: $x}, response: $y}"), message(PREDICT, body))
+
+
+def test_a_model_in_the_path_and_another_in_the_body_is_refused() -> None:
+    body = b'{"settings": {"model": "rose"}, "mode": "fast", "x": [1]}'
+    asked = message("POST /models/{model}", body, captures={"model": "iris"})
+    assert is_read(NAMED, asked)
+    with pytest.raises(DecodeError, match="'iris' in the head"):
+        NAMED.decode_request(asked, ListenerSettings())
+
+
+NAMES = st.sampled_from(["model", "Model", "mod\\u0065l", "settings", "release", "mode", "x", "y"])
+VALUES = st.recursive(
+    st.sampled_from(['"iris"', '"rose"', '"fast"', '"slow"', '"model"', "null", "1", "[1]", '"\\"model\\""']),
+    lambda inner: st.lists(st.tuples(NAMES, inner), max_size=3).map(
+        lambda pairs: "{" + ",".join(f'"{name}": {value}' for name, value in pairs) + "}"
+    ),
+    max_leaves=6,
+)
+BODIES = st.tuples(VALUES, st.sampled_from(['"fast"', '"slow"']), VALUES).map(
+    lambda some: f'{{"settings": {some[0]}, "mode": {some[1]}, "x": [1], "more": {some[2]}}}'.encode()
+)
+
+
+@given(BODIES)
+def test_a_body_that_passes_names_the_same_model_when_it_is_read(body: bytes) -> None:
+    lenient = declared("""
+infer:
+  path: /predict
+  request: {"settings?": {"model?": $model, "release?": $version}, mode: fast, x: $x}
+  response: {y: $y}
+  ignore_unknown: true
+""")
+    asked = message(PREDICT, body)
+    found = head(lenient, asked)
+    if found is not None:
+        try:
+            read = lenient.decode_request(asked, ListenerSettings())
+        except (DecodeError, GatewayError):
+            return
+        assert (found.model, found.version) == (read.model, read.version)
+
+
+def test_the_model_of_the_listener_is_written_where_the_client_named_none() -> None:
+    """Another server would run its own default, and the gateway have checked the listener's."""
+    body = b'{"mode": "fast", "x": [1]}'
+    assert is_read(NAMED, message(PREDICT, body), "iris")
+    by_path = declared("infer: {path: [/default, '/models/{model}'], request: {x: $x}, response: {y: $y}}")
+    assert not is_read(
+        by_path, message("POST /default", b'{"x": [1]}'), "iris"
+    )  # nor would it be written if it were read
+    by_path = declared("infer: {path: ['/models/{model}', /default], request: {x: $x}, response: {y: $y}}")
+    assert is_read(by_path, message("POST /default", b'{"x": [1]}'), "iris")
+
+
+SECRETS = """
+infer:
+  path: /predict
+  headers: {x-key: $_=secret, x-kind: fixed, "x-model?": $model, "x-id?": $id}
+  query: {token: $_=hidden, "top?": $param.top}
+  request: {x: $x}
+  response: {y: $y}
+"""
+
+
+def test_headers_and_the_query_are_written_as_the_form_has_them() -> None:
+    secret = declared(SECRETS)
+    asked = message(
+        PREDICT, b'{"x": [1], "more": 1}', query="token=a&top=5", content_type=JSON, x_key="mine", x_kind="fixed",
+        x_model="iris", x_other="b", cookie="c",
+    )  # fmt: skip
+    written = passed(secret, asked)
+    assert list(written.headers) == [
+        ("content-type", JSON), ("x-key", "secret"), ("x-kind", "fixed"), ("x-model", "iris"),
+    ]  # fmt: skip
+    assert (written.query, written.body) == ("token=hidden&top=5", b'{"x": [1], "more": 1}')
+    found = head(secret, asked)
+    assert found is not None
+    assert found.model == "iris"
+
+
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ("token=a", {"x_kind": "fixed"}),
+        ("token=a", {"x_key": "a", "x_kind": "other"}),
+        ("", {"x_key": "a", "x_kind": "fixed"}),
+        ("token=a&more=1", {"x_key": "a", "x_kind": "fixed"}),
+    ],
+)
+def test_a_request_whose_headers_or_query_are_not_as_the_form_has_them_is_read(
+    query: str, fields: dict[str, str]
+) -> None:
+    asked = replace(message(PREDICT, b'{"x": [1]}', query=query), headers=headers(**fields))
+    assert is_read(declared(SECRETS), asked)
+    with pytest.raises(DecodeError):
+        declared(SECRETS).decode_request(asked, ListenerSettings())
+
+
+@pytest.mark.parametrize(
+    "request_template",
+    [
+        "{x: $x, key: $_=secret}",
+        "{x: $x, in: {key: $_=secret}}",
+        "{x: $x, list: [fixed]}",
+        "{x: $x, flag: true, list: [[$model]]}",
+        "[{x: $x, kind: fixed}, ...]",
+        "{$any: [{x: $x, kind: fixed}, {x: $x}]}",
+        "{$any: [{x: $x, model: $model}, {x: $x, name: $model}]}",
+    ],
+)
+def test_a_form_whose_bodies_are_given_constants_or_names_that_cannot_be_found_is_read(request_template: str) -> None:
+    protocol = declared(f"infer: {{path: /predict, request: {request_template}, response: {{y: $y}}}}")
+    for body in (b'{"x": [1], "key": 1, "kind": "other", "model": "m", "list": ["fixed"]}', b'[{"x": 1, "kind": "a"}]'):
+        assert is_read(protocol, message(PREDICT, body, content_type=JSON))
+
+
+ONE_ID = """path: /p, headers: {"x-id?": $id}, response: {y: $y}, """
+
+
+@pytest.mark.parametrize(
+    "exchanges",
+    [
+        (
+            "path: /p, headers: {x-key: $_=secret}, request: {x: $x}, response: {y: $y}",
+            "path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            'path: /p, query: {"top?": $param.top}, request: {x: $x}, response: {y: $y}',
+            "path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            "path: /a, client_path: /p, request: {x: $x}, response: {y: $y}",
+            "path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            "path: /p, request: {x: $x}, response: {y: $y}",
+            "path: /a, client_path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (
+            "path: /a, client_path: /p, request: {x: $x}, response: {y: $y}",
+            "path: /b, client_path: /p, request: {z: $x}, response: {y: $y}",
+        ),
+        (ONE_ID + 'request: {z: $x, "id?": $id}',),
+    ],
+)
+def test_a_request_is_read_where_its_body_decides_on_its_path_or_its_headers(exchanges: tuple[str, ...]) -> None:
+    protocol = declared("infer:\n" + "".join(f"- {{{each}}}\n" for each in exchanges))
+    assert is_read(protocol, message("POST /p", b'{"z": [1]}', content_type=JSON, x_key="mine"))
+
+
+def test_constants_that_are_no_texts_are_compared() -> None:
+    protocol = declared("infer: {path: /predict, request: {x: $x, 'a?': true, 'b?': 1.5, 'c?': null}, response: $y}")
+    assert not is_read(protocol, message(PREDICT, b'{"x": 1, "a": true, "b": 1.5, "c": null}'))
+    for body in (b'{"x": 1, "a": false}', b'{"x": 1, "b": 2.5}', b'{"x": 1, "c": 0}', b'{"x": 1, "a": 1}'):
+        assert is_read(protocol, message(PREDICT, body))
+
+
+TYPES = declared("""
+infer:
+- {path: /predict, request: {x: $x}, response: {y: $y}}
+- {path: /predict, request: {z: $x}, response: {z: $y}}
+- {path: /predict, request_type: text/csv, request: $x, response_type: text/csv, response: $y}
+- {path: /predict, request_type: "image/*", request: $x, response_type: text/plain, response: $y}
+""")
+ONE = declared("infer: {path: /predict, request: {x: $x}, response: {y: $y}}")
+PARTS = declared("infer: {path: /predict, request_type: multipart/form-data, request: {x: $x}, response: {y: $y}}")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "content_type", "goes_as"),
+    [
+        (TYPES, "application/json; charset=UTF-8", "application/json; charset=UTF-8"),
+        (TYPES, "application/vnd.api+json", "application/vnd.api+json"),
+        (TYPES, "text/csv", "text/csv"),
+        (TYPES, "image/png", "image/png"),
+        (TYPES, "", JSON),
+        (ONE, "", JSON),
+        (ONE, "application/x-www-form-urlencoded", JSON),
+        (PARTS, "multipart/form-data; boundary=b", "multipart/form-data; boundary=b"),
+    ],
+)
+def test_a_content_type_of_the_form_goes_on_as_it_came(protocol: Protocol, content_type: str, goes_as: str) -> None:
+    written = passed(protocol, message(PREDICT, b"{", content_type=content_type))
+    assert (written.headers.get("content-type"), written.body) == (goes_as, b"{")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "content_type"),
+    [
+        (TYPES, "application/xml"),
+        (TYPES, "text/csv; header=present"),
+        (TYPES, 'image/png; name="\u00e9"'),
+        (PARTS, ""),
+        (PARTS, JSON),
+        (PROTOCOLS["torchserve"], "nonsense"),
+    ],
+)
+def test_a_request_of_another_type_is_read(protocol: Protocol, content_type: str) -> None:
+    pattern = next(iter(protocol.patterns))
+    fields = Headers([(b"content-type", content_type.encode("latin-1"))])
+    asked = message(pattern, b"{}", captures={"model": "m", "version": "1"})
+    assert is_read(protocol, replace(asked, headers=fields))
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type", "passes"),
+    [
+        ("", JSON, True),
+        ("", "text/csv", True),
+        ("", "text/plain; charset=utf-8", True),
+        ("", "", False),
+        ("", "text/html", False),
+        ("*/*", "text/csv", True),
+        ("application/json", "text/csv", False),
+        ("text/csv", JSON, False),
+        ("text/csv", "text/csv", True),
+        ("application/xml", JSON, True),
+        ("", "nonsense", False),
+        ("", 'text/csv; name="\u00e9"', False),
+    ],
+)
+def test_a_reply_passes_if_the_form_has_its_type_and_the_client_accepts_it(
+    accept: str, content_type: str, passes: bool
+) -> None:
+    asked = message(PREDICT, b"{}", content_type=JSON, accept=accept)
+    assert (told(TYPES, asked, b"?", content_type) is not None) is passes
+
+
+@pytest.mark.parametrize(("status", "passes"), [(200, True), (201, True), (202, True), (204, False)])
+def test_a_reply_passes_with_its_status_if_it_may_have_a_body(status: int, passes: bool) -> None:
+    found = told(ONE, message(PREDICT, b'{"x":[1]}'), b'{"y":[1]}', status=status)
+    assert (found.status if found else 0) == (status if passes else 0)
+
+
+@pytest.mark.parametrize(("status", "error"), [(302, DecodeError), (404, GatewayError), (500, GatewayError)])
+def test_an_error_is_raised(status: int, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        told(ONE, message(PREDICT, b'{"x":[1]}'), b'{"y":[1]}', status=status)
+
+
+def test_probes_and_lists_are_read() -> None:
+    for name, path in (("torchserve", "/models"), ("seldon", "/health/ping")):
+        assert is_read(PROTOCOLS[name], message(f"GET {path}"))
+
+
+# --- streams ---
+
+STREAMS = declared("""
+infer:
+- {path: /stream, request: {x: $x}, response: {y: $y}, stream: openai}
+- {path: /both, request: {x: $x, stream: true}, response: {y: $y}, stream: openai}
+- {path: /both, request: {x: $x, "stream?": false}, response: {y: $y}}
+error: {error: $message}
+""")
+
+
+def test_a_stream_passes_piece_by_piece() -> None:
+    asked = message("POST /stream", b'{"x": [ 1 ], "more": 1}', content_type=JSON)
+    found = head(STREAMS, asked)
+    assert found is not None
+    assert found.operation is Operation.STREAM
+    assert passed(STREAMS, asked).headers.get("accept") == "text/event-stream"
+    for sent in (b'{"y": [ 1 ]}', b'{"z": 1}'):
+        piece = answered(STREAMS, asked, sent, "text/event-stream")
+        assert (piece.body, piece.headers.get("content-type"), piece.status) == (sent, "text/event-stream", 200)
+    assert STREAMS.encode_end is not None
+    end = STREAMS.encode_end(found)
+    assert end is not None
+    assert (end.body, end.headers.get("content-type")) == (b"[DONE]", "text/event-stream")
+
+
+STREAMING = """
+forms:
+  tokens:
+    infer: {path: "/{model}/stream", request: {x: $x}, response: {y: $y}, stream: openai}
+    error: {error: $message}
+listeners: [{name: in, bind: "127.0.0.1:0", protocols: ["json:tokens"], model: m}]
+backends: {lab: {protocol: json, form: tokens, endpoints: ["lab:1"]}}
+routes: [{match: {model: m}, backend: lab}]
+"""
+
+
+async def test_a_stream_passes_through_a_gateway() -> None:
+    told = (b'{"y": [ 1 ]}', b'{\n"y":\n[ 2 ]}', b'{"y": [ 3 ], "usage": {}}')
+    gateway = Wires(STREAMING, lab=replying(*told, headers=((b"content-type", b"text/event-stream"),)))
+    asked = Message("POST", "/m/stream", headers(content_type=JSON), (b'{"x": [ 1 ], "more": 1}',))
+    replies = await gateway.stream("json:tokens", asked)
+    assert [each.body for each in replies] == [*told, b"[DONE]"]
+    assert [(each.path, each.body) for each in gateway.sent["lab"]] == [("/m/stream", asked.body)]
+
+
+async def test_an_error_instead_of_a_stream_is_told() -> None:
+    gateway = Wires(STREAMING, lab=replying(b'{"error": "no"}', status=400, headers=((b"content-type", b"text/html"),)))
+    asked = Message("POST", "/m/stream", headers(content_type=JSON), (b'{"x": [1]}',))
+    assert [each.body for each in await gateway.stream("json:tokens", asked)] == [b'{"error":"no"}']
+
+
+def test_a_request_whose_body_says_whether_it_asks_for_a_stream_is_read() -> None:
+    for flag in (b"true", b"false"):
+        assert is_read(STREAMS, message("POST /both", b'{"x": [1], "stream": %b}' % flag))
