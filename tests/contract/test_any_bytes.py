@@ -136,7 +136,7 @@ def unread_of(dialect: Dialect, request: Request) -> Request:
     if head is None:
         return replace(unread_request(request.operation, request.model, request.version), unread=UNREAD)
     assert isinstance(asked, Message)
-    return replace(head, unread=Unread(asked, UNREAD.read))
+    return replace(head, unread=Unread(asked, UNREAD.read, UNREAD.write))
 
 
 def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message], one_in: int = TRACED) -> None:

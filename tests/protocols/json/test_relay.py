@@ -219,7 +219,7 @@ def told(protocol: Protocol, asked: Message, body: bytes, kind: str = JSON, stat
     assert found is not None
     assert found.inputs is NOT_READ
     assert protocol.relay is not None
-    sent = replace(found, unread=Unread(asked, lambda: pytest.fail("the request is read")))
+    sent = replace(found, unread=Unread(asked, lambda: pytest.fail("the request is read"), lambda *_: Message()))
     fields = Headers([(b"content-type", kind.encode("latin-1"))] if kind else [])
     return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), sent, Target())
 
