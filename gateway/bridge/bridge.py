@@ -18,7 +18,6 @@ from typing import TypeAlias
 from gateway.bridge import derivatives, json_members, names, streams
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
-from gateway.bridge.complex_form import plain_side, plain_signature
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
@@ -57,11 +56,6 @@ class Bridge:
             # These clients have numbers alone: they send and get pixels, as the backend does.
             settings = replace(settings, images=None)
         backend = refusing_own_parameters(backend, client)
-        full = settings, backend
-        if settings.derivatives is not None and settings.derivatives.method == "complex":
-            suffix, own = settings.derivatives.imaginary, settings.signature
-            backend = plain_side(backend, own, suffix)
-            settings = settings if own is None else replace(settings, signature=plain_signature(own, suffix))
         self._client = client
         self._settings = settings
         self._backend = backend
@@ -79,15 +73,13 @@ class Bridge:
         self._signatures = RouteSignatures(self._rewrite)
         self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
-        self._estimates = None if settings.derivatives is None else self._estimated_derivatives(*full)
+        self._estimates = None if settings.derivatives is None else self._estimated_derivatives()
         self._derivative = self._derive if self._estimates is None else self._derive_or_estimate
 
-    def _estimated_derivatives(self, settings: RouteSettings, backend: BackendSide) -> EstimatedDerivatives:
-        """The estimator of derivatives for models as they are on the backend, perhaps in complex form."""
-        evaluate = Bridge(settings.for_points, POINTS, backend)
-        full = RouteSignatures(Rewrite(settings, backend))
+    def _estimated_derivatives(self) -> EstimatedDerivatives:
+        evaluate = Bridge(self._settings.for_points, POINTS, self._backend)
         return EstimatedDerivatives(
-            self._settings, self._fittings_of_derivatives, self._signatures, evaluate, backend, full
+            self._settings, self._fittings_of_derivatives, self._signatures, evaluate, self._backend
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:

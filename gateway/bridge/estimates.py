@@ -12,7 +12,6 @@ that are computed here.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import field
 from enum import Enum
 from math import prod
 from time import monotonic
@@ -23,19 +22,15 @@ import numpy as np
 
 from gateway.bridge import derivatives, json_members, names, rows, shapes
 from gateway.bridge.backend import BackendSide
-from gateway.bridge.complex_form import imaginary_names
 from gateway.bridge.finite_differences import (
     STENCILS,
     Array,
     Axes,
-    ComplexStep,
     Line,
     Stencil,
     Step,
     along_axes,
     along_line,
-    complex_along_axes,
-    complex_along_line,
     for_second,
     largest_difference,
     points_along_axes,
@@ -71,10 +66,6 @@ ERROR_HEADER = "gateway-derivative-error"
 """The header or metadata key of a request that asks for an estimate of the error (`1`), and of the reply with it."""
 MARK_HEADER = "gateway-derivative"
 """The header or metadata key of a reply that says how the derivative in it was computed."""
-
-
-COMPLEX = 0.0
-"""The `size` of a Step that is a complex one: its datatype alone says how long it is."""
 
 # Rows are counted on every tensor: a model that takes no batches is then called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
@@ -122,8 +113,6 @@ class DerivativeProblem:
     """The narrowest of `dtype` and that of the output: the rounding of values."""
     calls: "Calls"
     """How points become calls."""
-    imaginary: Mapping[str, str] = field(default_factory=dict)
-    """For the complex step: the model's imaginary tensor of each input that has one, and of the output."""
 
     @property
     def rows(self) -> int:
@@ -131,13 +120,12 @@ class DerivativeProblem:
 
 
 class EstimatedDerivatives:
-    """Computes the derivatives of one route's models. `signatures` are those that clients see, `full` those of the
-    backend; they differ for models in complex form. `evaluate` answers requests for inference and gradients with the
+    """Computes the derivatives of one route's models. `evaluate` answers requests for inference and gradients with the
     backend's names, whose rows are points."""
 
     def __init__(
         self, settings: RouteSettings, fittings: Fittings, signatures: RouteSignatures, evaluate: Handler,
-        backend: BackendSide, full: RouteSignatures,
+        backend: BackendSide,
     ) -> None:  # fmt: skip
         assert settings.derivatives is not None
         self._settings = settings
@@ -147,8 +135,6 @@ class EstimatedDerivatives:
         self._signatures = signatures
         self._evaluate = evaluate
         self._backend = backend
-        self._full = full
-        """The models' signatures with the imaginary tensors that clients do not see."""
         self._takes_batches = backend.traits.wire.rows is not Rows.ONE
         self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
         """Until when the largest batch of a model is remembered, and that batch; None if there is no limit."""
@@ -181,8 +167,6 @@ class EstimatedDerivatives:
         outputs = names.requested(request.outputs, signature, fitting.settings)
         fitted = FittedRequest(replace(request, outputs=outputs), inputs.rows, inputs.unbatched)
         problem = _problem(request, key, base, fitting.signature, inputs.tensors)
-        if self._is_complex:
-            problem = replace(problem, imaginary=self._imaginary(problem, base, await self._full.model(key)))
         estimated = await self._solve(problem)
         shape = estimated.shape if inputs.rows is not None else estimated.shape[1:]
         output = make_tensor(COMPANION_OUTPUT, estimated.reshape(shape), Datatype.FP64)
@@ -211,43 +195,13 @@ class EstimatedDerivatives:
         result: Array = results[0]
         return result
 
-    @property
-    def _is_complex(self) -> bool:
-        return self._how.method == "complex"
-
-    def _imaginary(self, problem: DerivativeProblem, base: Signature, full: Signature) -> dict[str, str]:
-        """The imaginary tensors of the model's inputs and the output.
-
-        Raises:
-            GatewayError: UNIMPLEMENTED, the model has none for what is differentiated.
-        """
-        suffix, found = self._how.imaginary, {}
-        for role, plain, specs in (("input", base.inputs, full.inputs), ("output", base.outputs, full.outputs)):
-            pairs = imaginary_names(specs, suffix)
-            names_of = {real: name for name, real in pairs.items()}
-            for spec in plain:
-                needed = {problem.first, problem.second} if role == "input" else {problem.output}
-                if spec.name in names_of:
-                    found[f"{role} {spec.name}"] = names_of[spec.name]
-                elif spec.name in needed:
-                    text = f"{problem.operation.value} of model {problem.request.model!r} by the complex step:"
-                    text = f"{text} the model has no {role} {spec.name + suffix!r} of the datatype and shape of"
-                    raise unsupported(f"{text} {spec.name!r}; `method: central` does without")
-        return found
-
     def _how_told(self, step: Step, count: int) -> str:
         evaluations = "1 evaluation" if count == 1 else f"{count} evaluations"
-        if self._is_complex and step.size == COMPLEX:
-            return f"complex, {evaluations}"
         return f"{self._how.method}, order {self._stencil.order}, step {step.size:.2g}, {evaluations}"
 
     def _step(self, problem: DerivativeProblem, scale: float) -> Step:
         how, order = self._how, self._stencil.order
         is_second = problem.operation is Operation.APPLY_HESSIAN
-        if self._is_complex:
-            # The gradients of a Hessian are exact to rounding: it is one difference of them.
-            size = (how.step or relative_step(order, problem.narrowest)) if is_second else COMPLEX
-            return Step(size, how.typical, scale)
         size = relative_step(order, problem.narrowest, second=is_second)
         if how.step is not None:
             size = for_second(how.step, order) if is_second else how.step
@@ -260,7 +214,6 @@ class EstimatedDerivatives:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
             raise invalid_input(f"{text}; `translate: {{derivatives: {{max_evaluations: {count}}}}}` allows them")
         size = sum(len(tensor.data) for tensor in problem.inputs) // max(problem.rows, 1) * count
-        size *= 2 if self._is_complex else 1
         limit = self._backend.limits.message
         if size > limit:
             text = f"{what} takes {count} points of {size} bytes together; limits.message of the backend is {limit}"
@@ -268,27 +221,20 @@ class EstimatedDerivatives:
 
     async def _plan(self, problem: DerivativeProblem, step: Step) -> "_Plan":
         count = problem.rows
+        points = points_along_axes(problem.moved[problem.first].shape[1], self._stencil)
         match problem.operation:
-            case Operation.APPLY_JACOBIAN if self._is_complex:
-                return _Plan(count, lambda: self._complex_jacobian(problem, step))
             case Operation.APPLY_JACOBIAN:
                 return _Plan(count * len(self._stencil.offsets), lambda: self._jacobian(problem, step))
             case Operation.GRADIENT:
-                points = self._points_of_gradient(problem)
                 return _Plan(count * points, lambda: self._gradient(problem, problem.moved, step))
             case _:
                 replaced = Operation.GRADIENT in self._how.replace
                 is_exact = not replaced and await self._signatures.has_own(problem.key, Operation.GRADIENT)
-                if is_exact and not self._is_complex:
+                if is_exact:
                     # The model's own gradient has one difference taken of it, and not two.
                     step = replace(self._first_step(problem), scale=step.scale)
-                points = 1 if is_exact else self._points_of_gradient(problem)
-                total = count * len(self._stencil.offsets) * points
+                total = count * len(self._stencil.offsets) * (1 if is_exact else points)
                 return _Plan(total, lambda: self._hessian(problem, step, is_exact))
-
-    def _points_of_gradient(self, problem: DerivativeProblem) -> int:
-        length = problem.moved[problem.first].shape[1]
-        return length if self._is_complex else points_along_axes(length, self._stencil)
 
     def _first_step(self, problem: DerivativeProblem) -> Step:
         return self._step(replace(problem, operation=Operation.GRADIENT), 1.0)
@@ -299,31 +245,16 @@ class EstimatedDerivatives:
         values = await self._values(problem, {problem.second: line.points})
         return line.combine(values)
 
-    async def _complex_jacobian(self, problem: DerivativeProblem, step: Step) -> Array:
-        assert problem.vec is not None
-        x = problem.moved[problem.second]
-        along = complex_along_line(x, problem.vec, step, problem.dtype)
-        values = await self._values(problem, {problem.second: x[:, None]}, {problem.second: along.imaginary})
-        found: Array = along.combine(values)[:, 0]
-        return found
-
     async def _gradient(self, problem: DerivativeProblem, at: Mapping[str, Array], step: Step) -> Array:
         """The gradient [B, n] at the moved inputs `at`, each [B, n]."""
         assert problem.sens is not None
         x = at[problem.first]
-        if self._is_complex:
-            along: ComplexStep = await _made(
-                complex_along_axes, x, replace(step, size=COMPLEX), problem.dtype, size=x.nbytes * x.shape[1]
-            )
-            moved = {name: np.repeat(each[:, None], x.shape[1], axis=1) for name, each in at.items()}
-            jacobian = along.combine(await self._values(problem, moved, {problem.first: along.imaginary}))
-        else:
-            axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
-            moved = {
-                name: axes.points if name == problem.first else np.repeat(each[:, None], axes.points.shape[1], axis=1)
-                for name, each in at.items()
-            }
-            jacobian = axes.combine(await self._values(problem, moved))
+        axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
+        moved = {
+            name: axes.points if name == problem.first else np.repeat(each[:, None], axes.points.shape[1], axis=1)
+            for name, each in at.items()
+        }
+        jacobian = axes.combine(await self._values(problem, moved))
         if jacobian.shape[2] != problem.sens.shape[1]:
             lengths = f"has length {problem.sens.shape[1]}, expected {jacobian.shape[2]}"
             raise DecodeError(f"input 'sens' {lengths}, the length of output {problem.output!r}")
@@ -350,26 +281,10 @@ class EstimatedDerivatives:
     def _line(self, problem: DerivativeProblem, direction: Array, step: Step) -> Line:
         return along_line(problem.moved[problem.second], direction, step, self._stencil, problem.dtype)
 
-    async def _values(
-        self, problem: DerivativeProblem, moved: Mapping[str, Array], imaginary: Mapping[str, Array] | None = None
-    ) -> Array:
-        """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]; its imaginary part where those of
-        the inputs are `imaginary`, and 0 for others."""
+    async def _values(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
+        """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]."""
         points = next(iter(moved.values())).shape[1]
         inputs = await _made(_at_points, problem.inputs, moved, points)
-        if imaginary is not None:
-            zeros = tuple(_zeros_like(each) for each in problem.inputs)
-            further = await _made(_at_points, zeros, imaginary, points)
-            inputs += _renamed(further, problem)
-            problem = replace(
-                problem,
-                output=problem.imaginary[f"output {problem.output}"],
-                shared=(*problem.shared, *_renamed([_zeros_like(each) for each in problem.shared], problem)),
-                unbatched=problem.unbatched
-                | {
-                    name for real, name in problem.imaginary.items() if real.removeprefix("input ") in problem.unbatched
-                },
-            )
         ask = _outgoing(problem.request, problem.key, Operation.INFER, inputs)
         ask = replace(ask, outputs=() if problem.calls is Calls.ROWS else (RequestedOutput(problem.output),))
         return await self._answers(problem, ask, problem.output, points)
@@ -554,16 +469,6 @@ def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int
         else _repeated((each,), points)[0]
         for each in inputs
     )
-
-
-def _zeros_like(tensor: Tensor) -> Tensor:
-    return make_tensor(tensor.name, np.zeros(tensor.shape, tensor.datatype.dtype), tensor.datatype)
-
-
-def _renamed(tensors: Sequence[Tensor], problem: DerivativeProblem) -> tuple[Tensor, ...]:
-    """Imaginary parts under the model's names for them, without those that it does not have."""
-    named = [(problem.imaginary.get(f"input {each.name}"), each) for each in tensors]
-    return tuple(replace(each, name=name) for name, each in named if name is not None)
 
 
 def _repeated(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:

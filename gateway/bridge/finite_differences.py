@@ -37,10 +37,8 @@ STENCILS: dict[tuple[str, int], Stencil] = {
     ("forward", 2): Stencil((0, 1, 2), 2),
     ("central", 2): Stencil((-1, 1), 2),
     ("central", 4): Stencil((-2, -1, 1, 2), 4),
-    ("complex", 2): Stencil((-1, 1), 2),
-    ("complex", 4): Stencil((-2, -1, 1, 2), 4),
 }
-"""The stencils by method and order. Those of `complex` are for differences of gradients."""
+"""The stencils by method and order."""
 
 
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
@@ -160,50 +158,6 @@ def weights(nodes: Array) -> Array:
             found[..., j] += term
     scaled: Array = found / unit
     return scaled
-
-
-@frozen
-class ComplexStep:
-    """One step in the imaginary direction: `imaginary` [B, K, n], and its `lengths` [B, K].
-
-    For an analytic f the imaginary part of f(x + i h v) is h times the derivative along v, but for a term of h ** 3.
-    Nothing is subtracted, so h may be so small that the term vanishes.
-    """
-
-    imaginary: Array
-    lengths: Array
-
-    def combine(self, values: Array) -> Array:
-        """The derivatives [B, K, m], of the imaginary parts of values [B, K, m]."""
-        with np.errstate(all="ignore"):
-            found: Array = values / self.lengths[..., None]
-            return np.where(np.isfinite(values), found, np.nan)
-
-
-def complex_size(dtype: "np.dtype[Any]") -> float:
-    """The size of a complex step, in units of an element's size: as small as values of `dtype` allow without losing
-    digits to underflow."""
-    found = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
-    return 1e-20 if float(found.tiny) < 1e-30 else float(found.eps) ** 0.5 / 8
-
-
-def complex_along_axes(x: Array, step: Step, dtype: "np.dtype[Any]") -> ComplexStep:
-    """The steps along each axis at `x` [B, n]: K is n."""
-    lengths = _complex_lengths(x, step, dtype)
-    return ComplexStep(lengths[:, :, None] * np.eye(x.shape[1]), lengths)
-
-
-def complex_along_line(x: Array, direction: Array, step: Step, dtype: "np.dtype[Any]") -> ComplexStep:
-    """The step at `x` [B, n] along `direction` [B, n]: K is 1."""
-    with np.errstate(all="ignore"):
-        most = (np.abs(direction) / _complex_lengths(x, step, dtype)).max(axis=1, initial=0.0)
-        unit = np.where(most > 0, 1 / most, 1.0)
-        unit = np.where(np.isfinite(most), unit, np.nan)
-        return ComplexStep(_rounded((unit[:, None] * direction)[:, None, :], dtype), unit[:, None])
-
-
-def _complex_lengths(x: Array, step: Step, dtype: "np.dtype[Any]") -> Array:
-    return _rounded(np.maximum(np.abs(x), step.typical) * complex_size(dtype) * step.scale, dtype)
 
 
 def largest_difference(result: Array, coarser: Array) -> float:

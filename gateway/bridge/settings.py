@@ -17,8 +17,8 @@ from gateway.core.types import Signature, Tensor, Translate
 Cast: TypeAlias = Literal["refuse", "round", "saturate"]
 Layout: TypeAlias = Literal["hwc", "chw"]
 Channels: TypeAlias = Literal["rgb", "bgr", "rgba", "gray"]
-DifferenceMethod: TypeAlias = Literal["forward", "central", "complex"]
-DIFFERENCE_ORDERS: dict[DifferenceMethod, tuple[int, ...]] = {"forward": (1, 2), "central": (2, 4), "complex": (2, 4)}
+DifferenceMethod: TypeAlias = Literal["forward", "central"]
+DIFFERENCE_ORDERS: dict[DifferenceMethod, tuple[int, ...]] = {"forward": (1, 2), "central": (2, 4)}
 """The orders of each method, the default first."""
 
 
@@ -98,12 +98,10 @@ class Derivatives:
 
     method: DifferenceMethod = "central"
     """The points: on one side (`forward`: n + 1 for the gradient of an input of n elements) or on both sides
-    (`central`: 2 n, and far more exact). `complex` is the complex step (n, and exact to rounding), for models that take
-    imaginary parts as inputs of their own, and give them as outputs: see `imaginary`."""
+    (`central`: 2 n, and far more exact)."""
     order: Literal[1, 2, 4] | None = None
     """The error falls with this power of the step: 1 (the default) or 2 for `forward`, 2 (the default) or 4 for
-    `central`. A higher order takes twice as many points. For `complex` it is the order of the differences of gradients
-    that give a Hessian: 2 (the default) or 4."""
+    `central`. A higher order takes twice as many points."""
     step: float | None = None
     """The distance of the points, in proportion to the element's size. The default fits a model that is exact to the
     last digit of its datatype: eps^(1/(order + 1)), and for the Hessian eps^(1/(order + 2)). A model that is exact to 6
@@ -121,10 +119,6 @@ class Derivatives:
     batch."""
     max_evaluations: int = 4096
     """The most points of one derivative. A request that needs more is refused."""
-    imaginary: str = "_imag"
-    """For `method: complex`: what the names of imaginary tensors have after those of the real ones. The model has an
-    input `x_imag` for an input `x`, and an output `y_imag` for an output `y`, of the same datatype and shape. Clients
-    do not see them: they are sent as zeros."""
 
 
 @frozen

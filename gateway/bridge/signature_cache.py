@@ -55,8 +55,8 @@ class SignatureCache:
         count_joined: Callable[[int], None] = _uncounted,
     ) -> None:
         self._handler = handler
-        self.traits = traits
-        self.clock = clock
+        self._traits = traits
+        self._clock = clock
         self._count_joined = count_joined
         self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
@@ -66,7 +66,7 @@ class SignatureCache:
     def kept(self, key: Key) -> Signature | None:
         """The signature if it is remembered."""
         entry = self._kept.get(_compact(key))
-        return entry[1] if entry is not None and entry[0] > self.clock() else None
+        return entry[1] if entry is not None and entry[0] > self._clock() else None
 
     async def get(self, key: Key) -> Signature:
         """The signature of a model: the one that its wire form declares, or the backend's. Empty if the backend's
@@ -75,10 +75,10 @@ class SignatureCache:
         Raises:
             GatewayError: the backend's error.
         """
-        declared = self.traits.models.signature
+        declared = self._traits.models.signature
         if declared is not None:
             return declared
-        if not self.traits.models.trusted_metadata:
+        if not self._traits.models.trusted_metadata:
             return UNKNOWN
         known = self.kept(key)
         if known is not None:
@@ -110,7 +110,7 @@ class SignatureCache:
         Raises:
             GatewayError: the backend's error about the signature.
         """
-        if Operation.CONFIG not in self.traits.servers.extensions:
+        if Operation.CONFIG not in self._traits.servers.extensions:
             return False
         signature = await self.get(key)
         if Operation.STREAM not in signature.operations:
@@ -141,10 +141,10 @@ class SignatureCache:
         parameters = {"config": config} if config else {}
         parts = [
             await self._ask(Request(Operation.METADATA, model, version, parameters=parameters, part=part))
-            for part in self.traits.models.metadata_parts
+            for part in self._traits.models.metadata_parts
         ]
         signature = merge(tuple(parts))
-        return shapes.as_batches(signature) if self.traits.wire.points else signature
+        return shapes.as_batches(signature) if self._traits.wire.points else signature
 
     def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
         """Remember the signature, unless `drop` was called while it was fetched."""
@@ -154,7 +154,7 @@ class SignatureCache:
         if fetch.cancelled() or fetch.exception() is not None:
             return
         compact = _compact(key)
-        self._kept[compact] = (self.clock() + SECONDS_KEPT, fetch.result())
+        self._kept[compact] = (self._clock() + SECONDS_KEPT, fetch.result())
         self._kept.move_to_end(compact)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

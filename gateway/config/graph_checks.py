@@ -206,6 +206,6 @@ def routes_of_step(step: GraphStep, model: str, routes: Iterable[RouteConfig]) -
 
 def _shows_its_signature(route: RouteConfig) -> bool:
     """Whether clients see the tensors of the route's `signature` as they stand there."""
-    settings, how = route.translate, route.translate.derivatives
+    settings = route.translate
     without = replace(settings, rename=Renames(), constants=(), select=(), drop=(), images=None, carry_config=False)
-    return settings == without and (how is None or how.method != "complex")
+    return settings == without

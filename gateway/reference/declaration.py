@@ -70,13 +70,11 @@ def signature(
     if workers < 1:
         raise ValueError(f"workers is {workers}; expected 1 or more")
 
-    return lambda function: declare(function, declared)
+    def declare(function: F) -> F:
+        setattr(function, _ATTRIBUTE, declared)
+        return function
 
-
-def declare(function: F, declared: Declaration) -> F:
-    """The function itself, with its declaration."""
-    setattr(function, _ATTRIBUTE, declared)
-    return function
+    return declare
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:

@@ -29,8 +29,6 @@ def test_all_keys() -> None:
     [
         ("{method: forward, order: 4}", 45, "method forward has order 1 or 2, got 4"),
         ("{order: 1}", 28, "method central has order 2 or 4, got 1"),
-        ("{method: complex, order: 1}", 45, "method complex has order 2 or 4, got 1"),
-        ('{method: complex, imaginary: ""}', 49, "must not be empty"),
         ("{step: 0}", 27, "0"),
         ("{replace: [infer]}", 31, "infer"),
     ],

@@ -27,7 +27,6 @@ TERMS: dict[str, tuple[str, ...]] = {
     "circuit": ("gateway.policies.circuits.Circuit",),
     "codec, wire form": ("gateway.core.protocol.Protocol",),
     "companion model": ("gateway.bridge.derivatives",),
-    "complex form": ("gateway.bridge.complex_form", "gateway.reference.complex_form"),
     "connector": ("gateway.core.transport.Connector",),
     "credential": ("gateway.auth.authenticator.Credentials",),
     "cutter": ("gateway.core.protocol.Cutter",),

@@ -6,7 +6,6 @@ What is found is an error if calls cannot work, else a warning.
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from gateway.bridge.complex_form import imaginary_names
 from gateway.bridge.settings import RouteSettings
 from gateway.cli.probing.listing import FoundModel, ServerModels
 from gateway.config.document import Location
@@ -86,21 +85,8 @@ def misfits(
         yield from _against_declared("outputs", declared.outputs, told.outputs)
     yield from _unknown_names(settings, told)
     signature = declared or told
-    if settings.derivatives is not None and settings.derivatives.method == "complex":
-        yield from _without_imaginary_tensors(signature, settings.derivatives.imaginary)
     for client in clients:
         yield from _of_client(client, settings, signature)
-
-
-def _without_imaginary_tensors(signature: Signature, suffix: str) -> Iterator[Misfit]:
-    """A model that the complex step cannot be used with."""
-    for what, specs in (("input", signature.inputs), ("output", signature.outputs)):
-        if specs and not imaginary_names(specs, suffix):
-            names = ", ".join(repr(each.name + suffix) for each in specs[:5])
-            text = f"the complex step needs an imaginary {what}, such as {names}, of the datatype and shape of the real"
-            text = f"{text} one, and the model has none; `method: central` does without"
-            yield Misfit(("translate", "derivatives", "method"), text, is_warning=True)
-            return
 
 
 def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[TensorSpec]) -> Iterator[Misfit]:

@@ -139,18 +139,6 @@ async def test_a_model_that_gather_leaves_alone_is_a_warning(model: str, keys: s
     assert all(f"the policy gather does nothing for {model!r}: {why}" in each for each in texts)
 
 
-async def test_a_complex_step_for_a_model_without_imaginary_inputs_is_a_warning() -> None:
-    step = "translate: {derivatives: {method: complex}}"
-    found = await live("v2-grpc", "double", route=f"{{match: {{model: double}}, backend: b, {step}}}")
-    assert ([each.result for each in found.rows], found.errors) == ([WARNING], ())
-    [warning] = found.warnings
-    assert "the complex step needs an imaginary input, such as 'x_imag'" in warning.message
-    named = "{name: x, datatype: FP64, shape: [-1, -1]}, {name: x_imag, datatype: FP64, shape: [-1, -1]}"
-    own = f"signature: {{inputs: [{named}], outputs: [{named}]}}"
-    found = await live("mip", "double", route=f"{{match: {{model: double}}, backend: b, {own}, {step}}}")
-    assert not any("imaginary" in each.message for each in (*found.errors, *found.warnings))
-
-
 async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
     async with reference("v2-rest", "double") as bound:
         pass
