@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from sys import intern
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import httptools
 
@@ -170,6 +170,19 @@ class HeadReader:
             raise _parse_error(str(error)) from error
 
 
+class ReadHead(Protocol):
+    """A head that has been read and not checked: a HeadReader that is complete, for instance."""
+
+    @property
+    def target(self) -> bytes: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]: ...
+
+
 class RequestHead:
     """The head of a request. `length` is the body's in bytes, None for a chunked body. `keep_line` is the
     Connection line of a reply that keeps the connection: none in HTTP/1.1, which keeps connections by itself."""
@@ -189,7 +202,7 @@ class RequestHead:
         "version",
     )
 
-    def __init__(self, reader: HeadReader) -> None:
+    def __init__(self, reader: ReadHead) -> None:
         self._target = reader.target
         self.method = reader.method
         self.version = reader.version
