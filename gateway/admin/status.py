@@ -90,8 +90,6 @@ class QueueStatus(BaseModel):
     """The most calls that may wait."""
     timeout: float | None
     """The seconds that each may wait; null means any time."""
-    order: Literal["fair", "longest_first"]
-    """Whose turn it is among the calls of one client."""
     estimated_wait: float | None
     """Seconds that a call would wait that joined now, behind all others: the mean time for which recent calls held
     their slot, times its place, divided by the number of slots. 0 while a slot is free, null before the first call has
@@ -312,7 +310,6 @@ def _queue_status(backend: Backend) -> QueueStatus:
     return QueueStatus(
         length=backend.queue_settings.length,
         timeout=backend.queue_settings.timeout,
-        order=backend.queue_settings.order,
         estimated_wait=0.0 if is_free else backend.waiting_calls.seconds_until(len(backend.queue) + 1),
         clients=[
             ClientWaiting(client=client, waiting=waiting) for client, waiting in backend.queue.longest(MOST_CLIENTS)

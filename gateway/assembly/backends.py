@@ -10,7 +10,6 @@ from gateway.assembly.placement import Placed, named_models, place
 from gateway.assembly.pool import EndpointPool, ejection
 from gateway.assembly.servers import Wiring
 from gateway.config.keys import BackendConfig, Config
-from gateway.config.models_apart import backend_of_model
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, resolve_batch
 from gateway.routing.backend import Backend
@@ -19,7 +18,6 @@ from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load.told import ToldLoads
 from gateway.routing.on_demand import OnDemandBackend
-from gateway.routing.per_model import PerModelBackend
 from gateway.routing.placement.backend import PlacedBackend
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
@@ -37,9 +35,7 @@ class Backends:
         self._loads: dict[str, ToldLoads] = {}
         self.all = {name: self._backend(name, each) for name, each in config.backends.items()}
         for name, backend in self.all.items():
-            if isinstance(backend, PerModelBackend):
-                backend.models = self._models_of(name)
-            elif isinstance(backend, PlacedBackend):
+            if isinstance(backend, PlacedBackend):
                 each = config.backends[name]
                 place(backend, each, named_models(config, name), partial(self._choice, name, each), environment.clock)
         self.placed = Placed(self.all)
@@ -84,13 +80,7 @@ class Backends:
             endpoints,
             limit,
             self._choice(name, config),
-            queue=QueueSettings(
-                config.queue.length,
-                config.queue.timeout,
-                config.queue.wait_for_endpoints,
-                config.queue.order,
-                config.queue.passed_over,
-            ),
+            queue=QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints),
             clock=self._environment.clock,
             has_tls=config.tls is not None,
         )
@@ -103,12 +93,6 @@ class Backends:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)
         return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).most)
-
-    def _models_of(self, name: str) -> dict[str, Backend]:
-        """The backends that have the servers of one model each, by the model's name."""
-        prefix = backend_of_model(name, "")
-        others = self.all.items()
-        return {other.removeprefix(prefix): each for other, each in others if other.startswith(prefix)}
 
     def discovery(self) -> Discovery:
         """Adds and removes endpoints of backends; nothing runs before its `start`."""
@@ -151,7 +135,7 @@ class Backends:
 def _kind(config: BackendConfig) -> type[Backend] | None:
     """The kind of a backend whose servers the gateway starts, or have different models; None for others."""
     if config.servers is not None:
-        return PerModelBackend if config.servers.per == "model" else OnDemandBackend
+        return OnDemandBackend
     return None if config.placement is None else PlacedBackend
 
 

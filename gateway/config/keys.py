@@ -397,13 +397,6 @@ class QueueConfig(Keys):
     """Seconds that a call (or a question for a model's metadata) waits while `discovery` has found no endpoint, for a
     backend whose servers are started on demand (`scaler`); `timeout` does not count meanwhile. A DNS name without
     addresses then means that there is no endpoint. Without it calls fail at once."""
-    order: Literal["fair", "longest_first"] = "fair"
-    """Whose turn it is among the calls of one client; clients take turns in any case. `fair`: turns over its models.
-    `longest_first`: the calls of the kind (model, version, operation, `config` and other parameters) that took longest
-    so far, so that a long call is not the last to begin."""
-    passed_over: Size = 100
-    """For `longest_first`: so many calls of the same client that came later may go before a waiting one; then it is
-    next."""
 
 
 class BackendConfig(Keys):

@@ -14,12 +14,10 @@ from gateway.config.fields import VALUE
 from gateway.config.form_checks import forms_beside_protocols, protocol_names
 from gateway.config.keys import BackendConfig, ListenerConfig
 from gateway.config.load_checks import load_findings
-from gateway.config.models_apart import backend_of_model
 from gateway.config.partial import Parts
 from gateway.config.paths import open_paths, path_ties
 from gateway.config.placement_checks import placement_findings
 from gateway.config.problems import Finding, listed, suggestion
-from gateway.config.servers import MODEL, ServersConfig, job_scripts
 from gateway.config.tls_checks import tls_findings
 from gateway.core.address import Address
 from gateway.core.protocol import Protocol, SettingError, StreamForm
@@ -226,9 +224,7 @@ def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(above, "expected either `script` or `command`", at_key=True)
         if found.max < found.min:
             yield Finding((*above, "max"), f"expected at least `min`, which is {found.min}, got {VALUE}")
-        if found.per == "model":
-            yield from _script_of_each_model(above, key, found, parts)
-        elif found.script is not None:
+        if found.script is not None:
             yield from _script((*above, "script"), found.script)
         if found.state is not None and not found.state.startswith("/"):
             yield Finding((*above, "state"), f"expected an absolute path, got {VALUE}")
@@ -239,25 +235,6 @@ def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 if name in found.resources.model_fields_set:
                     text = "the engine process cannot bound this; remove the key"
                     yield Finding((*above, "resources", name), text, at_key=True)
-
-
-def _script_of_each_model(above: Location, key: str, servers: ServersConfig, parts: Parts) -> Iterator[Finding]:
-    """`per: model` without a script for each model."""
-    location = (*above, "script")
-    if servers.script is None:
-        yield Finding((*above, "per"), f"expected `script` with {MODEL} in its file name beside this key")
-    elif not servers.script.startswith("/"):
-        yield Finding(location, f"expected the absolute path of job scripts, got {VALUE}")
-    elif Path(servers.script).name.count(MODEL) != 1:
-        yield Finding(location, f"expected {MODEL} once in the file name, for the name of the model, got {VALUE}")
-    elif not job_scripts(servers.script):
-        text = f"no job script has a name like {VALUE}: no such file or directory"
-        yield Finding(location, text, files=(str(Path(servers.script).parent),))
-    prefix = backend_of_model(str(key), "")
-    for other in parts.backends:
-        if str(other).startswith(prefix):
-            text = f"names that begin so are those of the models of backend {key!r}; choose another one"
-            yield Finding(("backends", other), text, at_key=True)
 
 
 def _script(location: Location, script: str) -> Iterator[Finding]:

@@ -178,12 +178,6 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
         text = f"{backend.name}, the backend's protocol, has no passthrough"
         yield Finding((*above, "passthrough"), f"{text}; expected {listed(having)}" if having else text, at_key=True)
         return
-    servers = config.backends[route.main_backend].servers
-    if servers is not None and servers.per == "model":
-        text = f"backend {VALUE} has servers for each model, and a message that passes unchanged names none; expected a"
-        yield Finding(
-            (*above, "backend"), f"{text} backend with `per: backend`, such as one for the script of the model"
-        )
     if route.match.path is None:
         text = "a route with passthrough needs a path, such as match: {path: /v1/chat/completions}"
         yield Finding((*above, "passthrough"), text, at_key=True)

@@ -73,10 +73,6 @@ class ServersConfig(Keys):
     command: Command | None = None
     """In place of `script`: a program with its arguments, as a list or as one text, which is split into words as a
     shell does it. `{port}` is replaced by the port. No shell runs it."""
-    per: Literal["backend", "model"] = "backend"
-    """With `model` each model has servers of its own, started by a job script of its own: in `script`, `{model}` stands
-    for the model's name. The scripts that are there when the configuration is loaded say which models there are; `min`
-    and `max` are those of each model."""
     min: Count = 0
     """How many servers are kept even if nobody calls."""
     max: Size = 1
@@ -97,23 +93,6 @@ class ServersConfig(Keys):
     """The absolute path of a folder in which the gateway remembers its jobs, with a folder for each job; where jobs run
     on other machines, one that these see, too. Without it `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
     `~/.local/state`."""
-
-
-MODEL = "{model}"
-"""Stands for the model's name in `script`, with `per: model`."""
-
-
-def job_scripts(script: str) -> dict[str, str]:
-    """The paths of job scripts by the model's name, where the file name in `script` has MODEL."""
-    pattern = Path(script)
-    before, _, after = pattern.name.partition(MODEL)
-    names = sorted(each.name for each in pattern.parent.iterdir() if each.is_file()) if pattern.parent.is_dir() else []
-    models = {name.removeprefix(before).removesuffix(after): name for name in names if _fits(name, before, after)}
-    return {model: str(pattern.parent / name) for model, name in models.items()}
-
-
-def _fits(name: str, before: str, after: str) -> bool:
-    return name.startswith(before) and name.endswith(after) and len(name) > len(before) + len(after)
 
 
 def state_folder(backend: str) -> Path:

@@ -77,10 +77,6 @@ def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> It
     if "queue" in backend.model_fields_set and not has_queue and not waits:
         text = "calls wait only where `max_in_flight` limits them"
         yield _unused((*location, "queue"), text)
-    elif "order" in backend.queue.model_fields_set and not has_queue:
-        yield _unused((*location, "queue", "order"), "calls take turns only where `max_in_flight` limits them")
-    if "passed_over" in backend.queue.model_fields_set and backend.queue.order == "fair":
-        yield _unused((*location, "queue", "passed_over"), "`order` is fair")
     for place, why in unused_load_keys(location, backend):
         yield _unused(place, why)
     health = backend.health

@@ -12,7 +12,6 @@ from gateway.config.form_checks import form_warnings
 from gateway.config.forms import PREFIX
 from gateway.config.graph_checks import graph_warnings
 from gateway.config.keys import BackendConfig, Config
-from gateway.config.models_apart import is_of_model
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
 from gateway.config.relaying import relaying
@@ -66,7 +65,7 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for route in config.routes:
         named.update(name for policy in route.policies for name in policy.other_backends.values())
     for name in config.backends:
-        if config.routes and name not in named and not is_of_model(name, config):
+        if config.routes and name not in named:
             yield Finding(("backends", name), f"no route names the backend {name!r}", at_key=True)
 
 

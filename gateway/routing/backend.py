@@ -33,7 +33,6 @@ from gateway.core.surviving import surviving
 from gateway.core.types import Answer, Request, Response
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Attempt, Endpoint, adopt_drains
-from gateway.routing.longest_first import KindTimes
 from gateway.routing.one_try import ask_all, begun, in_time, send_in_time, span_of_try
 from gateway.routing.queue import QueueSettings, Waiter
 from gateway.routing.readiness import is_any_ready, probe
@@ -83,8 +82,6 @@ class Backend:
         self.queue_settings = queue or QueueSettings()
         self.waiting_calls = WaitingCalls(self.queue_settings, self.choice, max_in_flight, clock)
         self.queue = self.waiting_calls.queue
-        self.note_slot_time = self.waiting_calls.times.add
-        """Note for how long the call of a request that was answered held its slot."""
         self._replaced: list[Backend] = []
         """Those that had this name before and whose calls still wait for the first endpoint."""
         self._joined = 0
@@ -218,12 +215,10 @@ class Backend:
         self.on_recovery(watcher)
 
     def replace(self, previous: "Backend") -> None:
-        """Take over from the backend that had this name before: the sequences at endpoints that both have, and how long
-        kinds of calls take. From now on `previous` gets no new requests."""
+        """Take over from the backend that had this name before: the sequences at endpoints that both have. From now on
+        `previous` gets no new requests."""
         self._sequences.adopt(previous._sequences, self.endpoints)
         adopt_drains(self.endpoints, previous.endpoints)
-        if isinstance(self.waiting_calls.times, KindTimes):
-            self.waiting_calls.times.adopt(previous.waiting_calls.times)
         if previous.waiting_calls.patience is not None and previous.protocol is self.protocol:
             # Nobody else adds endpoints to it any more.
             before, previous._replaced = previous._replaced, []
@@ -353,7 +348,7 @@ class Backend:
                         response = await anext(responses, None)
                 if tries is not None:
                     tries.answered(endpoint.address)
-                self.note_slot_time(self._clock() - began, request)
+                self.waiting_calls.times.add(self._clock() - began)
                 return
             except GatewayError as error:
                 if span is not None:

@@ -1,8 +1,7 @@
 """The fair queue of calls that wait while every endpoint of a backend is busy.
 
 Order: round robin over clients, within a client round robin over its models, within a model first come, first served.
-However many calls or model names one client sends, the others' turns come as often. (`longest_first` has another order
-for the calls of one client.)
+However many calls or model names one client sends, the others' turns come as often.
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
@@ -23,11 +22,10 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from heapq import nlargest
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.frozen import frozen
-from gateway.core.types import Request
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -36,7 +34,6 @@ Waiter: TypeAlias = asyncio.Future[T]
 """A waiting call: a future of the slot that it will be given."""
 Waiters: TypeAlias = deque[Waiter[T]]
 """A line: waiting calls of one client that are alike, the oldest first. Here those for one model."""
-Order: TypeAlias = Literal["fair", "longest_first"]
 Fits: TypeAlias = Callable[[Hashable], bool]
 """Whether the waiters in a line can be given the slot that is free."""
 
@@ -48,14 +45,11 @@ NEWEST_SHARE = 0.1
 @frozen
 class QueueSettings:
     """`length`: the most calls that may wait. `timeout`: the seconds that each may wait; None: any time.
-    `wait_for_endpoints`: the same while there is no endpoint; None: calls do not wait then. `order`: in which order the
-    calls of one client go; `passed_over`: how many that came later may go before a waiting one in `longest_first`."""
+    `wait_for_endpoints`: the same while there is no endpoint; None: calls do not wait then."""
 
     length: int = 1000
     timeout: float | None = None
     wait_for_endpoints: float | None = None
-    order: Order = "fair"
-    passed_over: int = 100
 
 
 class SlotTimes:
@@ -67,8 +61,8 @@ class SlotTimes:
         self.mean: float | None = None
         """Seconds; None if no call has ended yet."""
 
-    def add(self, seconds: float, request: Request) -> None:
-        """Note the time for which the call of `request` held its slot."""
+    def add(self, seconds: float) -> None:
+        """Note the time for which a call held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:
@@ -148,8 +142,8 @@ class FairQueue(Generic[T]):
         own = len(entry.lines.get(line, ()))
         if len(self._clients) == len(entry.lines) == 1 and own:
             return own + 1
-        turn = own + sooner({name: len(waiters) for name, waiters in entry.lines.items()}, line, own)
-        return turn + sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
+        turn = own + _sooner({name: len(waiters) for name, waiters in entry.lines.items()}, line, own)
+        return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
     def longest(self, most: int) -> list[tuple[str, int]]:
         """The clients with the most waiting calls, at most so many of them, and the number of these calls."""
@@ -208,7 +202,7 @@ def overloaded(text: str, seconds: float | None) -> GatewayError:
     return GatewayError(Reason.OVERLOADED.status, Reason.OVERLOADED, text, retry_after=seconds or 1.0)
 
 
-def sooner(waiting: dict[K, int], own: K, turn: int) -> int:
+def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
     """How many waiters of others are served before waiter number `turn` (0: the first) of `own`. `waiting` has their
     numbers in the order of their turns; `own` comes last if it is not among them."""
     count, is_before = 0, True

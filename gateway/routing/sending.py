@@ -62,7 +62,7 @@ class TrySender:
         began = self._clock()
         try:
             answer = await self.ask(request, endpoint)
-            self._times.add(self._clock() - began, request)
+            self._times.add(self._clock() - began)
             return answer
         finally:
             endpoint.give_back()

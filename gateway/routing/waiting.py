@@ -12,7 +12,6 @@ from gateway.core.queue_wait import note_wait
 from gateway.core.types import Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.longest_first import KindTimes, LongestFirstQueue, kind_of
 from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, Waiter, overloaded
 
 
@@ -27,22 +26,12 @@ class WaitingCalls:
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
         """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
-        self.queue: FairQueue[Endpoint]
-        self.times: SlotTimes
-        self.line_of: Callable[[Request], Hashable]
+        self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
+        self.times = SlotTimes()
+        self.line_of: Callable[[Request], Hashable] = _model
         """The line that a request waits in, with those that are like it."""
         self.awaited: Callable[[Request], str] = _free_endpoint
         """The sentence for a request that has waited in vain: that this did not happen."""
-        if settings.order == "fair":
-            self.times = SlotTimes()
-            self.line_of = _model
-            self.queue = FairQueue(self._name, settings.length, self.seconds_until)
-        else:
-            self.times = times = KindTimes()
-            self.line_of = kind_of
-            self.queue = LongestFirstQueue(
-                self._name, settings.length, self.seconds_until, times.of, settings.passed_over
-            )
         self._emptied_or_filled = -math.inf
 
     def emptied_or_filled(self) -> None:

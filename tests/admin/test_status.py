@@ -37,7 +37,6 @@ STATUS = GatewayStatus(
             queue=QueueStatus(
                 length=10,
                 timeout=None,
-                order="fair",
                 estimated_wait=2.5,
                 clients=[ClientWaiting(client="a", waiting=3)],
             ),

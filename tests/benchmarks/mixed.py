@@ -1,13 +1,9 @@
 """Calls of two lengths on four servers that the gateway starts, and what a call costs if each has a server of its own.
 
-The mixed load is 248 calls of UM-Bridge, 24 of 1 s and 224 of 20 ms in a random order, from 16 or 64 clients, or all
-at once: four servers need 7.12 s at least. Nobody tells the gateway how long a call takes. In the order `fair` calls of
-one model go as they come. In the order `longest_first` the gateway learns the time of each model, and of each `config`
-of one model, and begins the long calls first.
+The mixed load is 248 calls of one model of UM-Bridge, 24 of 1 s and 224 of 20 ms in a random order, from 64 clients:
+four servers need 7.12 s at least. A client sends its next call when it has the answer to its last one.
 
-The column `ideal` is the time of ideal servers that take the waiting calls in the same order, know how long each takes,
-and need no time between two calls. A client sends its next call when it has the answer to its last one: with 16
-clients the queue never knows more than 12 calls, and cannot begin a long one before it comes.
+The column `ideal` is the time of ideal servers that take the calls as they come, and need no time between two calls.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import json
 import random
 import sys
 import urllib.request
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -33,9 +28,7 @@ from tests.servers.clusters import hyperqueue_cluster
 
 TITLE = "mixed load on servers that the gateway starts"
 OVERHEAD_TITLE = "mixed load: what a call costs beside its model"
-AIM = 7.4
-"""Seconds."""
-SERVERS = 4
+SERVERS, CLIENTS = 4, 64
 LONG, SHORT = (24, 1.0), (224, 0.02)
 """How many calls, and seconds of each."""
 LEAST = (LONG[0] * LONG[1] + SHORT[0] * SHORT[1]) / SERVERS
@@ -51,68 +44,21 @@ backends:
   lab:
     protocol: umbridge
     servers: {{{engine}, command: ["{python}", "{server}", "{{port}}"], state: "{state}", max: {most}, {keys}}}
-    queue: {{order: {order}}}
 routes: [{{match: {{model: "*"}}, backend: lab}}]
 """
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """What the long and the short calls are: their models, and their `config`."""
-
-    name: str
-    models: tuple[str, str]
-    configs: tuple[object, object]
-
-    def body(self, seconds: float) -> bytes:
-        """The body of an Evaluate that takes so long."""
-        at = 0 if seconds == LONG[1] else 1
-        return json.dumps({"name": self.models[at], "input": [[seconds]], "config": self.configs[at]}).encode()
-
-
-MODELS = Kinds("two models", ("slow", "fast"), ({}, {}))
-LEVELS = Kinds("config: {level: n}", ("fast", "fast"), ({"level": 1}, {"level": 0}))
-FAIR, LONGEST_FIRST = "fair", "longest_first"
-ALL = LONG[0] + SHORT[0]
-
-
-@dataclass(frozen=True)
-class Way:
-    """One row: an order of the queue, the kinds of calls, and how many clients there are."""
-
-    order: str
-    kinds: Kinds
-    clients: int
-
-    def __str__(self) -> str:
-        return f"{self.order}, {self.kinds.name}, {self.clients} clients"
-
-
-WAYS = {
-    "process": [
-        Way(FAIR, LEVELS, 64),
-        Way(LONGEST_FIRST, LEVELS, 16),
-        Way(LONGEST_FIRST, MODELS, 16),
-        Way(LONGEST_FIRST, LEVELS, 64),
-        Way(LONGEST_FIRST, MODELS, 64),
-        Way(LONGEST_FIRST, LEVELS, ALL),
-    ],
-    "hyperqueue": [Way(LONGEST_FIRST, LEVELS, 64)],
-}
-"""The rows of each engine."""
 
 
 @dataclass(frozen=True)
 class Mixed:
     """The seconds of the load in some rounds, and the median of ideal servers."""
 
-    way: str
+    engine: str
     seconds: tuple[float, ...]
     ideal: float
 
     def shown(self) -> str:
         figures = f"{median(self.seconds):10.2f}{max(self.seconds):10.2f}{self.ideal:10.2f}{LEAST:10.2f}"
-        return f"{self.way:60}{figures}"
+        return f"{self.engine:20}{figures}"
 
 
 @dataclass(frozen=True)
@@ -127,7 +73,7 @@ class Overhead:
 
 
 def heading() -> str:
-    return f"{TITLE}, s; aim {AIM}\n{'':60}{'median':>10}{'longest':>10}{'ideal':>10}{'at least':>10}"
+    return f"{TITLE}, s\n{'':20}{'median':>10}{'longest':>10}{'ideal':>10}{'at least':>10}"
 
 
 def overhead_heading() -> str:
@@ -135,15 +81,12 @@ def overhead_heading() -> str:
 
 
 def measure(folder: Path, rounds: int) -> Iterator[Mixed]:
-    """Each of WAYS on its engine, with one order of calls after the other."""
+    """The load on each engine, with one order of calls after the other."""
+    loads = [_load(seed) for seed in range(min(rounds, ROUNDS))]
     for name, engine in _engines():
-        with engine as keys:
-            for way in WAYS[name]:
-                state = folder / name / str(WAYS[name].index(way))
-                with _gateway(state, keys, SERVERS, f"min: {SERVERS}", way.order) as address:
-                    loads = [_load(seed) for seed in range(min(rounds, ROUNDS))]
-                    seconds = tuple(_run(address, load, way) for load in loads)
-                    yield Mixed(f"{name}, {way}", seconds, median(ideal(load, way) for load in loads))
+        with engine as keys, _gateway(folder / name, keys, SERVERS, f"min: {SERVERS}") as address:
+            seconds = tuple(_run(address, load) for load in loads)
+            yield Mixed(name, seconds, median(map(ideal, loads)))
 
 
 def overheads(folder: Path) -> Iterator[Overhead]:
@@ -164,33 +107,23 @@ def overheads(folder: Path) -> Iterator[Overhead]:
 
 def _overhead(way: str, address: str) -> Overhead:
     clients = _Clients(address)
-    body = MODELS.body(0.0)
+    body = _body(0.0)
     clients.evaluate(body)
     return Overhead(way, 1e3 * median(clients.evaluate(body) for _ in range(CALLS)))
 
 
-def ideal(load: Sequence[float], way: Way) -> float:
-    """How long ideal servers take for the calls of `load`, by their seconds."""
-    coming, waiting = deque(load), list[float]()
-    free, answered, last, end = SERVERS, [0.0] * way.clients, 0.0, 0.0
-    while answered:
-        now = heapq.heappop(answered)
-        # In the beginning each client sends its first call; later an answer makes a server free.
-        free += end > 0 and now > 0
-        if coming:
-            waiting.append(coming.popleft())
-        while free and waiting:
-            if way.order == LONGEST_FIRST:
-                last = max(waiting)
-            elif way.kinds is MODELS:  # both have their turns
-                last = next((each for each in waiting if each != last), last)
-            else:
-                last = waiting[0]
-            waiting.remove(last)
-            free -= 1
-            end = max(end, now + last)
-            heapq.heappush(answered, now + last)
-    return end
+def ideal(load: Sequence[float]) -> float:
+    """How long ideal servers take for the calls of `load`, by their seconds. There are more clients than servers: as
+    long as there are calls, one waits for each server that gets free."""
+    free_at = [0.0] * SERVERS
+    for seconds in load:
+        heapq.heapreplace(free_at, free_at[0] + seconds)
+    return max(free_at)
+
+
+def _body(seconds: float) -> bytes:
+    """The body of an Evaluate that takes so long."""
+    return json.dumps({"name": "sleeping", "input": [[seconds]], "config": {}}).encode()
 
 
 def _load(seed: int) -> list[float]:
@@ -216,12 +149,12 @@ def _hyperqueue() -> Iterator[str]:
 
 
 @contextmanager
-def _gateway(folder: Path, engine: str, most: int, keys: str, order: str = FAIR) -> Iterator[str]:
+def _gateway(folder: Path, engine: str, most: int, keys: str) -> Iterator[str]:
     """The address of a gateway whose servers are there, as many as are kept."""
     address, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     text = CONFIG.format(
         address=address, admin=admin, engine=engine, python=sys.executable, server=SERVER, state=folder / "state",
-        most=most, keys=keys, order=order,
+        most=most, keys=keys,
     )  # fmt: skip
     kept = most if "min" in keys else 0
 
@@ -257,10 +190,10 @@ class _Clients:
         return took
 
 
-def _run(address: str, load: Sequence[float], way: Way) -> float:
+def _run(address: str, load: Sequence[float]) -> float:
     """How long the load took."""
     clients = _Clients(address)
-    with ThreadPoolExecutor(way.clients) as pool:
+    with ThreadPoolExecutor(CLIENTS) as pool:
         began = perf_counter()
-        list(pool.map(clients.evaluate, map(way.kinds.body, load)))
+        list(pool.map(clients.evaluate, map(_body, load)))
         return perf_counter() - began

@@ -1,6 +1,5 @@
 """A model server of UM-Bridge for loads that wait: `python sleeping_server.py PORT`. A call takes as many seconds
-as its first number says, or with `config: {"level": n}` those of LEVELS. Needs the standard library alone, and starts
-quickly."""
+as its first number says. Needs the standard library alone, and starts quickly."""
 
 import json
 import os
@@ -9,9 +8,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-MODELS = ["slow", "fast"]
-LEVELS = [0.02, 1.0]
-"""Seconds of a call: of a coarse model and of a fine one."""
+MODELS = ["sleeping"]
 
 
 class Models(BaseHTTPRequestHandler):
@@ -24,8 +21,7 @@ class Models(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path == "/Evaluate":
-            level = asked["config"].get("level")
-            time.sleep(asked["input"][0][0] if level is None else LEVELS[level])
+            time.sleep(asked["input"][0][0])
             self._reply({"output": [[os.getpid()]]})
         elif self.path == "/ModelInfo":
             self._reply({"support": {"Evaluate": True}})

@@ -197,12 +197,6 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     ("slow start before now", BACKEND + "slow_start: -1}}\n", ["2:85: must be at least 0, got -1"]),
     ("queue without room", BACKEND + "queue: {length: 0}}}\n", ["2:89: must be at least 1, got 0"]),
-    (
-        "order of a queue",
-        BACKEND + "queue: {order: shortest_first}}}\n",
-        ["2:88: expected fair or longest_first, got 'shortest_first'; did you mean 'longest_first'?"],
-    ),
-    ("queue that passes over nobody", BACKEND + "queue: {passed_over: 0}}}\n", ["2:94: must be at least 1, got 0"]),
     ("queue where nobody may wait", BACKEND + "queue: {timeout: 0}}}\n", ["2:90: must be above 0, got 0"]),
     (
         "misspelt key of a queue",

@@ -341,13 +341,6 @@ def test_keys_that_have_no_effect(text: str, expected: str) -> None:
     [
         ("queue: {length: 5}", "queue' has no effect: calls wait only where `max_in_flight` limits them"),
         ("queue: {length: 5}, max_in_flight: 2", ""),
-        ("queue: {order: longest_first}", "queue' has no effect: calls wait only where `max_in_flight` limits them"),
-        ("queue: {order: longest_first, passed_over: 5}, max_in_flight: 2", ""),
-        ("queue: {passed_over: 5}, max_in_flight: 2", "passed_over' has no effect: `order` is fair"),
-        (
-            "discovery: {files: /f}, queue: {wait_for_endpoints: 5, order: longest_first}",
-            "order' has no effect: calls take turns only where `max_in_flight` limits them",
-        ),
         ("health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
         ("health: {probe: none, ejection: {failures: 2}}", ""),
     ],

@@ -12,12 +12,15 @@ LISTENER = {"name": "listener", "bind": "127.0.0.1:8080", "protocols": ["v2-rest
 BACKEND = {"protocol": "v2-rest", "endpoints": ["127.0.0.1:8000"]}
 
 
+_ABSENT = ("no such file or directory", "is not a file")
+
+
 def problems_but_absent_files(text: str, place: str) -> list[str]:
     """What the check finds wrong with a configuration, but that files which it names are not on this machine."""
     try:
         loads(text, place, catalog(), {"PWD": "/run"})
     except ConfigError as error:
-        return [each for each in str(error).splitlines() if not each.lower().endswith("no such file or directory")]
+        return [each for each in str(error).splitlines() if not each.lower().endswith(_ABSENT)]
     return []
 
 

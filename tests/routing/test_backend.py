@@ -563,6 +563,15 @@ async def test_the_queue_is_as_long_as_configured() -> None:
     await asyncio.gather(*tasks)
 
 
+async def test_the_wait_is_estimated_by_the_time_of_streams_too() -> None:
+    """Also by the time in which a client takes a response: its stream holds the slot."""
+    lab = Lab()
+    lab.wires[0].answers_at_once = True
+    async for _ in lab.backend.stream(Request(Operation.INFER, "m")):
+        lab.clock.now += 1.0
+    assert lab.backend.waiting_calls.seconds_until(1) == 1.0
+
+
 async def test_the_wait_is_estimated_by_the_time_that_calls_held_their_slot() -> None:
     lab = Lab(wires=2, limit=2, queue=QueueSettings(length=1))
     assert lab.backend.waiting_calls.seconds_until(1) is None

@@ -5,11 +5,7 @@ import random
 import pytest
 
 from gateway.core.errors import GatewayError
-from gateway.core.operations import Operation
-from gateway.core.types import Request
 from gateway.routing.queue import FairQueue, SlotTimes
-
-CALL = Request(Operation.INFER, "m")
 
 
 def joined(queue: FairQueue[str], client: str, calls: int) -> int:
@@ -110,10 +106,10 @@ async def test_the_clients_that_wait_most_are_told() -> None:
 def test_the_estimate_is_the_mean_time_in_a_slot_for_each_turn() -> None:
     times = SlotTimes()
     assert times.until(1, 1) is None
-    times.add(10.0, CALL)
+    times.add(10.0)
     assert [times.until(place, slots) for place, slots in ((1, 1), (6, 1), (6, 3), (1, 0))] == [10.0, 60.0, 20.0, None]
-    times.add(20.0, CALL)
+    times.add(20.0)
     assert times.until(1, 1) == pytest.approx(11.0)
     for _ in range(100):
-        times.add(1.0, CALL)
+        times.add(1.0)
     assert times.until(1, 1) == pytest.approx(1.0, abs=0.01)

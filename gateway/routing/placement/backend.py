@@ -52,8 +52,7 @@ class PlacedBackend(Backend):
         super().__init__(*args, **keys)
         self._on_other_models: list[Any] = []
         self._recoveries: dict[Endpoint, Any] = {}
-        if self.queue_settings.order == "fair":
-            self.waiting_calls.line_of = _model_and_version
+        self.waiting_calls.line_of = _model_and_version
         self.waiting_calls.awaited = self._awaited
         if self._servers.runs_to_the_end:
             self._sender.in_slot = partial(self._send_counted, self._sender.in_slot)
@@ -354,9 +353,9 @@ class PlacedBackend(Backend):
     def _next_waiter(self, endpoint: Endpoint) -> Waiter[Endpoint] | None:
         return self.queue.next(partial(self._fits, endpoint))
 
-    def _fits(self, endpoint: Endpoint, line: Hashable) -> bool:
-        """Whether the calls that wait in a line are for a model that `endpoint` holds."""
-        model, version = _names_of(line)
+    def _fits(self, endpoint: Endpoint, line: Any) -> bool:
+        """Whether the calls that wait in a line of `_model_and_version` are for a model that `endpoint` holds."""
+        model, version = line
         if not model:
             return True
         placement = self.placements.models.get(model)
@@ -434,11 +433,5 @@ def _model_and_version(request: Request) -> Hashable:
     return request.model, request.version
 
 
-def _names_of(line: Any) -> tuple[str, str]:
-    """The model and the version of the calls in a line: those of `_model_and_version`, or of a kind of calls."""
-    first, second = line
-    return (first, second) if isinstance(first, str) else (first[0], first[1])
-
-
-def _is_for(model: str, line: Hashable) -> bool:
-    return _names_of(line)[0] == model
+def _is_for(model: str, line: Any) -> bool:
+    return bool(line[0] == model)

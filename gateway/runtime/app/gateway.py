@@ -28,7 +28,6 @@ from gateway.bridge.graphs.model import GraphModel
 from gateway.config.changes import applicable, changes, not_applied
 from gateway.config.keys import Config, ListenerConfig
 from gateway.config.keys import Ready as ReadyRule
-from gateway.config.models_apart import with_models_apart
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.certificates import CertificateError
 from gateway.core.garbage import small_collections
@@ -77,7 +76,7 @@ class Gateway:
         tap: Tap | None = None,
         part: GatewayPart = WHOLE,
     ) -> None:
-        self.config = config = with_models_apart(config)
+        self.config = config
         self._part = part
         self.ready = False
         self.references: list[Listener] = []
@@ -200,7 +199,6 @@ class Gateway:
             if not self.ready:
                 raise ReloadError(NOT_RUNNING)
             await asyncio.to_thread(self._certificates.read_changed)
-            config = with_models_apart(config)
             new = applicable(self.config, config)
             found = await asyncio.to_thread(changes, self.config, new)
             if found or new != self.config:

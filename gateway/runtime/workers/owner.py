@@ -40,7 +40,7 @@ class HeldSlots:
 
     def __init__(self) -> None:
         self._generations: dict[int, Generation] = {}
-        self._held: dict[int, tuple[Endpoint, Backend, Request, float]] = {}
+        self._held: dict[int, tuple[Endpoint, Backend, float]] = {}
         self._last = 0
 
     def __len__(self) -> int:
@@ -64,7 +64,6 @@ class HeldSlots:
         operation: str,
         client: str,
         model: str,
-        version: str,
         parameters: dict[str, Any],
         tried: Sequence[str],
         avoided: tuple[Sequence[str], bool] | None,
@@ -79,22 +78,20 @@ class HeldSlots:
         """
         backend = self._generations[generation].backends[name]
         tries = None if avoided is None else Tries(avoided=frozenset(avoided[0]), elsewhere=avoided[1])
-        request = Request(
-            Operation(operation), model, version, parameters=parameters, peer=f"{client}:0", tries=tries
-        )  # fmt: skip
+        request = Request(Operation(operation), model, parameters=parameters, peer=f"{client}:0", tries=tries)
         endpoint = backend.free_slot(request, tuple(each for each in backend.endpoints if each.address in tried))
         if endpoint is None:
             return self._wait(backend, request)
         if not is_kept:
             endpoint.give_back()
             return 0, endpoint.address, 0
-        return self._handed_out(backend, endpoint, request, 0)
+        return self._handed_out(backend, endpoint, 0)
 
     def give_back(self, slot: int, answered: bool) -> None:
         """Give a slot back. `answered`: the call was answered."""
-        endpoint, backend, request, began = self._held.pop(slot)
+        endpoint, backend, began = self._held.pop(slot)
         if answered:
-            backend.note_slot_time(monotonic() - began, request)
+            backend.waiting_calls.times.add(monotonic() - began)
         endpoint.give_back()
 
     def end(self) -> None:
@@ -109,11 +106,11 @@ class HeldSlots:
     async def _wait(self, backend: Backend, request: Request) -> tuple[int, str, int]:
         endpoint = await backend.next_slot(request)
         waited = queue_wait.get()  # this runs in a task of its own, which waits for nothing else
-        return self._handed_out(backend, endpoint, request, 1 if waited is None else waited.place)
+        return self._handed_out(backend, endpoint, 1 if waited is None else waited.place)
 
-    def _handed_out(self, backend: Backend, endpoint: Endpoint, request: Request, place: int) -> tuple[int, str, int]:
+    def _handed_out(self, backend: Backend, endpoint: Endpoint, place: int) -> tuple[int, str, int]:
         self._last += 1
-        self._held[self._last] = endpoint, backend, request, monotonic()
+        self._held[self._last] = endpoint, backend, monotonic()
         return self._last, endpoint.address, place
 
 

@@ -18,7 +18,6 @@ from gateway.routing.backend import Backend
 from gateway.routing.draining import Drain
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import EndpointHealth
-from gateway.routing.longest_first import kind_of
 from gateway.routing.sequences import sequence_of
 from gateway.routing.waiting import note_waiting
 from gateway.runtime.workers.channel import Channel, ChannelClosedError
@@ -27,8 +26,7 @@ Relay: TypeAlias = Callable[..., None]
 """Passes on what happened to an endpoint: its backend and address, the name of a method below, its arguments."""
 
 SEQUENCE_KEYS = ("sequence_id", "sequence_start", "sequence_end")
-"""The parameters of a request that the supervisor needs. Where its queue learns how long each kind of call takes, it
-gets a checksum of all of them, too, as a further parameter."""
+"""The parameters of a request that the supervisor needs."""
 
 
 class WorkerBackend(Backend):
@@ -52,7 +50,6 @@ class WorkerBackend(Backend):
         self._channel = channel
         self._generation = generation
         self._is_limited = is_limited(self.name)
-        self._tells_kinds = self.queue_settings.order != "fair"
         self._numbers: dict[Endpoint, deque[int]] = {}
         """The numbers of the slots that calls hold now. Those of one endpoint stand for each other."""
         if self._is_limited:
@@ -93,12 +90,9 @@ class WorkerBackend(Backend):
         avoided = None if tries is None else (list(tries.avoided), tries.elsewhere)
         given = {} if request.unread is not None else request.parameters
         parameters = {key: given[key] for key in SEQUENCE_KEYS if key in given}
-        if self._tells_kinds:
-            _, parameters["kind"] = kind_of(request)
         found = self._channel.ask(
             "take", self._generation, str(self.name), request.operation.value, request.client, request.model,
-            request.version, parameters, [each.address for each in tried], avoided, self._is_limited,
-            unclaimed=self._return_unclaimed,
+            parameters, [each.address for each in tried], avoided, self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place = 0
         try:

@@ -235,7 +235,7 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
     assert status["backends"]["lab"] == {
         "protocol": "v2-rest", "max_in_flight": 1, "waiting": 1, "requests": {}, "servers": None,
         "endpoints": [endpoint], "queue": {
-            "length": 1000, "timeout": None, "order": "fair", "estimated_wait": None,
+            "length": 1000, "timeout": None, "estimated_wait": None,
             "clients": [{"client": "127.0.0.1", "waiting": 1}],
         },
     }  # fmt: skip

@@ -6,13 +6,11 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Counted:
-    """`most`: the most evaluations in flight at once; `calls`: all of them; `bodies`: what they ask for, in the
-    order in which the server gets them."""
+    """`most`: the most evaluations in flight at once; `calls`: all of them."""
 
     def __init__(self, upstream: int) -> None:
         self.port = 0
         self.calls = self.most = self.now = 0
-        self.bodies: list[bytes] = []
         self.holding = asyncio.Event()
         """Replies go on while it is set."""
         self.holding.set()
@@ -39,7 +37,6 @@ class Counted:
                 self.most = max(self.most, self.now)
                 try:
                     if counts:
-                        self.bodies.append(request.partition(b"\r\n\r\n")[2])
                         self.arrived.set()
                         await self.holding.wait()
                     to_server.write(request)

@@ -16,7 +16,7 @@ AFTER = f"{LISTENER}backends: {{lab: {TWO}}}\n{ROUTES}"
 
 async def taken(slots: HeldSlots, generation: int, backend: str = "lab") -> tuple[int, str]:
     """The number and the address of a slot."""
-    found = slots.take(generation, backend, "infer", "127.0.0.1", "m", "", {}, [], None, True)
+    found = slots.take(generation, backend, "infer", "127.0.0.1", "m", {}, [], None, True)
     number, address, _ = await found if isawaitable(found) else found
     return number, address
 

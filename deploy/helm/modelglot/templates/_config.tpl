@@ -269,7 +269,7 @@ left as they are: templates and constants are of any type. Takes {key, value, pa
      "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers" "from"
      "header" "hide" "identity" "issuer" "jwks" "key" "labels" "layout" "level" "listener" "listeners" "load"
      "load_url" "measures" "method" "metric" "model" "name" "namespace" "nan" "operation" "operations" "options" "otlp"
-     "outputs" "path" "payload" "per" "permissions" "pinned" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
+     "outputs" "path" "payload" "permissions" "pinned" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
      "replace" "routes" "scale" "script" "select" "server_name" "service" "source" "srv" "state" "statuses" "stream" "tensors"
      "to" "token" "url" "version" "when" "without_redis" -}}
 {{- $keysOnly := or .keysOnly (has .path (list "config.forms" "config.models")) -}}
