@@ -15,7 +15,7 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, write
 
 from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, datatype_of
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist, datatype_of
 
 _MAGIC = b"\x93NUMPY"
 _VERSIONS = {
@@ -43,8 +43,10 @@ def decode(file: Buffer, what: str) -> Tensor:
         raise DecodeError(
             f"{what} has {len(file) - start} bytes of data, expected {expected} for {dtype} {list(shape)}"
         )
-    flat = np.frombuffer(file, dtype, offset=start)
     datatype = _datatype(dtype, what)
+    if not can_exist(shape, datatype):
+        raise DecodeError(f"{what}: shape {list(shape)} spans more than 2^63 bytes")
+    flat = np.frombuffer(file, dtype, offset=start)
     if datatype.kind is Kind.BOOL and (flat.view(np.uint8) > 1).any():
         raise DecodeError(f"{what} holds booleans other than 0 and 1")
     array = flat.reshape(shape, order="F" if is_fortran else "C").astype(datatype.dtype, order="C", copy=False)

@@ -25,6 +25,13 @@ ParameterValue: TypeAlias = bool | int | float | str
 Parameters: TypeAlias = Mapping[str, ParameterValue]
 
 MAX_RANK = 32
+_MAX_SPAN = 2**63 - 1
+
+
+def can_exist(shape: Shape, datatype: Datatype) -> bool:
+    """Whether numpy has arrays of this shape: its sizes, zeros left out, span fewer than 2^63 bytes. Only tensors
+    without elements can be beyond that: all others have the data."""
+    return prod(size or 1 for size in shape) * (datatype.size or 1) <= _MAX_SPAN
 
 
 class Headers:

@@ -107,6 +107,8 @@ def test_the_keys_may_stand_in_any_order() -> None:
         (saved(np.zeros(4))[:-1], "31 bytes of data, expected 32"),
         (saved(np.zeros(4)) + b"x", "33 bytes of data, expected 32"),
         (header(GOOD.replace("(2,)", "(99999999999999999999,)")), "0 bytes of data, expected"),
+        (header(GOOD.replace("(2,)", "(0, 99999999999999999999)")), "spans more than 2"),
+        (header(GOOD.replace("(2,)", "(0, 2147483648, 2147483648)")), "spans more than 2"),
         (header(GOOD.replace("(2,)", "(-1,)"), bytes(4)), "is not that of an array of numbers"),
         (header(GOOD.replace("(2,)", f"({'1,' * 33})"), bytes(4)), "has 33 dimensions, expected at most 32"),
         (header(GOOD.replace("<i4", "|O"), bytes(16)), "is not that of an array of numbers"),

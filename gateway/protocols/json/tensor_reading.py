@@ -16,7 +16,7 @@ from gateway.core.json import Array
 from gateway.core.json.contents import shaped
 from gateway.core.json.untyped import untyped_numbers
 from gateway.core.protocol import Limits
-from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor
+from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist
 from gateway.protocols.json.misfit import MisfitError
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
@@ -42,7 +42,10 @@ def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limi
         raise MisfitError(f"{form.label}: {error}") from error
     except DecodeError as error:
         raise DecodeError(f"{form.label}: {error}") from error
-    return in_declared_shape(form, tensor) if shape is None else _in_shape(form, tensor, shape)
+    found = in_declared_shape(form, tensor) if shape is None else _in_shape(form, tensor, shape)
+    if not found.data and not can_exist(found.shape, found.datatype):
+        raise DecodeError(f"{form.label}: shape {list(found.shape)} spans more than 2^63 bytes")
+    return found
 
 
 def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:

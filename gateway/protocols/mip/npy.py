@@ -5,7 +5,7 @@ from math import prod
 
 from gateway.core import npy
 from gateway.core.errors import DecodeError
-from gateway.core.types import Buffer, Tensor
+from gateway.core.types import Buffer, Tensor, can_exist
 
 
 def decode(files: Sequence[Buffer], what: str) -> Tensor:
@@ -20,8 +20,11 @@ def decode(files: Sequence[Buffer], what: str) -> Tensor:
     for at, array in enumerate(arrays):
         if (array.datatype, array.shape) != (first.datatype, first.shape):
             raise DecodeError(f"{what} is {_shown(array)} in example {at} and {_shown(first)} in example 0")
+    shape = (len(arrays), *first.shape)
+    if not can_exist(shape, first.datatype):
+        raise DecodeError(f"{what}: {len(arrays)} examples of {_shown(first)} span more than 2^63 bytes")
     data = first.data if len(arrays) == 1 else b"".join([array.data for array in arrays])
-    return Tensor("", first.datatype, (len(arrays), *first.shape), data, content_type="npy")
+    return Tensor("", first.datatype, shape, data, content_type="npy")
 
 
 def _shown(array: Tensor) -> str:

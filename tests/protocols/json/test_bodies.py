@@ -1,5 +1,6 @@
 """Bodies of every kind of template: literal bytes to tensors and words, and back."""
 
+from base64 import b64encode
 from typing import Any
 
 import numpy as np
@@ -262,6 +263,16 @@ def test_a_tensor_that_is_not_as_declared_is_refused(specs: dict[str, TensorSpec
         read({"a": X}, text, specs)
 
 
+def npy_header(shape: str) -> bytes:
+    """A .npy file without elements."""
+    text = b"{'descr': '<f8', 'fortran_order': False, 'shape': %b}" % shape.encode()
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text
+
+
+ENDLESS = npy_header("(0, 99999999999999999999)")
+WIDE = npy_header("(0, 1152921504606846975)")
+"""One of these is possible, two are not."""
+
 HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": X}, b"", "empty body"),
     ({"a": X}, b"  \n", "empty body"),
@@ -333,6 +344,9 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": "$x|bytes"}, b'{"a":1}', "base64"),
     ({"a": "$x|npy"}, b'{"a":[]}', "a list, expected base64 in a string"),
     ({"a": "$x|npy"}, b'{"a":"AACA"}', "input 'x': the file"),
+    ({"a": "$x|npy"}, b'{"a":"%b"}' % b64encode(ENDLESS), "input 'x': the file: shape .* spans more than 2"),
+    ([{"a": "$x|npy"}, "..."], b'[{"a":"%b"},{"a":"%b"}]' % ((b64encode(WIDE),) * 2), r"input 'x': shape \[2, 0, "),
+    ({"a": "$x|flat", "s": "$x|shape"}, b'{"a":[],"s":[0,9223372036854775808]}', "input 'x': shape .* spans more"),
     ({"a": "$x|base64:FP32"}, b'{"a":"AACA"}', "3 bytes, expected a multiple of the 4 of FP32"),
     ({"a": "$x|base64:BOOL"}, b'{"a":"Ag=="}', "neither 0 nor 1"),
     ([{"e": "$x|base64:INT8"}, "..."], b'[{"e":"AQI="},{"e":"AQ=="}]', "ragged"),

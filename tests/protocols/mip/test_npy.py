@@ -67,3 +67,12 @@ def test_examples_must_have_one_datatype_and_shape() -> None:
         stacked(saved(np.zeros(2)), saved(np.zeros(2, "f4")))
     with pytest.raises(DecodeError, match=r"\[3\] in example 1"):
         stacked(saved(np.zeros(2)), saved(np.zeros(3)))
+
+
+def test_examples_that_span_more_than_a_tensor_can_are_refused() -> None:
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (0, %d)}"
+    endless, wide = (header % size for size in (99999999999999999999, 2**60 - 1))
+    with pytest.raises(DecodeError, match=r"input 0 of example 0: shape .* spans more than 2\^63 bytes"):
+        stacked(b"\x93NUMPY\1\0" + len(endless).to_bytes(2, "little") + endless)
+    with pytest.raises(DecodeError, match=r"input 0: 2 examples of .* span more than 2\^63 bytes"):
+        stacked(*[b"\x93NUMPY\1\0" + len(wide).to_bytes(2, "little") + wide] * 2)
