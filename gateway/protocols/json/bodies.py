@@ -121,11 +121,16 @@ class JsonBody(MessageBody):
         if self._only is not None:
             return self._only.read(text, limits)
         errors: list[DecodeError] = []
+        too_large: GatewayError | None = None
         for reader in self._readers:
             try:
                 return reader.read(text, limits)
             except DecodeError as error:
                 errors.append(error)
+            except GatewayError as error:
+                too_large = too_large or error  # a further one may read no rows
+        if too_large is not None:
+            raise too_large
         raise explained(errors, "alternatives")
 
     def write(self, said: Said) -> tuple[Buffer, ...]:

@@ -155,12 +155,14 @@ def _read_shape(leaf: Leaf, form: TensorForm, value: Any, reading: BodyReading) 
     given = leaf.get(value)
     if given is UNSET:
         return
+    if bytes(given).count(b",") >= MAX_RANK:
+        raise DecodeError(f"{form.label} has a shape of too many sizes, expected up to {MAX_RANK} sizes")
     try:
         shape = _decode_shape(given)
     except msgspec.DecodeError as error:
         raise MisfitError(f"the shape of {form.label}: {error}") from error
-    if len(shape) > MAX_RANK or any(each < 0 for each in shape):
-        raise DecodeError(f"{form.label} has the shape {shape[: MAX_RANK + 1]}, expected up to {MAX_RANK} sizes")
+    if any(each < 0 for each in shape):
+        raise DecodeError(f"{form.label} has the shape {shape}, expected sizes of at least 0")
     reading.shapes[form.place.name] = tuple(shape)
 
 
@@ -225,8 +227,8 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
 
 
 _decode_table = msgspec.json.Decoder(list[list[Raw]]).decode
-_BYTES_OF_CELL = 48
-"""Bytes of memory that a cell of a table takes while it is read."""
+_BYTES_OF_CELL, _BYTES_OF_ROW = 128, 144
+"""Bytes of memory that a cell of a table, and a row without its cells, takes while it is read."""
 
 
 def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
@@ -235,8 +237,8 @@ def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     if given is UNSET:
         return
     text, limit = bytes(given), reading.limits.message
-    cells = text.count(b",")
-    if cells * _BYTES_OF_CELL > limit:
+    cells, rows_of_cells = text.count(b","), text.count(b"[")
+    if cells * _BYTES_OF_CELL + rows_of_cells * _BYTES_OF_ROW > limit:
         raise refusal(Reason.TOO_LARGE, f"a table of {cells} cells takes more than {limit} bytes (limits.message)")
     try:
         rows = _decode_table(text)

@@ -17,6 +17,8 @@ _decode = msgspec.json.Decoder().decode
 # A string and, if it is a key, its colon; or a brace. Nothing backtracks: quantifiers are possessive, and a string
 # without an end goes on to the end of the text, which is then looked at once.
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
+_DEEPEST = 1024
+"""Objects in objects up to which `members_of` follows a text; msgspec passes over fewer."""
 
 
 def too_many(values: int) -> DecodeError:
@@ -60,22 +62,26 @@ def _counted(value: Any, level: int) -> tuple[int, int]:
     return values, members
 
 
-def members_of(text: bytes) -> int:
+def members_of(text: bytes, most: int) -> int:
     """How many members all objects of a JSON text have.
 
     Raises:
-        DecodeError: a key occurs twice in one object.
+        DecodeError: a key occurs twice in one object, there are more than `most` members, or it is nested too deep.
     """
     members, open_objects = 0, list[set[bytes]]()
     for token in _TOKEN.finditer(text):
         key, colon = token.groups()
         if key is None:
             if token[0] == b"{":
+                if len(open_objects) > _DEEPEST:
+                    raise DecodeError(f"nested deeper than {MAX_DEPTH}")
                 open_objects.append(set())
             elif open_objects:
                 open_objects.pop()
         elif colon is not None and open_objects:
             members += 1
+            if members > most:
+                raise too_many(most)
             name = _unescaped(key)
             if name in open_objects[-1]:
                 raise DecodeError(f"key {name.decode('utf-8', 'replace')!r} occurs twice in one object")

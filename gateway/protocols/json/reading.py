@@ -13,19 +13,19 @@ from typing import Any
 import msgspec
 
 from gateway.core import json
-from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
 from gateway.core.types import TensorSpec
 from gateway.protocols.json import literals
 from gateway.protocols.json.misfit import MisfitError
 from gateway.protocols.json.places import BodyContents, BodyReading, reader_of_place
-from gateway.protocols.json.plain import members_of, too_many
+from gateway.protocols.json.plain import members_of
+from gateway.protocols.json.row_memory import memory_of_rows
 from gateway.protocols.json.templates import (
     Every,
     EverySpelling,
     Node,
     Object,
-    RowList,
     Spelling,
     TensorPlace,
     rows_of_tensor,
@@ -40,8 +40,6 @@ _BLANKS = b" \t\r\n"
 _MOST_CUT = 16
 """Keys that a body is searched for; the values of further ones are left in it."""
 _NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
-_BYTES_OF_MEMBER = 64
-"""Bytes of memory that a member of a row takes while a body is read."""
 
 
 class BodyReader:
@@ -52,7 +50,7 @@ class BodyReader:
         self._members = self._type.members
         keys = _cut_keys(node)
         self._keys = tuple((key, b'"%b"' % key.encode()) for key in keys.values())
-        self._has_rows = any(isinstance(each, RowList) for each in walk(node))
+        self._rows = memory_of_rows(node)
         leaves = sorted(self._type.leaves, key=lambda leaf: not _is_read_first(leaf.node))
         self._places = [reader_of_place(each, specs, keys, role) for each in leaves]
 
@@ -77,9 +75,12 @@ class BodyReader:
         return found
 
     def _read(self, decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> BodyContents:
-        colons = text.count(b":")
-        if colons > reading.limits.json_values:
-            self._check_size(text, colons, reading.limits)
+        colons, limits = text.count(b":"), reading.limits
+        # before anything becomes an object
+        if self._rows is not None:
+            self._rows.check(text, limits)
+        elif colons > limits.json_values:
+            members_of(text, limits.json_values)
         try:
             value = _decoded(decode, text, reading)
         except msgspec.ValidationError as error:
@@ -92,16 +93,8 @@ class BodyReader:
             read(value, reading)
         # there are more colons where a key occurs twice or is ignored, and where a string has one
         if colons != self._members(value) + reading.members:
-            members_of(text)
+            members_of(text, colons)
         return reading.found()
-
-    def _check_size(self, text: bytes, members: int, limits: Limits) -> None:
-        """Refuse a body of too many members before they become objects."""
-        if not self._has_rows:
-            if members_of(text) > limits.json_values:
-                raise too_many(limits.json_values)
-        elif members * _BYTES_OF_MEMBER > limits.message:
-            raise refusal(Reason.TOO_LARGE, f"{members} members in rows take more than limits.message bytes")
 
     def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
         """`text` with 0 in place of the tensors that were cut out, and their texts by key."""

@@ -13,6 +13,7 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array
+from gateway.core.json.bulk_numbers import PIECE
 from gateway.core.json.contents import shaped
 from gateway.core.json.untyped import untyped_numbers
 from gateway.core.protocol import Limits
@@ -81,7 +82,8 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
     """A list, nested by the tensor's shape; outside of rows also one bare element, of shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
-    if text[0] == _OPENING and b'"' not in text:
+    # of larger ones simdjson would make 14 bytes for each; `array` reads them in pieces
+    if text[0] == _OPENING and len(text) <= PIECE and b'"' not in text:
         try:
             tensor = _numbers(form, text)
         except DecodeError:

@@ -1,5 +1,6 @@
 """Bodies of every kind of template: literal bytes to tensors and words, and back."""
 
+import tracemalloc
 from base64 import b64encode
 from typing import Any
 
@@ -389,6 +390,67 @@ def test_rows_beyond_the_limit_of_a_message_are_refused_before_they_become_objec
     with pytest.raises(GatewayError, match=r"limits\.message"):
         body([{"a": X}, "..."]).read(rows, NO_HEADERS, limits)
     assert len(read([{"a": X}, "..."], rows).tensors[0].array) == 20000
+
+
+GROWING: list[tuple[object, bytes, bytes, bytes]] = [
+    ({"r": [{"$*": "$*"}, "..."]}, b'{"r":[', b"{}", b"]}"),
+    ({"r": [{"$*": "$*"}, "..."]}, b'{"r":[', b'{"a":1}', b"]}"),
+    ({"r": [{"$*": "$*"}, "..."]}, b'{"r":[', b'{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}', b"]}"),
+    ({"r": [{"x": X}, "..."]}, b'{"r":[', b'{"x":1}', b"]}"),
+    ([{"a?": "$a", "b?": "$b", "c?": "$_"}, "..."], b"[", b"{}", b"]"),
+    ([[{"l?": "$l"}, "..."], "..."], b"[", b"[]", b"]"),
+    ([[{"l?": "$l"}, "..."], "..."], b"[", b"[{}]", b"]"),
+    ([[[{"l?": "$l"}, "..."], "..."], "..."], b"[", b"[[]]", b"]"),
+    ([["$a", "$b"], "..."], b"[", b"[1,2]", b"]"),
+    ({"x": X, "r": ["$_", "..."]}, b'{"x":[1],"r":[', b"1", b"]}"),
+    ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":[],"data":[', b"[]", b"]}"),
+    ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["a","b"],"data":[', b"[1,2]", b"]}"),
+    ({"x": "$x|flat", "s": "$x|shape"}, b'{"x":[1],"s":[', b"1", b"]}"),
+]
+
+
+@pytest.mark.parametrize(("template", "before", "row", "after"), GROWING, ids=[str(each[2]) for each in GROWING])
+def test_rows_take_no_more_memory_than_a_message_may(template: object, before: bytes, row: bytes, after: bytes) -> None:
+    bodies, limits = body(template), Limits(message=2**20)
+    refused = 0
+    for count in (1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 64000):
+        text = before + b",".join([row] * count) + after
+        tracemalloc.start()
+        try:
+            bodies.read(text, NO_HEADERS, limits)
+        except (DecodeError, GatewayError):
+            refused += 1
+        finally:
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+        assert most < limits.message * 5 // 4 + 2 * len(text), count
+    assert refused
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[%b%b" % (b":" * 10001, b"{" * 100_000), b"[{%b" % b",".join([b'"%d":0' % at for at in range(100_000)])],
+    ids=["braces", "keys"],
+)
+def test_members_are_counted_in_little_memory(text: bytes) -> None:
+    bodies = body({"a": X})
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError):
+            bodies.read(text, NO_HEADERS, LIMITS)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 6 * 2**20
+
+
+def test_an_alternative_with_rows_does_not_refuse_tensors_that_another_has() -> None:
+    template = {"$any": [[[{"a": "$a"}, "..."], "..."], X]}
+    rows = b"[%b]" % b",".join([b"[1,2]"] * 20_000)
+    [each] = body(template).read(rows, NO_HEADERS, Limits(message=2**20)).tensors
+    assert each.shape == (20_000, 2)
+    with pytest.raises(GatewayError, match=r"rows and members of the body take \d+ bytes of memory, limits\.message"):
+        body(template).read(b"[%b]" % b",".join([b"[{}]"] * 20_000), NO_HEADERS, Limits(message=2**20))
 
 
 WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [

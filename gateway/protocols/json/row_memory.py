@@ -1,0 +1,62 @@
+"""How much memory the rows of a body take while it is read, told by its text before any of them becomes an object.
+
+Rows can be far larger in memory than as text: `{}` and `[]` are two bytes, and an object or a list of 50 to 250. What
+opens them in the text, or separates them, is counted; what stands in strings is counted too.
+"""
+
+from gateway.core.errors import Reason, refusal
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Limits
+from gateway.protocols.json.templates import FixedList, Node, Object, RowList, rows_of_tensor, walk
+
+# Bytes of memory, measured by tracemalloc.
+_MEMBER = 96
+_OPTIONAL, _REQUIRED = 32, 8
+"""What a member takes in an object that lacks it, and in one that has it beside _MEMBER."""
+_OBJECT, _OPEN_OBJECT = 72, 248
+"""Without members: of declared ones, and of any (`"$*": $*`)."""
+_LIST, _ELEMENT = 264, 72
+
+
+@frozen
+class RowMemory:
+    """The bytes that each `{`, `[` and `,` of a body takes at most; 0 where the template makes nothing of it."""
+
+    brace: int = 0
+    bracket: int = 0
+    comma: int = 0
+
+    def check(self, text: bytes, limits: Limits) -> None:
+        """Raises GatewayError, RESOURCE_EXHAUSTED, if the rows in `text` would take more than `limits.message`."""
+        if len(text) * max(self.brace, self.bracket, self.comma, _MEMBER) <= limits.message:
+            return
+        size = text.count(b":") * _MEMBER
+        for sign, each in ((b"{", self.brace), (b"[", self.bracket), (b",", self.comma)):
+            size += each and each * text.count(sign)
+        if size > limits.message:
+            raise refusal(
+                Reason.TOO_LARGE,
+                f"rows and members of the body take {size} bytes of memory, limits.message is {limits.message}",
+            )
+
+
+def memory_of_rows(node: Node) -> RowMemory | None:
+    """What the rows of a template take; None if there are none."""
+    rows = [each.row for each in walk(node) if isinstance(each, RowList) and rows_of_tensor(each) is None]
+    inside = [each for row in rows for each in walk(row) if rows_of_tensor(each) is None]
+    if not rows:
+        return None
+    return RowMemory(
+        max([_of_object(each) for each in inside if isinstance(each, Object)], default=0),
+        max([_of_list(each) for each in inside if isinstance(each, RowList | FixedList)], default=0),
+        0 if all(isinstance(row, Object | RowList | FixedList) for row in rows) else _ELEMENT,
+    )
+
+
+def _of_object(node: Object) -> int:
+    size = _OPEN_OBJECT if node.every else _OBJECT
+    return size + sum(_OPTIONAL if each.optional else _REQUIRED for each in node.members)
+
+
+def _of_list(node: RowList | FixedList) -> int:
+    return _LIST + (_MEMBER * len(node.nodes) if isinstance(node, FixedList) else 0)
