@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.protobuf.schema import not_utf8
 from gateway.core.protobuf.wire import LENGTH, Allowance, Field, fields, key, varint
 from gateway.core.types import Buffer
@@ -27,18 +27,23 @@ class MessageAllowance(Allowance):
 
 
 class FieldCount:
-    """How many fields a message may still have, those of the messages in it included. It bounds the time for messages
-    whose values are single fields: each costs about a microsecond."""
+    """How many fields a message may still have, those of the messages in it included, where each becomes an object of
+    its own: they take at most `limit` bytes of memory together. A field can be two bytes on the wire."""
 
-    MOST = 4_000_000
+    BYTES = 128
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_limit")
 
-    def __init__(self) -> None:
-        self._left = self.MOST
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._left = limit // self.BYTES
 
     def fields(self, message: Buffer) -> Iterator[Field]:
-        """The fields of `message`, which are counted. Raises DecodeError where one is malformed, or one too many."""
+        """The fields of `message`, which are counted.
+
+        Raises:
+            DecodeError: one is malformed. GatewayError: RESOURCE_EXHAUSTED, there are more.
+        """
         for each in fields(message):
             self._left -= 1
             if self._left < 0:
@@ -57,8 +62,9 @@ class FieldCount:
         self._left = left
         return found
 
-    def _spent(self) -> DecodeError:
-        return DecodeError(f"the message has more than {self.MOST} fields")
+    def _spent(self) -> GatewayError:
+        text = f"the message has more than {self._limit // self.BYTES} fields, for which"
+        return refusal(Reason.TOO_LARGE, f"{text} {self._limit} bytes of memory (limits.message) do not suffice")
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:

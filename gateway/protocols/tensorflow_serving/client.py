@@ -143,9 +143,9 @@ def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
     """The outputs in the response of the method that was called. Those of a large message are views on it."""
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])
-        servable, outputs = inference.read_results(tasks, reply.body)
+        servable, outputs = inference.read_results(tasks, reply.body, target.limits.message)
     elif (method := _method(request)) != Payload.PREDICT:
-        servable, outputs = inference.read_response(method, reply.body)
+        servable, outputs = inference.read_response(method, reply.body, target.limits.message)
     else:
         spec, outputs, _ = read_predict(reply.body, RESPONSE, target.limits.message)
         servable = read_any_spec(spec or b"")

@@ -66,19 +66,25 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
 
     Raises:
         DecodeError: there are no examples, one is malformed, or they differ in their features.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, tensors or fields beyond the limit.
     """
-    count, allowance = FieldCount(), MessageAllowance(limit)
+    count, allowance = FieldCount(limit), MessageAllowance(limit)
     lists, context = _read_lists(message, count)
     if len(lists) == 1 and not context:
         alike = read_alike(lists[0], allowance)
         if alike is not None:
             return alike
-    examples = [each for given in lists for each in count.values(given, _EXAMPLES)]
-    if not examples:
-        raise DecodeError("Input is empty.")
     shared = _read_example(context, "the context", count) if context else {}
+    # one by one: a view of a message takes more memory than what an example without features becomes
+    examples = (
+        given[each.value : each.end]
+        for given in lists
+        for each in count.fields(given)
+        if each[:2] == (_EXAMPLES, LENGTH)
+    )
     rows = [shared | _read_example(each, f"example {at}", count) for at, each in enumerate(examples)]
+    if not rows:
+        raise DecodeError("Input is empty.")
     return tuple(_column(name, rows, allowance) for name in _common_names(rows)), len(rows)
 
 
@@ -122,25 +128,34 @@ def _read_feature(given: list[Buffer], what: str, count: FieldCount) -> Feature:
 
 def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Feature:
     """The values of a BytesList, FloatList or Int64List."""
-    pieces: list[Buffer] = []
+    values: Buffer = b""
     found = 0
     for number, wire_type, _, start, end in count.fields(message):
         if number != 1:
             continue
         if wire_type not in (LENGTH, _SINGLE[kind]):
             raise DecodeError(f"{what}: a value has wire type {wire_type}")
+        piece = message[start:end]
         if kind == BYTES_LIST:
-            pieces.append(_LENGTH.pack(end - start))
+            piece = b"".join((_LENGTH.pack(end - start), piece))
             found += 1
         else:
-            check_piece(message[start:end], _SIZES[kind], what)
-        pieces.append(message[start:end])
-    values = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            check_piece(piece, _SIZES[kind], what)
+        values = _appended(values, piece)
     if kind == FLOAT_LIST:
         found = len(values) // _SIZES[kind]
     elif kind == INT64_LIST:
         found = count_integers(values)
     return Feature(kind, found, values)
+
+
+def _appended(values: Buffer, piece: Buffer) -> Buffer:
+    """`values` and then `piece`. A list of pieces, to be joined later, would take far more memory than they do."""
+    if not len(values):
+        return piece
+    joined = values if isinstance(values, bytearray) else bytearray(values)
+    joined += piece
+    return joined
 
 
 def _common_names(rows: list[_Features]) -> list[str]:

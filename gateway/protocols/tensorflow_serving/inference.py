@@ -84,13 +84,13 @@ def _joined(body: Buffer, number: int) -> Buffer | None:
     return (found[0] if len(found) == 1 else b"".join(found)) if found else None
 
 
-def read_tasks(body: Buffer) -> tuple[Servable, tuple[Task, ...], Buffer]:
-    """The model of a MultiInferenceRequest with its version, the tasks, and the Input.
+def read_tasks(body: Buffer, limit: int) -> tuple[Servable, tuple[Task, ...], Buffer]:
+    """The model of a MultiInferenceRequest with its version, the tasks, and the Input. `limit` is `limits.message`.
 
     Raises:
         DecodeError: malformed, no tasks, an unknown method, different models, or one signature twice.
     """
-    count = FieldCount()
+    count = FieldCount(limit)
     given = count.values(body, 1)
     if not given:
         raise DecodeError("tasks is empty; MultiInference has at least one task")
@@ -151,12 +151,12 @@ def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor
     return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))
 
 
-def read_response(method: str, body: Buffer) -> tuple[Servable, tuple[Tensor, ...]]:
+def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
     """The ModelSpec and the outputs of such a response. Raises DecodeError: malformed."""
     result, spec = _joined(body, _RESULT), _joined(body, _RESPONSE_SPEC)
     if result is None:
         raise DecodeError("the response has no result")
-    return read_any_spec(spec or b""), read_result(method, result)
+    return read_any_spec(spec or b""), read_result(method, result, limit)
 
 
 def write_results(
@@ -177,10 +177,10 @@ def write_results(
     return (b"".join(written),)
 
 
-def read_results(tasks: Sequence[Task], body: Buffer) -> tuple[Servable, tuple[Tensor, ...]]:
+def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
     """The ModelSpec and the outputs of the tasks, with their prefixes. Raises DecodeError: malformed, or not one result
     for each task in their order."""
-    results = FieldCount().values(body, 1)
+    results = FieldCount(limit).values(body, 1)
     if len(results) != len(tasks):
         raise DecodeError(f"{len(results)} results for {len(tasks)} tasks")
     found: list[Tensor] = []
@@ -190,5 +190,5 @@ def read_results(tasks: Sequence[Task], body: Buffer) -> tuple[Servable, tuple[T
         if result is None:
             raise DecodeError(f"the result for signature {task.prefix[:-1]!r} is not that of {task.method}")
         servable = read_any_spec(_joined(message, 1) or b"")
-        found += read_result(task.method, result, task.prefix)
+        found += read_result(task.method, result, limit, task.prefix)
     return servable, tuple(found)

@@ -124,15 +124,16 @@ def _shapes(tensors: list[Tensor]) -> str:
 # --- Reading ---
 
 
-def read_result(method: str, message: Buffer, prefix: str = "") -> tuple[Tensor, ...]:
+def read_result(method: str, message: Buffer, limit: int, prefix: str = "") -> tuple[Tensor, ...]:
     """The outputs in a ClassificationResult, `classes` and `scores`, or in a RegressionResult, `outputs` `[examples]`;
-    `prefix` is put before their names.
+    `prefix` is put before their names. `limit`: bytes of memory of all fields.
 
     Raises:
         DecodeError: malformed, or the examples have different numbers of classes.
+        GatewayError: RESOURCE_EXHAUSTED, fields beyond the limit.
     """
     read = _read_classes if method == Payload.CLASSIFY else _read_values
-    return read(message, prefix, FieldCount())
+    return read(message, prefix, FieldCount(limit))
 
 
 def _read_classes(message: Buffer, prefix: str, count: FieldCount) -> tuple[Tensor, ...]:

@@ -53,7 +53,7 @@ def _decode_examples(method: str, message: Message, listener: ListenerSettings) 
 
 
 def _decode_multi(message: Message, listener: ListenerSettings) -> Request:
-    servable, tasks, examples = inference.read_tasks(message.body)
+    servable, tasks, examples = inference.read_tasks(message.body, listener.limits.message)
     return _on_examples(servable, tasks, examples, message, listener)
 
 

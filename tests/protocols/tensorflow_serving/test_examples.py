@@ -1,5 +1,6 @@
 """Inputs of examples as tensors with one row for each, and tensors as examples."""
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.protobuf.fields import FieldCount
+from gateway.core.protobuf.fields import write_field, write_text
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.tensorflow_serving.examples import read_input, write_input
 from tests.protocols.tensorflow_serving.wire import google
@@ -122,9 +123,36 @@ def test_a_context_is_not_repeated_beyond_the_limit() -> None:
     assert caught.value.reason is Reason.TOO_LARGE
 
 
-def test_the_number_of_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FieldCount, "MOST", 100)
-    assert "more than 100 fields" in refused(examples(*[example(x=[1]), example(x=[1000])] * 25))
+def in_one_example(features: bytes) -> bytes:
+    return write_field(1, write_field(1, write_field(1, features)))
+
+
+def in_one_feature(kind: int, values: bytes) -> bytes:
+    return in_one_example(write_field(1, write_text(1, "x", "") + write_field(2, write_field(kind, values))))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        write_field(1, b"\x0a\0" * 100_000),
+        b"\x0a\0" * 100_000,
+        in_one_example(b"\x0a\0" * 100_000),
+        in_one_feature(1, b"\x0a\0" * 100_000),
+        in_one_feature(3, b"\x08\1" * 100_000),
+        examples(*[example(x=[1]), example(x=[1000])] * 1000),
+    ],
+    ids=["examples", "lists", "features", "texts", "integers", "not alike"],
+)
+def test_fields_are_bounded_by_the_memory_that_they_take(body: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(GatewayError, match=r"more than 8192 fields, .* \(limits\.message\)") as caught:
+            read_input(memoryview(body), LIMIT)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert most < 2 * LIMIT
 
 
 KINDS = {
