@@ -87,6 +87,9 @@ RETRY_HEADER = "retry-after"
 """The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try
 again."""
 
+_LONGEST_DECODE_ERROR = 2000
+"""Characters of an error about bytes that violate their protocol."""
+
 _LONGEST_SECONDS = 9
 """Digits of a RETRY_HEADER that is read; 30 years."""
 
@@ -130,7 +133,10 @@ class GatewayError(Exception):
 
 class DecodeError(Exception):
     """Bytes that violate their protocol. `exchange.answer` reports them as the client's error, `ask` as the
-    backend's."""
+    backend's. What it quotes of them may be long: the text is cut."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text if len(text) <= _LONGEST_DECODE_ERROR else f"{text[:_LONGEST_DECODE_ERROR]}...")
 
 
 class WrongReplyError(DecodeError):

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from gateway.core.errors import DecodeError
 
-_LONGEST = 2000
-
 
 class MisfitError(DecodeError):
     """A body that is not as its template. Of several templates another may fit it. Any other DecodeError says that the
@@ -20,4 +18,4 @@ def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
     if inside is not None:
         return inside
     reasons = "; ".join(f"{at + 1}. {error}" for at, error in enumerate(dict.fromkeys(map(str, errors))))
-    return MisfitError(f"the body fits none of the form's {len(errors)} {what}: {reasons}"[:_LONGEST])
+    return MisfitError(f"the body fits none of the form's {len(errors)} {what}: {reasons}")

@@ -392,6 +392,22 @@ def test_rows_beyond_the_limit_of_a_message_are_refused_before_they_become_objec
     assert len(read([{"a": X}, "..."], rows).tensors[0].array) == 20000
 
 
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ({"a": X}, b'{"%b":1}' % (b"k" * 100_000)),
+        ({"a": X, "b": "constant"}, b'{"a":[1],"b":"%b"}' % (b"k" * 100_000)),
+        ({"a": X, "b?": "$_"}, b'{"a":[1],"b":{"%b":1,"%b":2}}' % ((b"k" * 100_000,) * 2)),
+        ({"a": X, "b": "$id", "c": "$id"}, b'{"a":[1],"b":"1","c":"%b"}' % (b"k" * 100_000)),
+        ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["%b",""],"data":[]}' % (b"k" * 100_000)),
+    ],
+)
+def test_an_error_quotes_little_of_the_body(template: object, text: bytes) -> None:
+    with pytest.raises(DecodeError) as refused:
+        read(template, text)
+    assert 10 < len(str(refused.value)) < 2100
+
+
 GROWING: list[tuple[object, bytes, bytes, bytes]] = [
     ({"r": [{"$*": "$*"}, "..."]}, b'{"r":[', b"{}", b"]}"),
     ({"r": [{"$*": "$*"}, "..."]}, b'{"r":[', b'{"a":1}', b"]}"),
