@@ -235,7 +235,8 @@ class FormData(JsonBody):
         self._fields = FormFields(frozenset(files), frozenset(texts), frozenset(documents))
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
-        return self._fields.read(body, headers.get("content-type"), parts=limits.json_values)
+        content_type = headers.get("content-type")
+        return self._fields.read(body, content_type, parts=limits.json_values, limit=limits.message)
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         return self._fields.write(b"".join(parts))

@@ -6,8 +6,11 @@ document, as BentoML has them.
 
 import json
 from base64 import b64decode, b64encode
+from collections.abc import Iterable
 
-from gateway.core.errors import DecodeError
+import numpy as np
+
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.json import write as write_json
 from gateway.core.types import Buffer
@@ -26,15 +29,26 @@ class FormFields:
     texts: frozenset[str] = frozenset()
     documents: frozenset[str] = frozenset()
 
-    def read(self, body: Buffer, content_type: str, *, parts: int) -> bytes:
-        """The JSON text of form data. `content_type` is the header, `parts` the largest number of parts.
+    def read(self, body: Buffer, content_type: str, *, parts: int, limit: int) -> bytes:
+        """The JSON text of form data. `content_type` is the header, `parts` the largest number of parts, `limit`
+        (`limits.message`) the largest size of what they become.
 
         Raises:
             DecodeError: it is malformed, a text is not UTF-8, or a document is not one; names the part.
-            GatewayError: TOO_LARGE, more parts.
+            GatewayError: TOO_LARGE, more parts, or a larger text.
         """
         found = multipart.read(body, content_type, parts=parts)
+        if _MOST_A_BYTE * len(body) > limit:
+            self._check_size(found.values(), limit)
         return b"{%b}" % b",".join([b"%b:%b" % (write_json(part.name), self._value(part)) for part in found.values()])
+
+    def _check_size(self, parts: Iterable[FormPart], limit: int) -> None:
+        size = 0
+        for part in parts:
+            size += len(part.content) if part.name in self.documents else _size_as_json(part.content)
+            if size > limit:
+                text = f"as JSON the form data has more than {limit} bytes (limits.message) with part {part.name!r}"
+                raise refusal(Reason.TOO_LARGE, text)
 
     def _value(self, part: FormPart) -> bytes:
         if part.name in self.documents:
@@ -62,3 +76,28 @@ class FormFields:
             return FormPart(name, value, _JSON_TYPE)
         given = json.loads(value)
         return FormPart(name, given.encode() if isinstance(given, str) else value)
+
+
+_MOST_A_BYTE = 6
+"""Bytes that one becomes at most: a control character is `\\u0000` in a string."""
+_PIECE = 2**18
+
+_SIZES = np.ones(256, np.uint8)
+_SIZES[:32] = _MOST_A_BYTE
+_SIZES[[*b'\b\t\n\f\r"\\']] = 2
+
+
+def _size_as_json(content: Buffer) -> int:
+    """Bytes of a JSON string of `content`: a text with escapes, as a file can be in a reply, or else base64."""
+    sizes = (
+        int(_SIZES[np.frombuffer(content[at : at + _PIECE], np.uint8)].sum()) for at in range(0, len(content), _PIECE)
+    )
+    return sum(sizes) if _is_utf8(content) else len(content) * 4 // 3
+
+
+def _is_utf8(content: Buffer) -> bool:
+    try:
+        str(content, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -23,9 +23,9 @@ PARTS = (
 TEXT = '{"prompt":"\\"ä\\", 1","image":"iVBORw0K","x":[[1.50,NaN]],"id":"7"}'.encode()
 
 
-def read(*parts: FormPart, fields: FormFields = FIELDS) -> bytes:
+def read(*parts: FormPart, fields: FormFields = FIELDS, limit: int = 2**20) -> bytes:
     body = multipart.write(parts)
-    return fields.read(b"".join(body), multipart.content_type(body), parts=10)
+    return fields.read(b"".join(body), multipart.content_type(body), parts=10, limit=limit)
 
 
 def test_form_data_in_both_directions() -> None:
@@ -38,12 +38,29 @@ def test_form_data_in_both_directions() -> None:
 def test_what_httpx_sends_is_read() -> None:
     data = {"prompt": "a", "x": "[1, 2]", "id": "true"}
     request = httpx.Request("POST", "http://h/", data=data, files={"image": b"\xff"})
-    text = FIELDS.read(request.read(), request.headers["content-type"], parts=10)
+    text = FIELDS.read(request.read(), request.headers["content-type"], parts=10, limit=2**20)
     assert text == b'{"prompt":"a","x":[1, 2],"id":"true","image":"/w=="}'
 
 
 def test_parts_that_the_form_does_not_know_are_left_to_its_reader() -> None:
     assert read(FormPart("other", b"1"), FormPart("file", b"\xff")) == b'{"other":"1","file":"/w=="}'
+
+
+@pytest.mark.parametrize(
+    ("part", "size"),
+    [
+        (FormPart("image", b"\0" * 1000), 6000),
+        (FormPart("image", b"\xff\0" * 500), 1333),
+        (FormPart("image", b'a\n"' * 100), 500),
+        (FormPart("prompt", b"\1" * 1000), 6000),
+        (FormPart("other", b"\1" * 1000), 6000),
+        (FormPart("x", b'["\\u0000"]'), 10),
+    ],
+)
+def test_a_part_is_counted_as_what_it_becomes(part: FormPart, size: int) -> None:
+    assert read(part, limit=size)
+    with pytest.raises(GatewayError, match=rf"as JSON the form data has more than {size - 1} bytes .*'{part.name}'"):
+        read(part, limit=size - 1)
 
 
 @pytest.mark.parametrize("content", [b"", b"1,2", b'1,"y":2', b"[1", b"1}{", b'"a', b"abc", b"[" * 100_000])
@@ -75,5 +92,5 @@ def test_what_is_written_comes_back(prompt: str, image: bytes, x: list[float]) -
     parts = [FormPart("prompt", prompt.encode()), FormPart("image", image), FormPart("x", json.dumps(x).encode())]
     text = read(*parts)
     body = FIELDS.write(json.dumps(json.loads(text), separators=(",", ":")).encode())
-    again = FIELDS.read(b"".join(body), multipart.content_type(body), parts=10)
+    again = FIELDS.read(b"".join(body), multipart.content_type(body), parts=10, limit=2**20)
     assert repr(json.loads(again)) == repr(json.loads(text))
