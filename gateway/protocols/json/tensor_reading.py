@@ -13,7 +13,6 @@ from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array
-from gateway.core.json.bulk_numbers import PIECE
 from gateway.core.json.contents import shaped
 from gateway.core.json.untyped import untyped_numbers
 from gateway.core.protocol import Limits
@@ -24,6 +23,8 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
 _UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 _OPENING, _BRACE = ord("["), ord("{")
+_WHOLE = 2**22
+"""Bytes of a list up to which simdjson reads it at once, for which it makes 14 bytes of each; `array` reads pieces."""
 _MOST_BYTES = 8
 """Bytes of an element at most; its text has two at least."""
 
@@ -82,8 +83,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
     """A list, nested by the tensor's shape; outside of rows also one bare element, of shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
-    # of larger ones simdjson would make 14 bytes for each; `array` reads them in pieces
-    if text[0] == _OPENING and len(text) <= PIECE and b'"' not in text:
+    if text[0] == _OPENING and len(text) <= _WHOLE and b'"' not in text:
         try:
             tensor = _numbers(form, text)
         except DecodeError:
