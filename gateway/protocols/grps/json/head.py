@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from gateway.core.offload import LARGE
 from gateway.core.types import Buffer
-from gateway.core.words import has_any, has_byte
+from gateway.core.words import find_byte, has_any, has_byte
 
 
 class _Named(Struct):
@@ -37,8 +37,18 @@ _SUCCESS = re.compile(
 
 # Each with the position of a letter that is rare in bodies.
 _MODEL = (b'"model"', 1)
-_ALIAS = (b'"flat_double"', 9)
-"""The specification's own name of `flat_float64`, which real servers do not know and the gateway does."""
+_ALIASES = (
+    (b'"flat_double"', 9),
+    *((b'"flat%c' % letter, 5) for letter in b"IUFSD"),
+    (b'"strData"', 4),
+    (b'"binData"', 4),
+    *((b'"s%b"' % map_, 2) for map_ in (b"S", b"B", b"I32", b"I64", b"F", b"D")),
+)
+"""Members that the gateway reads and a real server passes over: in lowerCamelCase, and the specification's own name of
+`flat_float64`."""
+_ALIAS = re.compile(b"|".join(word for word, _ in _ALIASES))
+_STRINGS = 64
+"""Strings of a body up to which looking at each, for an alias, costs less than searching the body for each alias."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))
 """Numbers that real servers do not read without quotes."""
 
@@ -74,14 +84,25 @@ def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
         view, name = view[: found.start() - len(found.string)], found[1]
     rest = bytes(view) if len(view) <= LARGE else view  # bytes are searched at once, a view piece by piece
     # What is written with a backslash may look like a member.
-    if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), _ALIAS, *_BARE)):
+    if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), *_BARE)) or _has_alias(rest):
         return None
     return name if name or not found else None
 
 
+def _has_alias(body: Buffer) -> bool:
+    at = -1
+    for _ in range(_STRINGS):
+        at = find_byte(body, b'"', at + 1)
+        if at < 0:
+            return False
+        if _ALIAS.match(body, at):
+            return True
+    return has_any(body[at:], _ALIASES)
+
+
 def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
     """As `find_model`."""
-    if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS[0] in body:
+    if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS.search(body):
         return None
     if body.count(_MODEL[0]) > 1 or body.count(member) > flags:
         return None
