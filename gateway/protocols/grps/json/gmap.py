@@ -1,5 +1,5 @@
-"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings. As protobuf asks, base64 is read in
-both alphabets of RFC 4648, with padding or without."""
+"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings. As protobuf asks, base64 is read
+in both alphabets of RFC 4648, with padding or without."""
 
 import re
 from base64 import b64decode, b64encode
