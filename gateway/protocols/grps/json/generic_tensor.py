@@ -41,8 +41,9 @@ def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
         DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown member.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
-    is_object = isinstance(gtensors, dict)
-    entries = read_members(gtensors, _ARRAY_MEMBERS, "gtensors").get("tensors", []) if is_object else None
+    entries = None
+    if isinstance(gtensors, dict):
+        entries = read_members(gtensors, _ARRAY_MEMBERS, "gtensors").get("tensors", [])
     if not isinstance(entries, list):
         raise DecodeError('gtensors must be an object with a list: {"tensors": [...]}')
     return tuple([_read_tensor(entry, at, role, limit) for at, entry in enumerate(entries)])
