@@ -149,7 +149,7 @@ class Bridge:
         if self._passes_unchanged(request):
             fitted, fitting = FittedRequest(self._rewrite.outgoing(request, key), None, False), None
         else:
-            fitting = self._fittings.to(await self._signatures.model(key))
+            fitting = await self._fitting(request, key)
             if fitting.row_by_row:
                 yield await self._fitted(replace(request, operation=Operation.INFER), key, fitting)
                 return
@@ -249,11 +249,24 @@ class Bridge:
                 assert isinstance(answer, Response)
                 return self._passed(answer, request) if request.outputs else reply(answer, request)
             key = self._rewrite.key(request)
-            return await self._fitted(request, key, self._fittings.to(await self._signatures.model(key)))
+            return await self._fitted(request, key, await self._fitting(request, key))
         except GatewayError as error:
             if not self._lacks_hint(error):
                 raise
             raise _with_hint(error) from error
+
+    async def _fitting(self, request: Request, key: Key) -> Fitting:
+        """The Fitting of an inference. If the request lacks inputs, the server is asked which of them are optional.
+
+        Raises:
+            GatewayError: the backend's error; INVALID_ARGUMENT, as `check_undeclared`.
+        """
+        if request.schemaless and request.parameters:
+            await self._signatures.check_undeclared(request.parameters, key)
+        fitting = self._fittings.to(await self._signatures.model(key))
+        if fitting.is_unknown or not fitting.lacks_inputs(request):
+            return fitting
+        return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
         """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor

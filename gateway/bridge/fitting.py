@@ -126,6 +126,15 @@ class Fitting:
             row_by_row=single,
         )
 
+    def lacks_inputs(self, request: Request) -> bool:
+        """Whether the request may have fewer inputs than the signature."""
+        if request.schemaless:
+            given = {*request.parameters, *[each.name for each in request.inputs]}
+            return any(each.name not in given for each in self.expected)
+        drop = self.settings.drop
+        count = sum([each.name not in drop for each in request.inputs]) if drop else len(request.inputs)
+        return count < len(self.expected)
+
     def _orders(self, every: Sequence[str], expected: list[str]) -> tuple[list[str], ...]:
         if len(set(every)) < len(every) or not set(expected).isdisjoint(self.settings.drop):
             return ()

@@ -5,7 +5,9 @@ signature that is not one of `constants`. Its inputs are resolved in this order:
 
 1. An input with a name is that input; those in `drop` are removed.
 2. Inputs without a name take the names in `order` if the route has it, else the names that are left, by position.
-3. Every input of the signature is there exactly once, and no other; index tensors of derivatives may be missing.
+   If so many are left as the model requires, the names of the required ones.
+3. Every input of the signature is there exactly once, and no other; optional ones, and index tensors of derivatives,
+   may be missing.
 
 Outputs are those that the request asks for, else those in `select`, else all; in that order. If nobody knows the
 signature, inputs without a name are called `input0`, `input1`, ..., outputs `output0`, `output1`, ...
@@ -88,14 +90,16 @@ def _names_by_position(
         client = {spec.name: name for name, spec in specs}
         names = [client.get(name, name) for name in settings.order]
     else:
-        names = [name for name, _ in specs if name not in given]
+        left = [(name, spec) for name, spec in specs if name not in given]
+        required = [name for name, spec in left if not spec.optional]
+        names = required if count == len(required) else [name for name, _ in left]
     if count != len(names):
         raise DecodeError(f"{_inputs(count)} given, expected {len(names)}; the model takes {_list(specs)}")
     return names
 
 
 def _check(given: Mapping[str, Tensor], specs: NamedSpecs) -> None:
-    missing = [name for name, _ in specs if name not in given and name not in INDEX_TENSORS]
+    missing = [name for name, spec in specs if name not in given and name not in INDEX_TENSORS and not spec.optional]
     if not missing and len(given) <= len(specs) and given.keys() <= {name for name, _ in specs}:
         return
     known = [name for name, _ in specs]
@@ -194,7 +198,12 @@ def _inputs(count: int) -> str:
 
 
 def _list(specs: NamedSpecs) -> str:
-    return ", ".join(f"{name!r} {spec.datatype} {list(spec.shape)}" for name, spec in specs) or "none"
+    return ", ".join(map(_described, specs)) or "none"
+
+
+def _described(named: tuple[str, TensorSpec]) -> str:
+    name, spec = named
+    return f"{name!r} {spec.datatype} {list(spec.shape)}{' (optional)' if spec.optional else ''}"
 
 
 def _names(names: Iterable[str]) -> str:

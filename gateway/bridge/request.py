@@ -85,15 +85,17 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
     if fitting.is_unknown:
         return _without_signature(inputs, fitting)
     given: Mapping[str, Tensor] = {}
+    every = fitting.expected
     if [tensor.name for tensor in inputs] not in fitting.orders:
         declared = derivatives.without_undeclared_indices(inputs, fitting.signature)
         given = names.resolve_inputs(declared, fitting.inputs, fitting.settings)
-        inputs = [given[each.name] for each in fitting.expected]
+        every = tuple([each for each in every if each.name in given])
+        inputs = [given[each.name] for each in every]
     if fitting.decoders:
-        inputs = [_decoded(*each, fitting) for each in zip(inputs, fitting.expected, strict=True)]
+        inputs = [_decoded(*each, fitting) for each in zip(inputs, every, strict=True)]
     fitted: list[Tensor] = []
     first, rows, added = "", None, True
-    for tensor, expected in zip(inputs, fitting.expected):  # noqa: B905 - `strict` takes as long as the loop
+    for tensor, expected in zip(inputs, every):  # noqa: B905 - `strict` takes as long as the loop
         found = _fit(tensor, expected, fitting, record)
         fitted.append(found)
         if expected.is_batch:
@@ -159,7 +161,7 @@ def _completed(
     fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
     """All inputs in the signature's order: the client's, the route's constants, and the index tensors of derivatives,
-    which the client may have left out."""
+    which the client may have left out as it may those that are optional."""
     by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message
@@ -168,6 +170,7 @@ def _completed(
         if spec.name in INDEX_TENSORS
         else by_name.get(spec.name) or _fit_constant(constants[spec.name], spec, rows, fitting)
         for spec in fitting.signature.inputs
+        if spec.name in by_name or spec.name in constants or not spec.optional
     )
 
 

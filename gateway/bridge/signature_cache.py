@@ -9,16 +9,16 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from gateway.bridge import shapes
-from gateway.core.errors import GatewayError
+from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.transport import Handler
-from gateway.core.types import Request, Signature
+from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 1024
@@ -37,6 +37,14 @@ empty."""
 
 def _uncounted(change: int) -> None:
     """Nobody wants to know."""
+
+
+class _Kept(NamedTuple):
+    """A signature, and until when it is remembered. `knows_optional`: the model's configuration has been asked for."""
+
+    until: float
+    signature: Signature
+    knows_optional: bool = False
 
 
 class SignatureCache:
@@ -58,7 +66,7 @@ class SignatureCache:
         self._traits = traits
         self._clock = clock
         self._count_joined = count_joined
-        self._kept: OrderedDict[Key, tuple[float, Signature]] = OrderedDict()
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
         self._callers: Counter[asyncio.Task[Signature]] = Counter()
         """How many callers wait for a signature that is being fetched."""
@@ -66,7 +74,7 @@ class SignatureCache:
     def kept(self, key: Key) -> Signature | None:
         """The signature if it is remembered."""
         entry = self._kept.get(_compact(key))
-        return entry[1] if entry is not None and entry[0] > self._clock() else None
+        return entry.signature if entry is not None and entry.until > self._clock() else None
 
     async def get(self, key: Key) -> Signature:
         """The signature of a model: the one that its wire form declares, or the backend's. Empty if the backend's
@@ -123,8 +131,35 @@ class SignatureCache:
             signature = replace(signature, operations=_with_streams(signature.operations, config))
             entry = self._kept.get(_compact(key))
             if entry is not None:
-                self._kept[_compact(key)] = (entry[0], signature)
+                self._kept[_compact(key)] = entry._replace(signature=signature)
         return Operation.INFER not in signature.operations
+
+    async def ask_optional(self, key: Key) -> None:
+        """Learn which inputs of the model are optional, where the server has configurations: metadata does not tell.
+        Asked for once, when a request lacks inputs.
+
+        Raises:
+            GatewayError: the backend's error about the signature.
+        """
+        if Operation.CONFIG not in self._traits.servers.extensions:
+            return
+        await self.get(key)
+        entry = self._kept.get(_compact(key))
+        if entry is None or entry.knows_optional:
+            return
+        model, version, _ = key
+        config: Answer = {}
+        try:
+            config = await self._handler(Request(Operation.CONFIG, model, version))
+        except GatewayError as error:
+            if error.status in (Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED):
+                return
+        assert isinstance(config, Mapping)
+        entry = self._kept.get(_compact(key), entry)
+        inputs = _with_optional(entry.signature.inputs, config)
+        if inputs != entry.signature.inputs:
+            entry = entry._replace(signature=replace(entry.signature, inputs=inputs))
+        self._kept[_compact(key)] = entry._replace(knows_optional=True)
 
     def drop(self, model: str) -> None:
         """Forget a model, in all versions."""
@@ -154,7 +189,7 @@ class SignatureCache:
         if fetch.cancelled() or fetch.exception() is not None:
             return
         compact = _compact(key)
-        self._kept[compact] = (self._clock() + SECONDS_KEPT, fetch.result())
+        self._kept[compact] = _Kept(self._clock() + SECONDS_KEPT, fetch.result())
         self._kept.move_to_end(compact)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
@@ -171,6 +206,14 @@ def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]
     policy = config.get("model_transaction_policy")
     decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
     return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}
+
+
+def _with_optional(inputs: tuple[TensorSpec, ...], config: Mapping[str, object]) -> tuple[TensorSpec, ...]:
+    """The inputs of a model with this configuration, which says of each whether it is optional."""
+    entries = config.get("input")
+    told = [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, list | tuple) else []
+    optional = {each.get("name") for each in told if each.get("optional") is True}
+    return tuple([replace(spec, optional=True) if spec.name in optional else spec for spec in inputs])
 
 
 def _compact(key: Key) -> Key:

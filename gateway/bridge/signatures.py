@@ -13,15 +13,16 @@ that they have. Signatures here have the backend's names.
 from collections import OrderedDict
 from time import monotonic
 
+from gateway.bridge import names
 from gateway.bridge.derivatives import companion_signature
 from gateway.bridge.derived_signatures import DerivedSignatures
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.signature_cache import MOST_KEPT, SECONDS_KEPT, Key
 from gateway.core.datatypes import Kind
-from gateway.core.errors import GatewayError, Status, not_found, unsupported
+from gateway.core.errors import GatewayError, Status, invalid_input, not_found, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.types import Request, Signature
+from gateway.core.types import Parameters, Request, Signature
 
 MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
@@ -70,6 +71,41 @@ class RouteSignatures:
         if fetched is not self._last_fetched:
             self._last_fetched, self._last = fetched, self._with_own.of(fetched)
         return self._last
+
+    async def with_optional(self, key: Key) -> Signature:
+        """As `model`, with what the server's configuration of the model says of optional inputs; the route's
+        `signature` says it itself.
+
+        Raises:
+            GatewayError: the backend's error.
+        """
+        if self._own is None or not self._own.inputs:
+            await self._backend.signatures.ask_optional(key)
+        return await self.model(key)
+
+    async def check_undeclared(self, parameters: Parameters, key: Key) -> None:
+        """Check that none of these members of a schemaless request is an input that the model has and the route's
+        `signature` lacks: it would be sent as a parameter, which the model does not see.
+
+        Raises:
+            GatewayError: INVALID_ARGUMENT, naming the input.
+        """
+        own, settings = self._own, self._rewrite.settings
+        if own is None or not own.inputs:
+            return
+        taken = {*[name for name, _ in names.inputs_of(own, settings)], *settings.drop}
+        left = parameters.keys() - taken
+        if not left:
+            return
+        try:
+            fetched = await self._backend.signatures.get(key)
+        except GatewayError:
+            return
+        declared = {spec.name for spec in own.inputs}
+        for spec in fetched.inputs:
+            if spec.name in left and spec.name not in declared:
+                text = f"input {spec.name!r} of model {key[0]!r} is not in the route's `signature`"
+                raise invalid_input(f"{text}; add it there, with `optional: true` if it may be left out")
 
     async def described(self, key: Key) -> Signature:
         """The signature with what only the backend knows: the model's versions, platform and operations.

@@ -11,6 +11,7 @@ from gateway.config.fields import VALUE, Keys, Name, Written, refusal
 from gateway.core.casting import cast
 from gateway.core.datatypes import Datatype, Kind
 from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.json import INT64_MAX, INT64_MIN, UINT64_MAX
 from gateway.core.types import MAX_RANK, Signature, Tensor, TensorSpec, tensor
 
@@ -32,6 +33,13 @@ class TensorSpecConfig(Keys):
     `text`, as a `json` value or as an `image` file; for numbers as `json` or as `npy`, which loses nothing."""
 
 
+class InputSpecConfig(TensorSpecConfig):
+    """One input of a signature."""
+
+    optional: bool = False
+    """Whether requests may leave the input out."""
+
+
 def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
     form = keys.content_type or ""
     if form in ("text", "image") and keys.datatype is not Datatype.BYTES:
@@ -39,6 +47,10 @@ def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
     if form == "npy" and keys.datatype is Datatype.BYTES:
         raise refusal(f"{VALUE} is a form of numbers and BOOL, not of BYTES", "content_type")
     return TensorSpec(keys.name, keys.datatype, keys.shape, form)
+
+
+def _input_spec(keys: InputSpecConfig) -> TensorSpec:
+    return replace(_tensor_spec(keys), optional=keys.optional)
 
 
 def _distinct_names(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
@@ -53,11 +65,15 @@ TensorSpecs = Annotated[
     tuple[Annotated[TensorSpec, Written(TensorSpecConfig, _tensor_spec)], ...], AfterValidator(_distinct_names)
 ]
 
+InputSpecs = Annotated[
+    tuple[Annotated[TensorSpec, Written(InputSpecConfig, _input_spec)], ...], AfterValidator(_distinct_names)
+]
+
 
 class SignatureConfig(Keys):
     """The model's inputs and outputs, in place of the backend's metadata."""
 
-    inputs: TensorSpecs = ()
+    inputs: InputSpecs = ()
     """The inputs, in order. Without them those of the metadata are used."""
     outputs: TensorSpecs = ()
     """The outputs, in order. Without them those of the metadata are used."""

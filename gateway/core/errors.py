@@ -43,6 +43,7 @@ class Reason(Enum):
     status: Status
 
     INVALID_INPUT = "invalid-input", Status.INVALID_ARGUMENT
+    UNSUPPORTED_MEDIA_TYPE = "unsupported-media-type", Status.INVALID_ARGUMENT
     MODEL_NOT_FOUND = "model-not-found", Status.NOT_FOUND
     PATH_NOT_FOUND = "path-not-found", Status.NOT_FOUND
     UNSUPPORTED = "unsupported", Status.UNIMPLEMENTED

@@ -8,6 +8,7 @@ _BY_REASON = {
     Reason.METHOD_NOT_ALLOWED: 405,
     Reason.REQUEST_TIMEOUT: 408,
     Reason.LENGTH_REQUIRED: 411,
+    Reason.UNSUPPORTED_MEDIA_TYPE: 415,
     Reason.UNSUPPORTED_ENCODING: 415,
     Reason.HEADERS_TOO_LARGE: 431,
     Reason.VERSION_NOT_SUPPORTED: 505,
@@ -36,6 +37,7 @@ REASONS_BY_NUMBER = {
     404: Reason.MODEL_NOT_FOUND,
     405: Reason.UNSUPPORTED,
     413: Reason.TOO_LARGE,
+    415: Reason.UNSUPPORTED_MEDIA_TYPE,
     422: Reason.INVALID_INPUT,  # FastAPI's validation errors; MLServer and KServe are built on it
     429: Reason.OVERLOADED,
     499: Reason.CANCELLED,

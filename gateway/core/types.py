@@ -237,13 +237,15 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 @frozen
 class TensorSpec:
     """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` is as in
-    Tensor; empty leaves a tensor's own. `description` is what its server tells people about it."""
+    Tensor; empty leaves a tensor's own. `description` is what its server tells people about it. An `optional` input
+    may be missing in a request."""
 
     name: str
     datatype: Datatype
     shape: Shape
     content_type: str = ""
     description: str = ""
+    optional: bool = False
 
     def __str__(self) -> str:
         """Such as `x FP64[-1,3]`."""

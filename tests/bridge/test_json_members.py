@@ -19,8 +19,10 @@ from tests.bridge.fakes import (
     FP32,
     INT32,
     POINTS,
+    TELLS_CONFIGS,
     TENSORS,
     Backend,
+    Configured,
     bridge,
     call,
     infer,
@@ -136,6 +138,80 @@ async def test_a_backend_of_points_takes_members() -> None:
     response = await call(bridge(TENSORS, POINTS, backend), generate(member("input0", [1, 2])))
     assert shown(backend.calls[0].inputs) == [("input0", "FP64", [1.0, 2.0])]
     assert shown(response.outputs) == [("output0", "FP64", [[5.0]])]
+
+
+# --- optional inputs ---
+
+OPTIONAL = {"input": [{"name": "text"}, {"name": "end_id", "optional": True}, {"name": "top", "optional": True}]}
+ENGINE = takes(spec("text", -1, 1, datatype=BYTES), spec("end_id", -1, 1, datatype=INT32), spec("top", -1, 1))
+
+
+def engine(config: Any = OPTIONAL, known: Signature = ENGINE) -> Configured:
+    return Configured({"m": config}, known, lambda request: Response((named("y", [1.0]),)))
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (generate(text="a"), [("text", "BYTES", [[b"a"]])]),
+        (generate(text="a", top=0.5), [("text", "BYTES", [[b"a"]]), ("top", "FP64", [[0.5]])]),
+        (generate(end_id=2, text="a"), [("text", "BYTES", [[b"a"]]), ("end_id", "INT32", [[2]])]),
+        (infer(named("text", [[b"a"]], BYTES)), [("text", "BYTES", [[b"a"]])]),
+        (infer(named("", [[b"a"]], BYTES)), [("text", "BYTES", [[b"a"]])]),
+    ],
+)
+async def test_inputs_that_the_configuration_calls_optional_may_be_missing(request_: Request, expected: Any) -> None:
+    backend = engine()
+    handler = bridge(TENSORS, TELLS_CONFIGS, backend, RouteSettings(drop=("z",)))  # or tensors pass as they are
+    for _ in range(2):
+        await call(handler, request_)
+    assert [shown(each.inputs) for each in backend.calls if each.operation is Operation.INFER] == [expected] * 2
+    assert backend.configs_asked == ["m"]  # and remembered
+
+
+async def test_whoever_sends_all_inputs_causes_no_question_for_the_configuration() -> None:
+    backend = engine()
+    await call(bridge(TENSORS, TELLS_CONFIGS, backend), generate(text="a", end_id=1, top=2.0))
+    assert backend.configs_asked == []
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (OPTIONAL, "input 'text' is missing; the model takes .*, 'end_id' INT32 .* .optional."),
+        ({"input": [{"name": "end_id", "optional": "yes"}, 7]}, "inputs 'text', 'end_id' are missing"),
+        ({"input": 7}, "inputs 'text', 'end_id' are missing"),
+        (GatewayError(Status.NOT_FOUND, Reason.MODEL_NOT_FOUND, "no"), "inputs 'text', 'end_id' are missing"),
+    ],
+)
+async def test_other_inputs_are_required(config: Any, why: str) -> None:
+    backend = engine(config)
+    handler = bridge(TENSORS, TELLS_CONFIGS, backend)
+    for _ in range(2):
+        with pytest.raises(DecodeError, match=why):
+            await call(handler, generate(top=1.0))
+    assert (backend.calls[1:], backend.configs_asked) == ([], ["m"])
+
+
+async def test_an_outage_is_no_answer_about_optional_inputs() -> None:
+    backend = engine(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "away"))
+    handler = bridge(TENSORS, TELLS_CONFIGS, backend)
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="are missing"):
+            await call(handler, generate(text="a"))
+    assert backend.configs_asked == ["m", "m"]
+
+
+async def test_a_signature_of_the_route_says_itself_what_is_optional() -> None:
+    own = takes(spec("text", -1, 1, datatype=BYTES), replace(spec("top", -1, 1), optional=True))
+    backend = engine()
+    handler = bridge(TENSORS, TELLS_CONFIGS, backend, RouteSettings(signature=own))
+    await call(handler, generate(text="a", seed=3))
+    [asked] = backend.calls
+    assert (shown(asked.inputs), asked.parameters) == ([("text", "BYTES", [[b"a"]])], {"seed": 3})
+    with pytest.raises(GatewayError, match="input 'end_id' of model 'm' is not in the route's `signature`; add it"):
+        await call(handler, generate(text="a", end_id=2))
+    assert backend.calls == [asked]
 
 
 # --- responses ---

@@ -87,7 +87,7 @@ ROOT = Path(__file__).parents[2]
         (("models", "any", "steps", "any", "when"), ["parameter", "value", "equals", "differs", "above", "below"]),
         (("backends", "any", "policies", 0), ["hedge", "retry", "timeout"]),
         (("routes", 0, "policies", 0, "timeout"), ["seconds", "per_try"]),
-        (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape", "content_type"]),
+        (("routes", 0, "signature", "inputs", 0), ["name", "datatype", "shape", "content_type", "optional"]),
         (("routes", 0, "translate", "rename", "outputs", 0), ["client", "backend"]),
         (("listeners", 0, "name"), []),
         (("nothing", 0, "there"), []),

@@ -39,6 +39,7 @@ BLAMED = frozenset(
         Reason.TOO_LARGE,
         Reason.UNSUPPORTED,
         Reason.UNSUPPORTED_ENCODING,
+        Reason.UNSUPPORTED_MEDIA_TYPE,
         Reason.MODEL_NOT_FOUND,
     }
 )

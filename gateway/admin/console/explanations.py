@@ -121,6 +121,10 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "The gateway failed.",
         "The gateway's log has the traceback; please report it.",
     ),
+    Reason.UNSUPPORTED_MEDIA_TYPE: ReasonExplanation(
+        "The body's `Content-Type` is none that the wire form has at the path.",
+        "The text in the client's reply names those that it has; `curl -d` sends a type of its own.",
+    ),
     Reason.UNSUPPORTED_ENCODING: ReasonExplanation(
         "The body's `Content-Encoding`, or gRPC's, is none that the gateway reads.",
         "gzip and deflate are read; brpc also zlib and, with an extra, snappy.",

@@ -27,7 +27,12 @@ VERSION = "3.1.0"
 
 _NEVER_SEEN = {Reason.CANCELLED, Reason.METHOD_NOT_ALLOWED, Reason.VERSION_NOT_SUPPORTED}
 """Reasons that no client with a right method reads: it has left, or asked for something else."""
-_OF_BODIES = {Reason.LENGTH_REQUIRED, Reason.UNSUPPORTED_ENCODING, Reason.TOO_LARGE}
+_OF_BODIES = {
+    Reason.LENGTH_REQUIRED,
+    Reason.UNSUPPORTED_ENCODING,
+    Reason.UNSUPPORTED_MEDIA_TYPE,
+    Reason.TOO_LARGE,
+}
 _CAPTURE = re.compile(r"\{(\w+)\}")
 _REST = "rest"
 """The path parameter for what a pattern with `*` leaves open."""

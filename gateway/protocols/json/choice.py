@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.protocols.json.bodies import is_json
 from gateway.protocols.json.compiled import CompiledExchange
 from gateway.protocols.json.media import media_types
@@ -47,7 +47,7 @@ class Choice:
             of_any = [each for each in self.exchanges if self._type_of(each).type == "*"]
             return (*of_json, *of_any)
         own = [
-            each for each in self.exchanges if not _is_range(self._type_of(each)) and fits(given, self._type_of(each))
+            each for each in self.exchanges if not is_range(self._type_of(each)) and fits(given, self._type_of(each))
         ]
         return tuple(own or [each for each in self.exchanges if self._type_of(each).matches(given)])
 
@@ -71,11 +71,23 @@ def fits(given: MediaType, declared: MediaType) -> bool:
     return declared.matches(given) or (is_json(given) and is_json(declared))
 
 
-def _is_range(media_type: MediaType) -> bool:
+def is_range(media_type: MediaType) -> bool:
+    """Whether it is a range of media types, such as `*/*`."""
     return "*" in (media_type.type, media_type.subtype)
 
 
-def unknown_type(content_type: str, exchanges: Sequence[CompiledExchange]) -> DecodeError:
+def is_web_form(content_type: str) -> bool:
+    """Whether a body is the fields of a web form, which is also what `curl -d` calls every body. It says nothing of the
+    bytes, so that it is not in `*/*`."""
+    return content_type.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded"
+
+
+def unknown_type(content_type: str, exchanges: Sequence[CompiledExchange]) -> GatewayError:
     """The error for a request whose Content-Type no exchange has."""
-    known = ", ".join(dict.fromkeys(each.form.request_type for each in exchanges))
-    return DecodeError(f"Content-Type {content_type[:100]!r} is none that the form has, which are {known}")
+    names = dict.fromkeys(each.form.request_type for each in exchanges)
+    known = ", ".join("that of your bytes, such as image/png" if name == "*/*" else name for name in names)
+    text = f"Content-Type {content_type[:100]!r} is none that the form has, which are {known}"
+    return refusal(
+        Reason.UNSUPPORTED_MEDIA_TYPE,
+        f"{text}; curl's default is overridden by -H 'Content-Type: ...'" if is_web_form(content_type) else text,
+    )

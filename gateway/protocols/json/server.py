@@ -21,7 +21,7 @@ from gateway.core.types import (
     inference,
     reply,
 )
-from gateway.protocols.json.choice import Choice, unknown_type
+from gateway.protocols.json.choice import Choice, is_range, is_web_form, unknown_type
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.streams import STREAM_KINDS
@@ -43,6 +43,7 @@ class _Route:
         self._by_response = Choice(exchanges, lambda each: each.response_type)
         types = {each.form.response_type for each in exchanges}
         self._has_types = len(types) > 1
+        self._has_request_types = len({each.form.request_type for each in exchanges}) > 1
         streams = {bool(each.form.stream) for each in exchanges}
         self.streams, self.is_mixed = streams == {True}, len(streams) > 1
         self._only = exchanges[0] if len(exchanges) == 1 else None
@@ -53,6 +54,8 @@ class _Route:
             return self._read(self._only, message, listener)
         content_type = message.headers.get("content-type")
         exchanges = self.by_request.by_type(content_type)
+        if is_web_form(content_type) and self._has_request_types:
+            exchanges = tuple(each for each in exchanges if not is_range(each.request_type))
         if not exchanges:
             raise unknown_type(content_type, self.by_request.exchanges)
         errors: list[DecodeError] = []

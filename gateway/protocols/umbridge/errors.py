@@ -40,6 +40,7 @@ _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.METHOD_NOT_ALLOWED: (405, "UnsupportedFeature"),
     Reason.REQUEST_TIMEOUT: (408, "Timeout"),
     Reason.LENGTH_REQUIRED: (411, "InvalidInput"),
+    Reason.UNSUPPORTED_MEDIA_TYPE: (415, "InvalidInput"),
     Reason.UNSUPPORTED_ENCODING: (415, "InvalidInput"),
     Reason.HEADERS_TOO_LARGE: (431, "InvalidInput"),
     Reason.VERSION_NOT_SUPPORTED: (505, "UnsupportedFeature"),

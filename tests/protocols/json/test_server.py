@@ -4,9 +4,10 @@ import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, invalid_input, not_found
 from gateway.core.operations import Operation
-from gateway.core.protocol import Limits, ListenerSettings
+from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.types import Message, ModelEntry, NotReady, Request, Response, Translate
 from tests.protocols.json.declared import declared, message, read, response, written
+from tests.protocols.json.forms.test_exchanges import PROTOCOLS
 
 PREDICT = "POST /predict"
 MODELS = declared("""
@@ -110,11 +111,6 @@ def test_the_content_type_chooses_the_exchange(content_type: str, body: bytes, s
 @pytest.mark.parametrize(
     ("content_type", "body", "why"),
     [
-        (
-            "application/xml",
-            b"<x/>",
-            "'application/xml' is none that the form has, which are application/json, text/csv",
-        ),
         ("application/json", b"1,2\n", "Expected `object`"),
         ("text/csv", b'{"x":[1]}\n1', "line"),
         ("application/json; charset=latin-1", b'{"x":[1]}', "charset"),
@@ -123,6 +119,27 @@ def test_the_content_type_chooses_the_exchange(content_type: str, body: bytes, s
 def test_a_content_type_that_is_unknown_or_lies_is_refused(content_type: str, body: bytes, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         read(TYPES, PREDICT, body, content_type=content_type)
+
+
+@pytest.mark.parametrize(
+    ("form", "content_type", "why"),
+    [
+        (TYPES, "application/xml", "'application/xml' is none that the form has, which are application/json, text/csv"),
+        (
+            PROTOCOLS["huggingface"],
+            "application/x-www-form-urlencoded",
+            "application/json, that of your bytes, .*curl",
+        ),
+        (PROTOCOLS["torchserve"], "Application/X-WWW-Form-Urlencoded; a=b", "application/json, that of your bytes"),
+    ],
+)
+def test_a_content_type_that_no_exchange_has_is_told_with_those_that_it_has(
+    form: Protocol, content_type: str, why: str
+) -> None:
+    pattern = next(each for each in form.patterns if each.startswith("POST /pred"))
+    with pytest.raises(GatewayError, match=why) as refused:
+        read(form, pattern, b'{"inputs": "hello"}', captures={"model": "m", "version": "1"}, content_type=content_type)
+    assert form.encode_error(refused.value, None, Message()).status == 415
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ FORMS = {
     Reason.REQUEST_TIMEOUT: (408, "Timeout"),
     Reason.LENGTH_REQUIRED: (411, "InvalidInput"),
     Reason.TOO_LARGE: (413, "InvalidInput"),
+    Reason.UNSUPPORTED_MEDIA_TYPE: (415, "InvalidInput"),
     Reason.UNSUPPORTED_ENCODING: (415, "InvalidInput"),
     Reason.HEADERS_TOO_LARGE: (431, "InvalidInput"),
     Reason.CANCELLED: (499, "Cancelled"),

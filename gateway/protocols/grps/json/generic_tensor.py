@@ -13,6 +13,7 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.json import Array, ArrayForm
 from gateway.core.types import Buffer, Shape, Tensor, datatype_of
 from gateway.protocols.grps.generic_tensor import DTYPES, read_shape
+from gateway.protocols.grps.json.members import read_integer, read_members, spellings
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -20,8 +21,10 @@ NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
 """The specification's example has it. Real servers ignore it, and report success for the tensor without data."""
 
-_MEMBERS = {dtype.member: datatype for datatype, dtype in DTYPES.items()}
-ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*_MEMBERS, *_ALIASES, NDARRAY), ArrayForm.ARRAY)
+_ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
+_MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
+_ARRAY_MEMBERS = spellings(("tensors",))
+ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*spellings(_ELEMENTS, _ALIASES), NDARRAY), ArrayForm.ARRAY)
 """The members that are read straight into arrays."""
 
 _DATATYPES: dict[object, Datatype] = {
@@ -35,10 +38,12 @@ def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
     that each may take.
 
     Raises:
-        DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown `flat...` member.
+        DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown member.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
-    entries = gtensors.get("tensors", []) if isinstance(gtensors, dict) else None
+    entries = None
+    if isinstance(gtensors, dict):
+        entries = read_members(gtensors, _ARRAY_MEMBERS, "gtensors").get("tensors", [])
     if not isinstance(entries, list):
         raise DecodeError('gtensors must be an object with a list: {"tensors": [...]}')
     return tuple([_read_tensor(entry, at, role, limit) for at, entry in enumerate(entries)])
@@ -47,6 +52,7 @@ def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
 def _read_tensor(entry: object, at: int, role: str, limit: int) -> Tensor:
     if not isinstance(entry, dict):
         raise DecodeError(f"{role} {at} must be an object, not {shown(entry)}")
+    entry = read_members(entry, _MEMBERS, f"{role} {entry.get('name') or at!r}")
     name = entry.get("name", "")
     if not isinstance(name, str):
         raise DecodeError(f"{role} {at}: name must be a string, not {shown(name)}")
@@ -55,7 +61,7 @@ def _read_tensor(entry: object, at: int, role: str, limit: int) -> Tensor:
     dimensions = entry.get("shape", [])
     if not isinstance(dimensions, list):
         raise DecodeError(f"{what}: shape must be a list of integers, not {shown(dimensions)}")
-    shape = read_shape(dimensions, what)
+    shape = read_shape([read_integer(each) for each in dimensions], what)
     array = _elements(entry, datatype, what)
     _check_count(array.shape[0], shape, datatype, limit, what)
     return Tensor(name, datatype, shape, _raw(array, datatype, what))
@@ -75,19 +81,15 @@ _NO_ELEMENTS = Array(b"", (0,))
 def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
     """The only list of `entry` that is not empty. Raises DecodeError where that is not the list of `datatype`."""
     expected, elements = DTYPES[datatype].member, _NO_ELEMENTS
-    for key, array in entry.items():
-        if not key.startswith("flat"):
-            continue
-        member = _ALIASES.get(key, key)
-        if member not in _MEMBERS:
-            raise DecodeError(f"{what}: there is no member {key!r}, expected {expected}")
+    for member in _ELEMENTS:
+        array = entry.get(member, _NO_ELEMENTS)
         if len(array.shape) != 1:
-            raise DecodeError(f"{what}: {key} must be a flat list, not of shape {list(array.shape)}")
+            raise DecodeError(f"{what}: {member} must be a flat list, not of shape {list(array.shape)}")
         if not array.shape[0]:
             continue
-        if member != expected or elements is not _NO_ELEMENTS:
+        if member != expected:
             raise DecodeError(
-                f"{what} is {DTYPES[datatype].name}, but has elements in {key}; expected {expected} alone"
+                f"{what} is {DTYPES[datatype].name}, but has elements in {member}; expected {expected} alone"
             )
         elements = array
     return elements

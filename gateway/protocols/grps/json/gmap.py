@@ -1,4 +1,5 @@
-"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings."""
+"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings. As protobuf asks, base64 is read
+in both alphabets of RFC 4648, with padding or without."""
 
 import re
 from base64 import b64decode, b64encode
@@ -19,7 +20,9 @@ from gateway.core.json import INT64_MAX, INT64_MIN, Array
 from gateway.core.types import Tensor
 from gateway.protocols.grps import gmap
 from gateway.protocols.grps.gmap import MAPS
+from gateway.protocols.grps.json.members import read_members, spellings
 
+_MEMBERS = spellings(MAPS)
 _NUMBER = re.compile(r"-?[0-9]{1,400}(?P<fraction>(?:\.[0-9]{1,400})?(?:[eE][-+]?[0-9]{1,4})?)|NaN|-?Infinity")
 
 
@@ -27,10 +30,11 @@ def read_gmap(maps: object) -> tuple[Tensor, ...]:
     """The entries of a message's `gmap`.
 
     Raises:
-        DecodeError: a value that its map cannot hold, named by map and key.
+        DecodeError: an unknown map; a value that its map cannot hold, named by map and key.
     """
     if not isinstance(maps, dict):
         raise DecodeError("gmap must be an object of maps")
+    maps = read_members(maps, _MEMBERS, "gmap")
     return tuple([entry for name in MAPS for entry in _read_map(name, maps.get(name))])
 
 
@@ -63,11 +67,14 @@ def _string(value: object, what: str) -> str:
     return value
 
 
+_STANDARD = str.maketrans("-_", "+/")
+
+
 def read_base64(value: object, what: str) -> bytes:
     """The bytes of a base64 string. Raises DecodeError naming `what` where it is anything else."""
     text = _string(value, what)
     try:
-        return b64decode(text, validate=True)
+        return b64decode(text.translate(_STANDARD) + "=" * (-len(text) % 4), validate=True)
     except (Base64Error, ValueError) as error:
         raise DecodeError(f"{what} is not base64: {error}") from error
 

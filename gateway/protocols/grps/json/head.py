@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from gateway.core.offload import LARGE
 from gateway.core.types import Buffer
-from gateway.core.words import has_any, has_byte
+from gateway.core.words import find_byte, has_any, has_byte
 
 
 class _Named(Struct):
@@ -37,8 +37,11 @@ _SUCCESS = re.compile(
 
 # Each with the position of a letter that is rare in bodies.
 _MODEL = (b'"model"', 1)
-_ALIAS = (b'"flat_double"', 9)
-"""The specification's own name of `flat_float64`, which real servers do not know and the gateway does."""
+_ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
+"""Members that the gateway reads and a real server passes over: in lowerCamelCase, and the specification's own name of
+`flat_float64`."""
+_STRINGS = 64
+"""Strings of a body up to which looking at each, for an alias, costs less than searching the body."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))
 """Numbers that real servers do not read without quotes."""
 
@@ -74,14 +77,25 @@ def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
         view, name = view[: found.start() - len(found.string)], found[1]
     rest = bytes(view) if len(view) <= LARGE else view  # bytes are searched at once, a view piece by piece
     # What is written with a backslash may look like a member.
-    if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), _ALIAS, *_BARE)):
+    if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), *_BARE)) or _has_alias(rest):
         return None
     return name if name or not found else None
 
 
+def _has_alias(body: Buffer) -> bool:
+    at = -1
+    for _ in range(_STRINGS):
+        at = find_byte(body, b'"', at + 1)
+        if at < 0:
+            return False
+        if _ALIAS.match(body, at):
+            return True
+    return _ALIAS.search(body, at) is not None
+
+
 def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
     """As `find_model`."""
-    if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS[0] in body:
+    if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS.search(body):
         return None
     if body.count(_MODEL[0]) > 1 or body.count(member) > flags:
         return None

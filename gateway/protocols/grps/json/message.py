@@ -1,4 +1,5 @@
-"""GrpsMessage: "the members of the protobuf message under their own names", defaults left out."""
+"""GrpsMessage: "the members of the protobuf message under their own names", defaults left out. What is read may have
+every name and value that protobuf's mapping to JSON allows."""
 
 from collections.abc import Callable
 from reprlib import repr as shown
@@ -19,6 +20,7 @@ from gateway.protocols.grps.json.generic_tensor import (
     write_tensor,
 )
 from gateway.protocols.grps.json.gmap import read_base64, read_gmap, write_gmap
+from gateway.protocols.grps.json.members import read_integer, read_members, spellings
 from gateway.protocols.grps.json.quoted_numbers import unquote
 from gateway.protocols.grps.json.types import read_by_type
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, UNKNOWN, GrpsMessage, GrpsStatus, Payload
@@ -32,8 +34,8 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     a message that asks for a stream; with `unless`, the text of how to ask, a message with it is refused.
 
     Raises:
-        DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member in place of data, a member of a
-            wrong type, a tensor whose elements do not match its dtype and shape.
+        DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member in place of data or in it, a
+            member of a wrong type, a tensor whose elements do not match its dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
@@ -43,7 +45,10 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
         raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")
-    members = [key for key in _READERS if document.get(key) is not None]
+    # Beside data or a status there may be members that only others know.
+    more = any(_MEMBERS.get(key, "model") != "model" for key in document)
+    document = read_members(document, _MEMBERS | {flag: flag}, "the message", more=more)
+    members = [key for key in _READERS if key in document]
     if len(members) > 1:
         raise DecodeError(f"the message has data in {' and '.join(members)}, expected one of them")
     model = document.get("model", "")
@@ -51,10 +56,6 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
         raise DecodeError(f"model must be a string, not {shown(model)}")
     status = _read_status(document.get("status"))
     if not members:
-        unknown = document.keys() - {"model", "status", flag, *_READERS}
-        if unknown and status is None:
-            expected = "str_data, bin_data, gtensors, gmap or ndarray"
-            raise DecodeError(f"the message holds no data, but {sorted(unknown)[0]!r}; expected {expected}")
         return GrpsMessage(model, status)
     [member] = members
     return GrpsMessage(model, status, _PAYLOADS[member], _READERS[member](document[member], role, limits.message))
@@ -70,7 +71,8 @@ def _read_status(status: object) -> GrpsStatus | None:
         return None
     if not isinstance(status, dict):
         raise DecodeError(f"status must be an object, not {shown(status)}")
-    code, text, flag = status.get("code", 0), status.get("msg", ""), status.get("status", UNKNOWN)
+    status = read_members(status, _STATUS_MEMBERS, "status", more=True)
+    code, text, flag = read_integer(status.get("code", 0)), status.get("msg", ""), status.get("status", UNKNOWN)
     if type(code) is not int or not isinstance(text, str) or type(flag) not in (int, str) or flag not in _FLAGS:
         raise DecodeError(
             f"status is {shown(status)}, expected an integer as code, a string as msg and, as status, one of "
@@ -108,6 +110,8 @@ _READERS: dict[str, Callable[[Any, str, int], tuple[Tensor, ...]]] = {
     "ndarray": _read_ndarray,
 }
 _PAYLOADS = {each.value: each for each in Payload}
+_MEMBERS = spellings(("model", "status", *_READERS))
+_STATUS_MEMBERS = spellings(("code", "msg", "status"))
 
 
 def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> tuple[bytes, ...]:

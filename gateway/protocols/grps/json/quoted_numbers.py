@@ -14,7 +14,7 @@ _SMALL = 8192
 _STEP = 2**18
 """Bytes that one call looks through or copies: to find a word in 64 MiB takes 50 ms, to match a pattern 0.1 s."""
 
-_LIST = re.compile(rb'"flat_(?!string)[a-z0-9]++"[ \t\r\n]*+:[ \t\r\n]*+\[')
+_LIST = re.compile(rb'"flat_?(?![sS]tring)[A-Za-z0-9]++"[ \t\r\n]*+:[ \t\r\n]*+\[')
 _IN_NUMBERS = b"0123456789+-.eE \t\r\n"
 
 _NDARRAY = re.compile(rb'"ndarray"[ \t\r\n]*+:[ \t\r\n]*+(?=\[)')
@@ -22,13 +22,13 @@ _IN_NDARRAY = re.compile(rb'(?:[-+0-9.eE\[\], \t\r\n]++|"(?:NaN|-?Infinity)")++'
 
 
 def unquote(body: bytes) -> bytes:
-    """`body` without the quotes around numbers in its `flat_...` lists and its `ndarray`.
+    """`body` without the quotes around numbers in its `flat_...` lists, in both spellings, and its `ndarray`.
 
     `body` need not be valid JSON. Strings that are not numbers keep their quotes.
     """
     find = body.find if len(body) <= _SMALL else partial(_find, body)
     pieces, kept, at = [], 0, 0
-    while (key := find(b'"flat_', at)) >= 0:
+    while (key := find(b'"flat', at)) >= 0:
         # A match is a key, not text within a string: there its second quote would have a backslash before it.
         match = _LIST.match(body, key)
         at = match.end() if match else key + 1

@@ -25,7 +25,7 @@ _TAKEN = {
     QUERY: frozenset({"model", "return-ndarray", "name"}),
     HEADER: frozenset({"accept", "accept-encoding", "authorization", "connection", "content-encoding"})
     | {"content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"},
-    BODY: frozenset({"model", "status", "str_data", "bin_data", "gtensors", "gmap", "ndarray"}),
+    BODY: frozenset({"model", "status", "str_data", "bin_data", "gtensors", "gmap", "ndarray", "strdata", "bindata"}),
 }
 """Keys that mean something else there."""
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
@@ -14,6 +15,7 @@ from gateway.protocols.grps import gmap
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.payload import str_data
 from gateway.protocols.grps.schema import FAILURE, SUCCESS, GrpsMessage, GrpsStatus, Payload
+from tests.protocols.grps.protobuf.upb import GRPS
 from tests.protocols.grps.values import numbers, texts
 
 LIMITS = Limits()
@@ -144,7 +146,7 @@ def test_the_example_of_the_specification() -> None:
         ('"dtype": "DT_FLOAT32", "shape": [1], "flat_float32": [6.2]', Datatype.FP32, [float(np.float32(6.2))]),
         ('"dtype": "DT_FLOAT64", "shape": [1], "flat_float64": [3]', Datatype.FP64, [3.0]),
         ('"dtype": "DT_INT32", "shape": [1], "flat_int32": [1e3]', Datatype.INT32, [1000]),
-        ('"flat_int32": [], "dtype": "DT_INT8", "shape": [1], "flat_int8": [1], "new": {}', Datatype.INT8, [1]),
+        ('"flat_int32": [], "dtype": "DT_INT8", "shape": [1], "flat_int8": [1], "name": null', Datatype.INT8, [1]),
     ],
 )
 def test_other_ways_to_say_it(members: str, datatype: Datatype, expected: list[object]) -> None:
@@ -208,6 +210,41 @@ def test_doubles_of_maps_may_be_integers_of_any_size() -> None:
     ]
 
 
+# protobuf's parser reads the same of these: `json_format.Parse`
+LOWER_CAMEL_CASE = {
+    '{"strData": "a"}': '{"str_data": "a"}',
+    '{"gmap": {"sS": {"a": "x"}, "sI32": {"a": 1}, "sI64": {"b": "2"}, "sF": {"c": 0.5}, "sD": {"d": "NaN"}}}': (
+        '{"gmap": {"s_s": {"a": "x"}, "s_i32": {"a": 1}, "s_i64": {"b": 2}, "s_f": {"c": 0.5}, "s_d": {"d": "NaN"}}}'
+    ),
+    '{"gmap": {"sB": {"a": "-_8", "b": "-_8=", "c": "+/8"}}}': (
+        '{"gmap": {"s_b": {"a": "+/8=", "b": "+/8=", "c": "+/8="}}}'
+    ),
+    '{"gtensors": {"tensors": [{"dtype": 4, "shape": ["2"], "flatInt32": [1, 2]}]}}': (
+        '{"gtensors": {"tensors": [{"dtype": "DT_INT32", "shape": [2], "flat_int32": [1, 2]}]}}'
+    ),
+    '{"gtensors": {"tensors": [{"dtype": 5, "shape": [2.0], "flatInt64": ["1", "9223372036854775807"]}]}}': (
+        '{"gtensors": {"tensors": [{"dtype": 5, "shape": [2], "flat_int64": [1, 9223372036854775807]}]}}'
+    ),
+    '{"gtensors": {"tensors": [{"dtype": 7, "shape": [2], "flatFloat32": [1.5, "-Infinity"], "name": null}]}}': (
+        '{"gtensors": {"tensors": [{"dtype": 7, "shape": [2], "flat_float32": [1.5, "-Infinity"]}]}}'
+    ),
+    '{"gtensors": {"tensors": [{"dtype": 9, "shape": ["1"], "flatString": ["7"]}]}}': (
+        '{"gtensors": {"tensors": [{"dtype": 9, "shape": [1], "flat_string": ["7"]}]}}'
+    ),
+    '{"status": {"code": "422", "status": 2}}': '{"status": {"code": 422, "status": "FAILURE"}}',
+}
+
+
+@pytest.mark.parametrize(("text", "plain"), LOWER_CAMEL_CASE.items())
+def test_what_the_mapping_of_protobuf_allows(text: str, plain: str) -> None:
+    found, expected = (read_message(each.encode(), "input", LIMITS) for each in (text, plain))
+    assert same(found, expected)
+    # long enough to be read the other way
+    assert same(read_message(b" " * 10_000 + text.encode(), "input", LIMITS), expected)
+    given, wanted = (json_format.Parse(each, GRPS()) for each in (text, plain))
+    assert given == wanted or "NaN" in text
+
+
 def test_quotes_within_strings_stay() -> None:
     text = json.dumps({"str_data": '"flat_int64": ["1"], "ndarray": ["NaN"]'})
     [found] = read_message(text.encode(), "input", LIMITS).tensors
@@ -229,7 +266,15 @@ def test_null_is_absent() -> None:
             '"name": "x", "dtype": "DT_FLOAT64", "shape": [1], "flat_floats": [1]',
             "'x': there is no member 'flat_floats'",
         ),
-        ('"dtype": "DT_FLOAT32", "shape": [1], "flatFloat32": [1]', "no member 'flatFloat32', expected flat_float32"),
+        (
+            '"name": "x", "dtype": 7, "shape": [1], "flatFloat": [1]',
+            "input 'x': there is no member 'flatFloat', expected",
+        ),
+        (
+            '"dtype": 2, "shape": [1], "flat_int8": [1], "new": {}',
+            "input 0: there is no member 'new', expected one of name",
+        ),
+        ('"dtype": 7, "shape": [1], "flatFloat32": [1], "flat_float32": [2]', "flat_float32 is there in two spellings"),
         ('"name": "x", "shape": [1]', "input 'x': dtype is None, expected one of DT_UINT8"),
         ('"dtype": "DT_BOOL"', "input 0: dtype is 'DT_BOOL'"),
         ('"dtype": true', "dtype is True"),
@@ -238,6 +283,7 @@ def test_null_is_absent() -> None:
         ('"name": 1, "dtype": 1', "input 0: name must be a string"),
         ('"name": "x", "dtype": "DT_INT8", "shape": [1], "flat_int16": [1]', "DT_INT8, but has elements in flat_int16"),
         ('"dtype": 8, "shape": [1], "flat_float64": [1], "flat_double": [1]', "expected flat_float64 alone"),
+        ('"dtype": 8, "shape": [1], "flat_double": [1], "flatDouble": [1]', "expected flat_float64 alone"),
         ('"dtype": 2, "shape": [1], "flat_int8": [300]', "input 0: element 0, 300, is out of the range of INT8"),
         ('"dtype": 2, "shape": [1], "flat_int8": [-129]', "is out of the range"),
         ('"dtype": 1, "shape": [1], "flat_uint8": [-1]', "is out of the range"),
@@ -256,7 +302,11 @@ def test_null_is_absent() -> None:
         ('"dtype": 4, "shape": [2]', "0 elements, but shape"),
         ('"dtype": 4, "shape": [-1]', "expected integers from 0"),
         ('"dtype": 4, "shape": [4294967296]', "expected integers from 0"),
-        ('"dtype": 4, "shape": [1.0]', "expected integers from 0"),
+        ('"dtype": 4, "shape": [1.5]', "expected integers from 0"),
+        ('"dtype": 4, "shape": ["-1"]', "expected integers from 0"),
+        ('"dtype": 4, "shape": ["4294967296"]', "expected integers from 0"),
+        ('"dtype": 4, "shape": ["1 "]', "expected integers from 0"),
+        ('"dtype": 4, "shape": ["\u0661"]', "expected integers from 0"),
         ('"dtype": 4, "shape": 3', "shape must be a list"),
         ('"dtype": 4, "shape": [0, 4294967295, 4294967295]', "spans more than 2"),
         (f'"dtype": 4, "shape": {[1] * 33}', "33 dimensions, expected at most 32"),
@@ -283,7 +333,14 @@ def test_invalid_tensors(members: str, expected: str) -> None:
         ('{"model": 1, "str_data": ""}', "model must be a string"),
         ('{"status": 1}', "status must be an object"),
         ('{"status": {"status": "FAILED"}}', "UNKNOWN, SUCCESS, FAILURE"),
-        ('{"status": {"code": "1"}}', "expected an integer as code"),
+        ('{"status": {"code": "a"}}', "expected an integer as code"),
+        ('{"str_data": "a", "strData": "b"}', "the message: str_data is there in two spellings"),
+        ('{"model": "m", "strdata": "a"}', "the message: there is no member 'strdata', expected one of model"),
+        ('{"gtensors": {"tensor": []}}', "gtensors: there is no member 'tensor', expected one of tensors"),
+        ('{"gmap": {"S_i32": {"a": 1}}}', "gmap: there is no member 'S_i32', expected one of s_s"),
+        ('{"gmap": {"s_i32": {}, "sI32": {"a": 1}}}', "gmap: s_i32 is there in two spellings"),
+        ('{"gmap": {"sI32": {"a": 1.5}}}', "is not integral"),
+        ('{"binData": "AA=="}', "bin_data should use application/octet-stream format."),
         ('{"gtensors": []}', "gtensors must be an object"),
         ('{"gtensors": {"tensors": {}}}', "gtensors must be an object with a list"),
         ('{"gtensors": {"tensors": [1]}}', "input 0 must be an object"),
@@ -295,7 +352,8 @@ def test_invalid_tensors(members: str, expected: str) -> None:
         ('{"gmap": {"s_s": []}}', "s_s must be an object"),
         ('{"gmap": {"s_s": {"a": 1}}}', r"gmap: s_s\['a'\] is 1, expected a string"),
         ('{"gmap": {"s_b": {"a": "é"}}}', r"s_b\['a'\] is not base64"),
-        ('{"gmap": {"s_b": {"a": "AP8"}}}', r"s_b\['a'\] is not base64"),
+        ('{"gmap": {"s_b": {"a": "A"}}}', r"s_b\['a'\] is not base64"),
+        ('{"gmap": {"s_b": {"a": "AP8.="}}}', r"s_b\['a'\] is not base64"),
         ('{"gmap": {"s_i32": {"a": 2147483648}}}', r"s_i32\['a'\].*is out of the range of INT32"),
         ('{"gmap": {"s_i32": {"a": true}}}', "is True, expected INT32"),
         ('{"gmap": {"s_i32": {"a": [1]}}}', "expected INT32"),

@@ -132,6 +132,13 @@ def test_the_model_of_a_listener_goes_on_in_the_query() -> None:
         b'{%b, "streaming": true}',
         b'{%b, "streaming": false}',
         b'{%b, "gtensors": {"tensors": [{"flat_double": [1]}]}}',
+        # the servers in C++ pass over protobuf's other names
+        b'{%b, "gtensors": {"tensors": [{"flatInt32": [1]}]}}',
+        b'{%b, "gmap": {"sI32" : {"a": 1}}}',
+        b'{"gmap":{"sB":{"a":"AP8="}}, %b}',
+        b'{%b, "strData": "a"}',
+        b'{%b, "x": ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", '
+        b'"t", "u", "v", "w", "x", "y", "z", "a", "b", "c", "d", "e", "f", "g", "h", "i"], "binData": ""}',
     ],
 )
 def test_what_must_be_read_does_not_pass(members: bytes, data: bytes) -> None:

@@ -64,7 +64,7 @@ def test_octets_are_bytes_whatever_they_look_like(content_type: str, body: bytes
         (b"hello", "", "a body without Content-Type is not supported"),
         (b"", JSON, "empty body"),
         (b"[1]", JSON, "expected a JSON object"),
-        (b'{"strData": "a"}', JSON, "holds no data, but 'strData'; expected str_data"),
+        (b'{"strdata": "a"}', JSON, "there is no member 'strdata', expected one of model, status, str_data"),
     ],
 )
 def test_invalid_bodies(body: bytes, content_type: str, expected: str) -> None:
