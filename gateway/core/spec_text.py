@@ -1,6 +1,7 @@
 """Datatypes and shapes as people write them in the configuration: `FP64 [-1, 4]`."""
 
 import re
+from reprlib import repr as shown
 
 from gateway.core.datatypes import DATATYPES, Datatype, meant_by
 from gateway.core.errors import DecodeError
@@ -46,5 +47,7 @@ def read_shape(sizes: object) -> Shape:
         or len(sizes) > MAX_RANK
         or any(type(each) is not int or not -1 <= each <= _LARGEST for each in sizes)
     ):
-        raise DecodeError(f"{sizes} is no shape, expected up to {MAX_RANK} sizes, each -1 (any) or more, as in [-1, 4]")
+        raise DecodeError(
+            f"{shown(sizes)} is no shape, expected up to {MAX_RANK} sizes, each -1 (any) or more, as in [-1, 4]"
+        )
     return tuple(sizes)

@@ -1,6 +1,7 @@
 """Collections of garbage while much is built."""
 
 import gc
+import threading
 
 import pytest
 
@@ -17,8 +18,10 @@ def test_the_thresholds_are_those_of_before_afterwards() -> None:
 def test_old_objects_are_not_looked_at_within() -> None:
     looked: list[int] = []
 
+    own = threading.get_ident()
+
     def note(phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
+        if phase == "start" and threading.get_ident() == own:  # an earlier test may have left a thread that collects
             looked.append(info["generation"])
 
     gc.callbacks.append(note)

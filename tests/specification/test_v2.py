@@ -14,6 +14,7 @@ from tests.wires import Server, Wires, reference, replying
 REST = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["lab:1"]}}
+check: full
 routes: [{match: {model: "*"}, backend: lab}]
 """
 GRPC = REST.replace("v2-rest, flavor: plain", "v2-grpc")

@@ -235,8 +235,8 @@ async def test_a_reply_that_is_given_up_is_forgotten_at_once(reply: bytes, deadl
         writer.write(reply)
         await answers.wait()
 
-    before = PROCESS_MEMORY.used
     gc.collect()
+    before = PROCESS_MEMORY.used
     gc.disable()
     try:
         with pytest.MonkeyPatch.context() as patch:
