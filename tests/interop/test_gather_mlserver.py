@@ -34,7 +34,7 @@ backends:
   plain: {{protocol: {protocol}, endpoints: ["{address}"]}}
 routes:
   - {{match: {{listener: gathered}}, backend: gathered}}
-  - {{match: {{listener: plain}}, backend: plain}}
+  - {{match: {{listener: plain}}, backend: plain, check: full}}
 """
 CLIENTS, CALLS = 16, 160
 

@@ -24,6 +24,7 @@ listeners:
   - {{name: http, bind: "{address}", protocols: [v2-rest]}}
 backends:
   stage: {{protocol: v2-rest, endpoints: ["{backend}"], flavor: binary, limits: {{message: 4096, headers: 4096}}}}
+check: full
 routes:
   - match: {{model: signed}}
     backend: stage
