@@ -9,7 +9,7 @@ from gateway.core.types import Answer, Message, Request, bytes_of
 
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
     """`protocol`, whose `encode_request` and `decode_response` note their spans in `record`, as parts of `parent`. All
-    replies of a stream have one span together."""
+    replies of a stream have one span together. What passes unread has no spans of its own, and is told of in `parent`."""
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 
@@ -29,4 +29,24 @@ def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: b
             span.facts["bytes"] = parent.facts["reply_bytes"] = received
             return protocol.decode_response(reply, request, target)
 
-    return replace(protocol, encode_request=encode_request, decode_response=decode_response)
+    def relay_request(message: Message, request: Request, target: Target) -> Message | None:
+        assert protocol.relay is not None
+        sent = protocol.relay.request(message, request, target)
+        if sent is not None:
+            parent.facts["request_bytes"] = bytes_of(sent)
+            parent.facts["method"], parent.facts["path"] = sent.method, sent.path
+        return sent
+
+    def relay_reply(reply: Message, request: Request, target: Target) -> Message | None:
+        nonlocal received
+        assert protocol.relay is not None
+        parent.facts["status"] = reply.status
+        passing = protocol.relay.reply(reply, request, target)
+        if passing is not None:  # else it is read, and counted there
+            received += bytes_of(reply)
+            parent.facts["reply_bytes"] = received
+        return passing
+
+    relay = protocol.relay
+    relay = None if relay is None else replace(relay, request=relay_request, reply=relay_reply)
+    return replace(protocol, encode_request=encode_request, decode_response=decode_response, relay=relay)

@@ -51,7 +51,7 @@ def test_requests_are_searched_and_the_address_says_how(page: Page, context: Bro
 def test_a_request_is_explained(page: Page, context: BrowserContext) -> None:
     page.locator("main tbody tr").filter(has_text="broken").get_by_role("link").click()
     about = page.locator("section.panel")
-    expect(about).to_contain_text("No connection to an endpoint, or it broke off.")
+    expect(about).to_contain_text("No connection to an endpoint, or it broke off")
     expect(about).to_be_focused()
     page.keyboard.press("Escape")
     expect(about).to_be_hidden()
