@@ -9,7 +9,7 @@ from gateway.core.types import Answer, Message, Request, bytes_of
 
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
     """`protocol`, whose `encode_request` and `decode_response` note their spans in `record`, as parts of `parent`. All
-    replies of a stream have one span together. What passes unread has no spans of its own, and is told of in `parent`."""
+    replies of a stream have one span together. What passes unread has no spans of its own; `parent` tells of it."""
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 
