@@ -25,9 +25,13 @@ def has_word(body: Buffer, word: bytes, letter: int) -> bool:
 
 def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
     """Whether one of `words` is in `body`, each with its letter, as `has_word`."""
-    longest = max(len(word) for word, _ in words)
-    pieces = (body,) if type(body) is bytes else _pieces(body, longest - 1)
-    return any(_has_word(piece, *each) for piece in pieces for each in words)
+    if type(body) is not bytes:
+        longest = max(len(word) for word, _ in words)
+        return any(has_any(bytes(piece), words) for piece in _pieces(body, longest - 1))
+    for word, letter in words:
+        if _has_word(body, word, letter):
+            return True
+    return False
 
 
 def has_byte(body: Buffer, octets: bytes, start: int = 0) -> bool:
@@ -61,11 +65,12 @@ def _pieces(body: Buffer, overlap: int) -> Iterator[bytes | bytearray]:
 
 
 def _has_word(body: bytes | bytearray, word: bytes, letter: int) -> bool:
-    rare, at = word[letter : letter + 1], -1
+    rare = word[letter : letter + 1]
+    at = body.find(rare)
     for _ in range(_MOST_LETTERS):
-        at = body.find(rare, at + 1)
         if at < 0:
             return False
         if body.startswith(word, max(0, at - letter)):
             return True
+        at = body.find(rare, at + 1)
     return body.find(word, max(0, at - len(word))) >= 0

@@ -4,7 +4,6 @@ Of a ModelInferRequest only the fields at the top are looked at: the names of th
 there is a parameter that the gateway itself acts upon, which raw contents cannot hold.
 """
 
-import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from gateway.core.protobuf.wire import LENGTH, fields, read_tag
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.types import CLASSIFICATION, NO_HEADERS, Buffer, Message, Request, call, unread_request
 from gateway.core.types import reply as reply_to_client
+from gateway.core.words import has_any
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import MLSERVER, check_version
 from gateway.protocols.v2.grpc.client import LACKING, decode_response
@@ -21,10 +21,11 @@ from gateway.protocols.v2.grpc.schema import MODEL_INFER, MODEL_STREAM_INFER
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
 from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 
-_ACTED_UPON = (b"sequence_", b"shared_memory_", b"timeout")
-"""Parameters: the requests of a sequence stay at one server, shared memory is refused, `timeout` sets a deadline."""
-_OF_STREAMS = ENABLE_EMPTY_FINAL.encode()
-"""A parameter by which a client counts on one final response, whatever the server sends (`streams`)."""
+_ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
+"""Parameters, each with the place of a rare letter: the requests of a sequence stay at one server, shared memory is
+refused, `timeout` sets a deadline."""
+_ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
+"""With the last one a client counts on one final response, whatever the server sends (`streams`)."""
 
 MOST_FIELDS = 4096
 """Fields at the top of a message that passes unread: each takes time on the event loop."""
@@ -36,7 +37,7 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
 
 class _Names(NamedTuple):
-    """What is found in a ModelInferRequest: `beside_raw` are its bytes without raw contents."""
+    """The names in a ModelInferRequest, and its bytes without raw contents (`beside_raw`)."""
 
     model: str
     version: str
@@ -52,10 +53,7 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
         model, version, beside_raw = _names(message.body)
     except (IndexError, UnicodeDecodeError, DecodeError):
         return None
-    for word in _ACTED_UPON:
-        if word in beside_raw:
-            return None
-    if operation is STREAM and _OF_STREAMS in beside_raw:
+    if has_any(beside_raw, _ACTED_UPON if operation is INFER else _ACTED_UPON_IN_STREAMS):
         return None
     return unread_request(operation, model, version)
 
@@ -66,7 +64,8 @@ def _names(body: Buffer) -> _Names:
     Raises:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
     """
-    model = version = beside_raw = b""
+    model = version = b""
+    beside_raw: list[Buffer] = []
     at, end, raw_tag, kept, fields_left = 0, len(body), REQUEST.raw_tag, 0, MOST_FIELDS
     while at < end:
         fields_left -= 1
@@ -81,12 +80,13 @@ def _names(body: Buffer) -> _Names:
         elif tag == VERSION:
             version = bytes(body[start:stop])
         elif tag == raw_tag:
-            beside_raw += body[kept:at]
+            beside_raw.append(body[kept:at])
             kept = stop
         at = stop
     if at > end:
         raise IndexError
-    return tuple.__new__(_Names, (model.decode(), version.decode(), beside_raw + bytes(body[kept:])))
+    beside_raw.append(body[kept:])
+    return tuple.__new__(_Names, (model.decode(), version.decode(), b"".join(beside_raw)))
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
@@ -101,18 +101,17 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
     if request.version:
         check_version(request.version, target)
     missing = _missing(target.flavor, target.extensions)
-    if missing is not None and missing.search(_names(message.body).beside_raw):
+    if missing and has_any(_names(message.body).beside_raw, missing):
         return None
     return call(message.pattern, message.parts)
 
 
 @lru_cache(256)
-def _missing(flavor: str, extensions: frozenset[str] | None) -> re.Pattern[bytes] | None:
-    """What a message may ask for that the server does not have: the parameters of extensions, and datatypes."""
-    names = {CLASSIFICATION: "classification", SCHEDULE_POLICY: "priority"}
+def _missing(flavor: str, extensions: frozenset[str] | None) -> tuple[tuple[bytes, int], ...]:
+    """The parameters and datatypes that the server does not have, each with the place of a rare letter."""
+    names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b"priority", 0)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
-    words += [each.value for each in LACKING.get(flavor, ())]
-    return re.compile("|".join(words).encode()) if words else None
+    return (*words, *((each.value.encode(), 0) for each in LACKING.get(flavor, ())))
 
 
 # --- replies ---
