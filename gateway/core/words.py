@@ -27,11 +27,8 @@ def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
     """Whether one of `words` is in `body`, each with its letter, as `has_word`."""
     if type(body) is not bytes:
         longest = max(len(word) for word, _ in words)
-        return any(has_any(bytes(piece), words) for piece in _pieces(body, longest - 1))
-    for word, letter in words:
-        if _has_word(body, word, letter):
-            return True
-    return False
+        return any(_has_word(piece, *each) for piece in _pieces(body, longest - 1) for each in words)
+    return any(_has_word(body, word, letter) for word, letter in words)
 
 
 def has_byte(body: Buffer, octets: bytes, start: int = 0) -> bool:

@@ -6,7 +6,7 @@ parameter in it, and for a server that would ignore what a parameter asks for.
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import INFER, STREAM, Operation
@@ -14,7 +14,7 @@ from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.server_sent_events import HEADERS as EVENT_HEADERS
 from gateway.core.types import CLASSIFICATION, Buffer, Message, Request, post, unread_request
 from gateway.core.types import reply as reply_to_client
-from gateway.core.words import has_byte, has_word
+from gateway.core.words import has_any, has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
 from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN, TRITON
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
@@ -23,9 +23,16 @@ from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
 from gateway.protocols.v2.rest.paths import backend_path
 from gateway.protocols.v2.rest.server import PATTERNS, is_of_infer
 
-_ACTED_UPON = re.compile(rb'sequence_|shared_memory_|"timeout"|triton_enable_empty_final_response')
-"""Parameters: the requests of a sequence stay at one server, shared memory is refused, `timeout` sets a deadline, and
-over REST Triton refuses the last one."""
+_Words: TypeAlias = tuple[tuple[bytes, int], ...]
+
+_ACTED_UPON: _Words = (
+    (b"sequence_", 2),
+    (b"shared_memory_", 12),
+    (b'"timeout"', 3),
+    (b"triton_enable_empty_final_response", 14),
+)
+"""Parameters, each with the place of a rare letter: the requests of a sequence stay at one server, shared memory is
+refused, `timeout` sets a deadline, and over REST Triton refuses the last one."""
 _ESCAPE = re.compile(rb"\\u00[567]")
 """Escapes that may stand for a letter of a parameter's name."""
 
@@ -77,12 +84,16 @@ def _json_of(body: Buffer, length: bytes) -> Buffer:
 
 def _has_parameters(text: Buffer) -> bool:
     """Whether JSON may have a member `parameters`."""
-    return has_word(text, b"parameters", 4) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
+    return has_word(text, b"parameters", 4) or _has_escape(text)
 
 
-def _may_have(words: re.Pattern[bytes], text: Buffer) -> bool:
+def _may_have(words: _Words, text: Buffer) -> bool:
     """Whether one of `words` is in JSON, or may be hidden there by an escape."""
-    return words.search(text) is not None or _ESCAPE.search(text) is not None
+    return has_any(text, words) or _has_escape(text)
+
+
+def _has_escape(text: Buffer) -> bool:
+    return has_byte(text, b"\\") and _ESCAPE.search(text) is not None
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
@@ -103,7 +114,7 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
         text = _json_of(body, length)
         if target.flavor in _WITHOUT_BINARY or not _has_all(text, target):
             return None
-        if target.flavor in _BINARY_ALONE and _has_16_bits(text) and not _ASKS_FOR_BINARY.search(text):
+        if target.flavor in _BINARY_ALONE and _has_16_bits(text) and not _asks_for_binary(text):
             return None
         headers = binary_headers(len(text))
     return post(backend_path(request, target, call.suffix), headers, message.parts, request.deadline)
@@ -112,8 +123,6 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 _WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
 _BINARY_ALONE = frozenset({TRITON, KSERVE})
 """Flavors that neither take nor give FP16 and BF16 in JSON."""
-_ASKS_FOR_BINARY = re.compile(rb'(?s)\A(?!.*false).*"binary_data(?:_output)?"')
-"""JSON that asks for all outputs in binary."""
 
 
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
@@ -126,6 +135,12 @@ def _has_path(call: _Call, message: Message, request: Request, target: Target) -
     return flavor == (TRITON if request.schemaless else MLSERVER)
 
 
+def _asks_for_binary(text: Buffer) -> bool:
+    """Whether JSON asks for all outputs in binary."""
+    asks = has_any(text, ((b'"binary_data"', 7), (b'"binary_data_output"', 7)))
+    return asks and not has_word(text, b"false", 0)
+
+
 def _has_16_bits(text: Buffer) -> bool:
     return has_word(text, b"FP16", 0) or has_word(text, b"BF16", 0)
 
@@ -136,17 +151,15 @@ def _has_all(text: Buffer, target: Target) -> bool:
     if flavor == KSERVE and (has_word(text, b"BF16", 0) or not has_word(text, b'"id"', 2)):
         return False  # it lacks the datatype, and fails without an id
     ignored = _ignored(flavor, target.extensions)
-    return ignored is None or not _has_parameters(text) or not _may_have(ignored, text)
+    return not (ignored and _has_parameters(text) and _may_have(ignored, text))
 
 
 @lru_cache(256)
-def _ignored(flavor: str, extensions: frozenset[str] | None) -> re.Pattern[bytes] | None:
+def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
     """The parameters that ask for an extension which the server does not have."""
-    names = {CLASSIFICATION: "classification", SCHEDULE_POLICY: '"priority"'}
+    names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b'"priority"', 9)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
-    if flavor in _WITHOUT_BINARY:
-        words.append("binary_data")
-    return re.compile("|".join(words).encode()) if words else None
+    return (*words, (b"binary_data", 6)) if flavor in _WITHOUT_BINARY else tuple(words)
 
 
 # --- replies ---
