@@ -59,7 +59,9 @@ class BriefErrors:
                 answer = NotReady("not ready")
             return encode_response(answer, request, translate)
 
-        return replace(protocol, encode_error=encode_brief_error, encode_response=encode_brief_response)
+        return replace(
+            protocol, encode_error=encode_brief_error, encode_response=encode_brief_response, errors_pass=False
+        )
 
     def _shortened(self, error: GatewayError, listener: str, request: Request | None, message: Message) -> GatewayError:
         is_unreachable = (

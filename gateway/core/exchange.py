@@ -210,7 +210,7 @@ def deadline_passed() -> GatewayError:
 def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:
     known = reported(error, message)
     written = known.written
-    if written is None or written.message != known.message:
+    if written is None or written.message != known.message or not protocol.errors_pass:
         return protocol.encode_error(known, request, message)
     headers = Headers(((b"content-type", written.media_type), *error_fields(known)))
     return Message(headers=headers, parts=(written.body,), status=written.status)

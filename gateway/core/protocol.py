@@ -490,6 +490,9 @@ class Protocol:
     """What a listener or a backend can set of this protocol alone."""
     relay: Relay | None = None
     """How its calls pass unread. None: they are always read."""
+    errors_pass: bool = True
+    """Whether the error of a call that passed unread goes to the client as the server wrote it. False: only its text
+    does."""
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
         """The protocol with these values of its `settings`. Raises SettingError."""

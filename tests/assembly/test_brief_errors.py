@@ -1,6 +1,8 @@
 """`errors: {detail: brief}`: clients do not learn what is behind the gateway; the log tells it."""
 
+import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from gateway.config.keys import Config
 from gateway.core.errors import Reason, refusal
 from gateway.core.types import Message
 from gateway.runtime.app import Gateway
-from tests.paused_server import ask, get, port_of
+from tests.paused_server import QUESTION, ask, get, http, port_of
 from tests.test_loops import INFER
 
 CONFIG = """
@@ -31,8 +33,8 @@ def path(tmp_path) -> str:  # type: ignore[no-untyped-def]
     return str(tmp_path / "address")
 
 
-def config(path: str, protocol: str = "v2-rest", detail: str = "brief") -> Config:
-    text = CONFIG.replace("PATH", path).replace("PROTOCOL", protocol).replace("DETAIL", detail)
+def config(path: str, protocol: str = "v2-rest", detail: str = "brief", text: str = CONFIG) -> Config:
+    text = text.replace("PATH", path).replace("PROTOCOL", protocol).replace("DETAIL", detail)
     return loads(text, "test.yaml", catalog(), {})
 
 
@@ -85,6 +87,33 @@ def test_names_and_addresses_are_left_out_and_the_rest_stays(
     assert f'"{TEXTS[text]}"'.encode() in bytes(reply.body)
     logged = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     assert logged == ([] if TEXTS[text] == text else [f"listener 'round', client 1.2.3.4:5, model '': {text}"])
+
+
+async def failing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server whose errors say more than their text."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(http(b"HTTP/1.1 422 No\r\nContent-Type: application/json", b'{"error": "no", "node": "secret-node"}'))
+    await writer.drain()
+    writer.close()
+
+
+@pytest.mark.parametrize(("detail", "is_told"), [("full", True), ("brief", False)])
+async def test_other_members_of_a_servers_error_pass_only_in_full(tmp_path: Path, detail: str, is_told: bool) -> None:
+    server = await asyncio.start_server(failing, "127.0.0.1", 0)
+    async with server:
+        address = tmp_path / "address"
+        address.write_text(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        text = CONFIG.replace(', "hidden.invalid:1", "http://h.invalid:2/x"', "").replace("plain", "triton")
+        gateway = Gateway(config(str(address), "v2-rest", detail, text))
+        await gateway.start()
+        try:
+            call = http(b"POST /v2/models/m/infer HTTP/1.1\r\nConnection: close", QUESTION)
+            reply = await ask(port_of(gateway.listeners["round"].address), call)
+        finally:
+            await gateway.drain(0)
+    assert reply.startswith(b"HTTP/1.1 422 " if is_told else b"HTTP/1.1 400 ")
+    assert b'"no"' in reply
+    assert (b"secret-node" in reply) is is_told
 
 
 async def test_readiness_names_no_backend(path: str) -> None:
