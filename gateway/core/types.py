@@ -449,7 +449,7 @@ class _NotRead:
     """The content of a message that nobody has read: every use of it is a mistake in the gateway."""
 
     def _refuse(self, *_: object) -> typing.NoReturn:
-        raise AssertionError("the content of this message was not read: `reads_content` is missing somewhere")
+        raise AssertionError("the content of this message was not read: its route must read it (config/relaying.py)")
 
     __iter__ = __len__ = __bool__ = __contains__ = __getitem__ = __getattr__ = __eq__ = __hash__ = _refuse
 
@@ -566,9 +566,7 @@ def inference(
     origin: Message | None,
 ) -> Request:
     """The request of an inference, made without keywords, as `reply`."""
-    return Request(
-        INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin
-    )  # fmt: skip
+    return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 
 def unread_request(

@@ -41,8 +41,8 @@ _OTHER_LETTERS = {"k": "\u212a", "s": "\u017f"}
 
 @frozen
 class ActedUpon:
-    """What is found in the bodies of some templates. `types` are theirs, of which one must fit; `names` finds each
-    writing of a member's name. Without them there is nothing to be found."""
+    """Finds words in the bodies of some templates. One of their `types` must fit a body; `names` finds each writing of
+    a member's name. Without `names` a body has none of the words."""
 
     types: tuple[BodyType, ...] = ()
     names: re.Pattern[bytes] | None = None
@@ -85,7 +85,7 @@ def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
 
 
 def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
-    """What is to be found in a body that has one of the templates of `bodies`; None if such a body must be read."""
+    """Finds the words in a body that has one of the templates of `bodies`; None if such a body must be read."""
     kept: list[Node | None] = []
     for body in bodies:
         for node in body.nodes:

@@ -41,7 +41,7 @@ class RowMemory:
 
 
 def memory_of_rows(node: Node) -> RowMemory | None:
-    """What the rows of a template take; None if there are none."""
+    """The memory that the rows of a template take; None if there are none."""
     rows = [each.row for each in walk(node) if isinstance(each, RowList) and rows_of_tensor(each) is None]
     inside = [each for row in rows for each in walk(row) if rows_of_tensor(each) is None]
     if not rows:

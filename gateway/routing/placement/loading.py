@@ -220,6 +220,7 @@ class Loader:
 
     def _advance(self, rooms: Rooms) -> None:
         """Begin to load the models that are wanted, as far as there is room for them."""
+        starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
             is_served = any(self.takes_models(each.endpoint) for each in placement.held())
             if is_served or not placement.waiting:
@@ -229,12 +230,9 @@ class Loader:
             elif self.why_not(placement) is not None:
                 del self._wanted[placement.model]
                 self._table.refuse(placement, partial(self._why_not, placement))
-            elif (step := rooms.step(placement, is_starved=self._is_starved(placement))) is not None:
+            elif (step := rooms.step(placement, is_starved=placement.wanted_since <= starved_since)) is not None:
                 rooms.begun(step)
                 self._begin(step)
-
-    def _is_starved(self, placement: Placement) -> bool:
-        return self._clock() - placement.wanted_since >= plan.STARVED
 
     def _why_not(self, placement: Placement) -> GatewayError:
         error = self.why_not(placement)

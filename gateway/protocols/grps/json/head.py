@@ -1,8 +1,8 @@
-"""What is read of a GrpsMessage in JSON whose data stays unread: the model's name in a request, and whether a reply
-tells of a success.
+"""The head of a GrpsMessage in JSON whose data stays unread: the model's name in a request, and whether a reply reports
+success.
 
-A body with many numbers is not parsed. It is searched, at the speed of memory, for what would make it mean something
-else.
+A body with many numbers is not parsed. It is searched, at the speed of memory, for the few characters and words that
+would give it another meaning.
 """
 
 import re

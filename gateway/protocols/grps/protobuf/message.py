@@ -94,7 +94,7 @@ _MOST_FIELDS = 32
 
 
 class MessageHead(NamedTuple):
-    """What is read of a message whose data stays unread. `model` is empty where the message names none."""
+    """The fields that are read of a message whose data stays unread. `model` is empty if the message names none."""
 
     model: str
     status: GrpsStatus | None

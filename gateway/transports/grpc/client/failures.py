@@ -56,10 +56,10 @@ OTHER_RESET = Reason.INVALID_OUTPUT
 
 
 def http_answer(head: Head) -> TransportError:
-    """What answers is no gRPC server: a proxy before it, or another server. The head of its reply has no gRPC status.
+    """The error for a reply without a gRPC status: a proxy or a server of another kind has answered.
 
-    It is an answer all the same, to this call: other calls may get another. Only a proxy that gets no reply from its
-    server tells something about the endpoint.
+    The reply counts as an answer to this call alone: other calls may get another. Only a proxy that gets no reply from
+    its server says something about the endpoint.
     """
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)

@@ -314,8 +314,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """Look regularly at everything that is waited for, while there is anything."""
         self._is_watching, self._looked = True, self._loop.time()
         timeouts = self._context.timeouts
-        left = self._arriving.seconds_left(self._looked, timeouts)
-        self._alarm.set(min(left, timeouts.head / 4, timeouts.body / 4, timeouts.write / 4))
+        interval = min(timeouts.head, timeouts.body, timeouts.write) / 4
+        self._alarm.set(min(interval, self._arriving.seconds_left(self._looked, timeouts)))
 
     def _expire(self) -> None:
         if self._phase is _HEAD and self.is_draining:
@@ -361,10 +361,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.limits = self.large_messages.limits = site.limits
         self.http2.ping_interval = site.limits.ping_interval
         running: list[asyncio.Task[None]] = []
-        for stream in list(self.http2.streams.values()):
-            call: ServerCall | None = stream.handler
-            if call is None:
-                continue
+        for call in self._calls():
             method = site.methods.get(call.path)
             if method is not None:
                 call.renew(method)
@@ -387,9 +384,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self.is_stopping or self._phase in _LAST:
             return
         self.is_stopping = True
-        for stream in list(self.http2.streams.values()):
-            if stream.handler is not None:
-                stream.handler.drain()
+        for call in self._calls():
+            call.drain()
         self.retire()
 
     def retire(self) -> None:
@@ -417,9 +413,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def end_calls(self, error: GatewayError) -> None:
         """End what is in flight with `error`, and close once the client has read it."""
-        for stream in list(self.http2.streams.values()):
-            if stream.handler is not None:
-                stream.handler.fail(error)
+        for call in self._calls():
+            call.fail(error)
         self.http2.close(ErrorCode.NO_ERROR)
         self.flush()
 
@@ -443,10 +438,12 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.flush()
 
     def _cancel_all(self) -> None:
-        for stream in list(self.http2.streams.values()):
-            if stream.handler is not None:
-                with surviving("cancelling a gRPC call"):
-                    stream.handler.cancel()
+        for call in self._calls():
+            with surviving("cancelling a gRPC call"):
+                call.cancel()
+
+    def _calls(self) -> list[ServerCall]:
+        return [stream.handler for stream in self.http2.streams.values() if stream.handler is not None]
 
     def _close_idle(self) -> None:
         self._close()
