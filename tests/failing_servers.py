@@ -10,12 +10,11 @@ from pathlib import Path
 from sys import executable
 
 from gateway.admin.status import EndpointStatus
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, eventually, free_port
 from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
+from tests.running_gateway import running_gateway
 
 FLAVORS = {"v2-rest": "flavor: plain"}
 SCHEMES = {"mip": "tcp://", "grps-brpc": "tcp://"}
@@ -124,16 +123,12 @@ async def running(
         policies=policies,
         more=FLAVORS.get(protocol, ""),
     )
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text) as gateway:
         load = Load(gateway, clients)
         try:
             yield gateway, load
         finally:
             await load.stop()
-    finally:
-        await gateway.drain(0)
 
 
 def status_of(gateway: Gateway) -> list[EndpointStatus]:

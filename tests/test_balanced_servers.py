@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Message, Request, Response, tensor
-from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
+from tests.running_gateway import running_gateway
 from tests.test_hung_servers import address
 
 MODEL = """
@@ -62,13 +60,11 @@ async def asking(
 ) -> AsyncIterator[grpc.aio.UnaryUnaryMultiCallable]:
     """The call of one client, which has one HTTP/2 connection, to a gateway before these endpoints."""
     text = CONFIG.format(protocol=protocol, balance=balance, endpoints=json.dumps(endpoints))
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
-            yield channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-    finally:
-        await gateway.drain(0)
+    async with (
+        running_gateway(text) as gateway,
+        grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel,
+    ):
+        yield channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 
 
 async def answer(call: grpc.aio.UnaryUnaryMultiCallable) -> int:

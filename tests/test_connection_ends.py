@@ -7,14 +7,12 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.tasks import spawn
-from gateway.runtime.app import Gateway
 from gateway.transports.listener_connections import ListenerConnections
 from tests.attacks.clients import Brpc, Connection, Mip, message, tensor
 from tests.core.http2 import by_hand as http2
 from tests.paused_server import held, port_of
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners: [{name: here, bind: "127.0.0.1:0", protocols: [PROTOCOL], model: m, limits: LIMITS}]
@@ -31,13 +29,9 @@ CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 async def serving(protocol: str, limits: str, more: str = "") -> AsyncIterator[int]:
     """The port of a gateway's listener."""
     text = CONFIG.replace("PROTOCOL", protocol).replace("LIMITS", limits) + more
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text) as gateway:
         async with asyncio.timeout(60):
             yield port_of(gateway.listeners["here"].address)
-    finally:
-        await gateway.drain(0)
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ import pytest
 from gateway.assembly import registry
 from gateway.assembly.connecting import connect
 from gateway.assembly.listening import exchanges, listen
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.address import Address
 from gateway.core.errors import GatewayError, not_found
 from gateway.core.exchange import ask
@@ -23,6 +21,7 @@ from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, tensor
 from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
+from tests.running_gateway import running_gateway
 
 PROTOCOLS = registry.protocols()
 CONFIG = """
@@ -81,12 +80,8 @@ async def gateway(client: Protocol, server: Protocol, address: str) -> AsyncIter
     text = CONFIG.format(
         scheme=scheme, client=client.name, server=server.name, address=address, flavor=FLAVORS.get(server.name, "")
     )
-    running = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await running.start()
-    try:
+    async with running_gateway(text) as running:
         yield running
-    finally:
-        await running.drain(0)
 
 
 @pytest.mark.parametrize("server", PROTOCOLS.values(), ids=PROTOCOLS)

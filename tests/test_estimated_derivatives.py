@@ -12,8 +12,6 @@ import pytest
 
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.config.keys import ReferenceConfig
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
@@ -21,8 +19,8 @@ from gateway.core.types import Request, tensor
 from gateway.reference import signature
 from gateway.runtime.app import Gateway
 from tests.assembly.explain.test_explaining import explanation
-from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
+from tests.running_gateway import running_gateway
 from tests.test_queued_calls import Reply, asked, waiting
 
 CONFIG = """
@@ -79,13 +77,8 @@ async def running(places: int | None = None, keys: str = "") -> AsyncIterator[Ga
         {"protocol": "umbridge", "bind": "127.0.0.1:0", "models": [f"{__name__}:sines"]}
     )
     server = await serve_reference(config, asyncio.get_running_loop().time)
-    gateway = Gateway(loads(CONFIG.format(address=server.address, keys=keys), "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(CONFIG.format(address=server.address, keys=keys)) as gateway:
+        yield gateway
         await server.drain(0)
 
 

@@ -23,6 +23,7 @@ from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
+from tests.running_gateway import running_gateway
 
 FORMS = """\
 forms:
@@ -374,15 +375,10 @@ def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_p
     text = (tmp_path / "gateway.yaml").read_text().replace("127.0.0.1:8080", "127.0.0.1:0")
 
     async def ask() -> Any:
-        gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-        await gateway.start()
-        try:
-            async with httpx.AsyncClient(timeout=GENEROUS) as client:
-                url = f"http://{gateway.listeners['v2-rest'].address}/v2/models/legacy/infer"
-                body = {"inputs": [{**V2["inputs"][0], "name": "features"}]}  # type: ignore[dict-item]
-                return (await client.post(url, json=body)).json()
-        finally:
-            await gateway.drain(0)
+        async with running_gateway(text) as gateway, httpx.AsyncClient(timeout=GENEROUS) as client:
+            url = f"http://{gateway.listeners['v2-rest'].address}/v2/models/legacy/infer"
+            body = {"inputs": [{**V2["inputs"][0], "name": "features"}]}  # type: ignore[dict-item]
+            return (await client.post(url, json=body)).json()
 
     assert asyncio.run(ask())["outputs"] == [
         {"name": "prediction", "datatype": "FP64", "shape": [2], "data": [10.0, 1.0]}

@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError, InvalidInput
-from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.types import Request, tensor
 from gateway.runtime.app import Gateway
 from tests.graph_models import Gate, logdensity, slope
 from tests.interop.processes import free_port
-from tests.limits import GENEROUS
 from tests.observing.collector import attributes, collecting
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 health: {bind: "127.0.0.1:0"}
@@ -107,13 +105,8 @@ async def running(text: str = CONFIG) -> AsyncIterator[Gateway]:
     ports = {word: str(free_port()) for word in ("UM", "GRPC", "REST")}
     for word, port in ports.items():
         text = text.replace(f":{word}", f":{port}")
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(text) as gateway:
+        yield gateway
 
 
 def client(gateway: Gateway, protocol: str, listener: str = "") -> AsyncClient:

@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.http2.hpack import read
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.runtime.app import Gateway
 from tests.core.http2.by_hand import CONTENT_TYPE, END_STREAM, HEADERS, OK, Peer, data, head, reset, serving
-from tests.limits import GENEROUS
 from tests.paused_server import INFER, ask, port_of
+from tests.running_gateway import running_gateway
 
 PROTOCOLS = ["v2-grpc", "tfs-grpc", "grps-grpc"]
 METHODS = {
@@ -58,13 +56,8 @@ def asked(protocol: str) -> bytes:
 @asynccontextmanager
 async def running(address: str, protocol: str = "v2-grpc") -> AsyncIterator[Gateway]:
     text = CONFIG.replace("PROTOCOL", protocol).replace("ADDRESS", address)
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(text) as gateway:
+        yield gateway
 
 
 async def failure(gateway: Gateway, *metadata: tuple[str, str]) -> Any:

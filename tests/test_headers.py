@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, tensor
 from gateway.runtime.app import Gateway
 from tests.paused_server import INFER, REPLY, ask, http, port_of
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners:
@@ -68,12 +67,8 @@ async def running(top: str = "", forwarded: str = "x-team") -> AsyncIterator[tup
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     text = CONFIG.replace("HTTP", str(listening.sockets[0].getsockname()[1])).replace("GRPC", str(port))
-    gateway = Gateway(loads(text.replace("x-team", forwarded) + top, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text.replace("x-team", forwarded) + top) as gateway:
         yield gateway, servers
-    finally:
-        await gateway.drain(0)
         await server.stop(None)
         listening.close()
 

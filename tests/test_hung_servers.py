@@ -12,11 +12,10 @@ from sys import executable
 
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
 from tests.paused_server import http, port_of
+from tests.running_gateway import running_gateway
 
 PROTOCOLS = {
     "v2-rest": "flavor: plain",
@@ -63,12 +62,8 @@ def config(addresses: dict[str, list[str]], seconds: float) -> str:
 
 @asynccontextmanager
 async def running(addresses: dict[str, list[str]], seconds: float = SECONDS) -> AsyncIterator[Gateway]:
-    gateway = Gateway(loads(config(addresses, seconds), "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(config(addresses, seconds)) as gateway:
         yield gateway
-    finally:
-        await gateway.drain(0)
 
 
 async def infer(gateway: Gateway, model: str) -> int:

@@ -8,14 +8,12 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
-from gateway.config import loads
 from gateway.core.errors import Reason
 from gateway.core.operations import Operation
 from gateway.core.types import Request, tensor
-from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
+from tests.running_gateway import running_gateway
 
 CONFIG = """
 listeners: [{name: round, bind: "ADDRESS", protocols: [PROTOCOL], model: m}]
@@ -35,13 +33,8 @@ BOUNDED = ["umbridge", "mip", "grps-brpc"]
 async def going_round(protocol: str, policies: str) -> AsyncIterator[AsyncClient]:
     address = f"127.0.0.1:{free_port()}"
     text = CONFIG.replace("ADDRESS", address).replace("PROTOCOL", protocol).replace("POLICIES", policies)
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with AsyncClient(address, protocol=protocol) as client:
-            yield client
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(text), AsyncClient(address, protocol=protocol) as client:
+        yield client
 
 
 def descriptors() -> int:

@@ -13,11 +13,11 @@ import pytest
 
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
+from gateway.config import reference_config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
-from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
+from tests.running_gateway import running_gateway
 from tests.runtime.app.test_gateway import grpc_health
 from tests.test_hung_servers import SIGNATURE, infer
 
@@ -98,13 +98,8 @@ backends:
     for name in addresses:
         text += f"  - match: {{model: {name}}}\n    backend: {name}\n    {SIGNATURE}\n"
         text += "    rewrite: {model: posterior}\n"
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
+    async with running_gateway(text) as gateway:
+        yield gateway
 
 
 def states(gateway: Gateway) -> dict[str, str]:

@@ -18,12 +18,12 @@ from gateway.assembly import registry
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError, Timeout
-from gateway.config import loads, reference_config
+from gateway.config import reference_config
 from gateway.core.errors import drop_tracebacks
 from gateway.core.operations import Operation
 from gateway.core.types import Message, Request, RequestedOutput, Response, Tensor, tensor
 from gateway.reference import signature
-from gateway.runtime.app import Gateway
+from tests.running_gateway import running_gateway
 
 KEEPS_BODIES = (Message, Request, Response, Tensor, BaseException, TracebackType, FrameType)
 
@@ -75,12 +75,8 @@ async def gateway(front: str, back: str, model: str) -> AsyncIterator[str]:
     text = CONFIG.replace("SIGNATURE", SIGNATURE).replace("AT", reference.address).replace("BACK", back)
     listener = f", model: {model}" if registry.protocols()[front].transport == "tcp" else ""
     text = text.replace("PROTOCOL", front).replace("FRONT", "127.0.0.1:0").replace(", LISTENER", listener)
-    here = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await here.start()
-    try:
+    async with running_gateway(text) as here:
         yield here.listeners["front"].address
-    finally:
-        await here.drain(0)
         await reference.drain(0)
 
 

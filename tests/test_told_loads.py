@@ -8,11 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc.aio
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.protocol import Target
-from gateway.runtime.app import Gateway
 from tests.routing.load.test_orca import MESSAGE
+from tests.running_gateway import running_gateway
 from tests.test_balanced_servers import CLIENT, QUESTION
 
 CONFIG = """
@@ -72,15 +70,13 @@ async def calling(
     """One call through a gateway with these servers."""
     flavor = "plain" if protocol == "v2-rest" else '""'
     text = CONFIG.format(protocol=protocol, flavor=flavor, endpoints=json.dumps(endpoints), load=load)
-    gateway = Gateway(loads(text.replace(' flavor: "",', ""), "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
-            call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-            body = b"".join(CLIENT.encode_request(QUESTION, Target()).parts)
-            yield lambda: call(body)
-    finally:
-        await gateway.drain(0)
+    async with (
+        running_gateway(text.replace(' flavor: "",', "")) as gateway,
+        grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel,
+    ):
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        body = b"".join(CLIENT.encode_request(QUESTION, Target()).parts)
+        yield lambda: call(body)
 
 
 @asynccontextmanager

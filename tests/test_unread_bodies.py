@@ -7,11 +7,9 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from gateway.cli.options import catalog
-from gateway.config import loads
 from gateway.core.words import has_any, has_byte, has_word
-from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
+from tests.running_gateway import running_gateway
 
 LIMIT = 2**20
 CONFIG = """
@@ -46,12 +44,8 @@ async def running() -> AsyncIterator[tuple[str, Echo]]:
     async with await asyncio.start_server(echo.serve, "127.0.0.1", 0, limit=2**16) as server:
         host, port = server.sockets[0].getsockname()[:2]
         text = CONFIG.format(address=f"{host}:{port}", limit=LIMIT)
-        gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-        await gateway.start()
-        try:
+        async with running_gateway(text) as gateway:
             yield f"http://{gateway.listeners['in'].address}/v2/models/m/infer", echo
-        finally:
-            await gateway.drain(0)
 
 
 SIZES = [1, 2**14 - 1, 2**14, 2**16, 2**18, LIMIT]

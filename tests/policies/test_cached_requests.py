@@ -19,9 +19,9 @@ from gateway.config import loads
 from gateway.core.types import tensor
 from gateway.runtime.app import Gateway
 from tests.attacks.clients import message
-from tests.limits import GENEROUS
 from tests.paused_server import ask, http, port_of
 from tests.policies.states import caches
+from tests.running_gateway import running_gateway
 from tests.runtime.workers.counted import Counted, counted
 from tests.runtime.workers.test_shared_state import Server
 from tests.test_hung_servers import address, reference
@@ -43,22 +43,11 @@ def text(address: str, backend: str, **more: str) -> str:
 
 
 @asynccontextmanager
-async def running(written: str) -> AsyncIterator[Gateway]:
-    gateway = Gateway(loads(written, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
-        async with asyncio.timeout(GENEROUS):
-            yield gateway
-    finally:
-        await gateway.drain(0)
-
-
-@asynccontextmanager
 async def umbridge() -> AsyncIterator[Counted]:
     """An UM-Bridge server with `posterior` that counts its evaluations."""
     own = 'listeners: [{name: own, bind: "127.0.0.1:0", protocols: [v2-rest]}]\n'
     own += 'reference: [{protocol: umbridge, bind: "127.0.0.1:0", models: [posterior]}]\n'
-    async with running(own) as server, counted(port_of(server.references[0].address)) as relay:
+    async with running_gateway(own) as server, counted(port_of(server.references[0].address)) as relay:
         yield relay
 
 
@@ -94,7 +83,7 @@ principals: {{alice: {{permissions: [all models]}}, bob: {{permissions: [others]
 """
     async with umbridge() as server:
         written = text(f"http://127.0.0.1:{server.port}", f"protocol: umbridge, {CACHED}", more=access)
-        async with running(written.replace("reply_headers: true", "reply_headers: true, auth: {}")) as gateway:
+        async with running_gateway(written.replace("reply_headers: true", "reply_headers: true, auth: {}")) as gateway:
             path, body = evaluate(1.0)
             assert (await posted(gateway, path, body, f"x-api-key: {alice}"))[:2] == (200, "miss")
             assert (await posted(gateway, path, body, f"x-api-key: {alice}"))[:2] == (200, "hit")
@@ -115,7 +104,7 @@ principals: {{alice: {{permissions: [all models]}}, bob: {{permissions: [others]
 async def test_over_grpc_metadata_tell_what_the_cache_did() -> None:
     async with umbridge() as server:
         written = text(f"http://127.0.0.1:{server.port}", f"protocol: umbridge, {CACHED}")
-        async with running(written) as gateway:
+        async with running_gateway(written) as gateway:
             async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
                 infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
                 told = []
@@ -134,7 +123,7 @@ async def test_a_route_keeps_its_answers_through_a_reload_that_does_not_concern_
         endpoint = f"http://127.0.0.1:{server.port}"
         written = text(endpoint, "protocol: umbridge", route=f", {CACHED}")
         path, body = evaluate(1.0)
-        async with running(written) as gateway:
+        async with running_gateway(written) as gateway:
             assert (await posted(gateway, path, body))[1] == "miss"
             await gateway.reload(loads(written + "drain: {timeout: 1}\n", "test.yaml", catalog(), {}))
             assert gateway.reloads == 1
@@ -164,7 +153,7 @@ async def test_loading_or_unloading_a_model_through_the_gateway_empties_the_cach
     written = text(f"127.0.0.1:{port}", f"protocol: v2-rest, {CACHED}", listener=", allow_control: true")
     body = {"inputs": [{"name": "x", "datatype": "INT32", "shape": [1], "data": [1]}]}
     try:
-        async with running(written) as gateway:
+        async with running_gateway(written) as gateway:
             told = [(await posted(gateway, "/v2/models/m/infer", body))[1] for _ in range(2)]
             for change in ("load", "unload"):
                 assert (await posted(gateway, f"/v2/repository/models/m/{change}", {}))[0] == 200
@@ -180,7 +169,7 @@ async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_no
     try:
         policies = "policies: [{cache: {}}, {timeout: {seconds: 0.3}}]"
         written = text(await asyncio.to_thread(address, process), f"protocol: v2-rest, flavor: plain, {policies}")
-        async with running(written) as gateway:
+        async with running_gateway(written) as gateway:
             known = await posted(gateway, *infer("posterior", 1.0))
             assert known[:2] == (200, "miss")
             process.signal(signal.SIGSTOP)
@@ -204,7 +193,7 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
     """UM-Bridge servers compute to the end: the slot of the first client's call stays taken."""
     async with umbridge() as server:
         written = text(f"http://127.0.0.1:{server.port}", f"protocol: umbridge, max_in_flight: 1, {CACHED}")
-        async with running(written) as gateway:
+        async with running_gateway(written) as gateway:
             assert (await posted(gateway, *evaluate(7.0)))[0] == 200
             server.holding.clear()
             server.arrived.clear()

@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager, contextmanager
 
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
-from gateway.config import loads, reference_config
+from gateway.config import reference_config
 from gateway.core.transport import Listener
 from gateway.runtime.app import Gateway
 from tests.limits import GENEROUS
+from tests.running_gateway import running_gateway
 
 
 class Messages(logging.Handler):
@@ -48,12 +49,8 @@ def messages() -> Iterator[Messages]:
 @asynccontextmanager
 async def running(text: str) -> AsyncIterator[Gateway]:
     """A gateway with the configuration `text`."""
-    gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
-    await gateway.start()
-    try:
+    async with running_gateway(text) as gateway:
         yield gateway
-    finally:
-        await gateway.drain(0)
 
 
 async def model_server(protocol: str, bind: str = "127.0.0.1:0", model: str = "posterior") -> Listener:
