@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import field, set_field
+from gateway.core.frozen import field
 from gateway.core.json import Json
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Headers, Message, Parameters, ParameterValue, Request, unread_request
+from gateway.core.types import Head, Headers, Message, Parameters, ParameterValue, Request
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.json.acted_upon import ActedUpon, acted_upon
 from gateway.protocols.json.choice import Choice, fits
@@ -156,7 +156,7 @@ class FormRelay:
         self._paths = {pattern: _Path(pattern, some) for pattern, some in form.by_pattern().items()}
         self.relay = Relay(self._head, self._request, self._reply)
 
-    def _head(self, message: Message, listener: ListenerSettings) -> Request | None:
+    def _head(self, message: Message, listener: ListenerSettings) -> Head | None:
         """The request for a call, by its path, headers and query, and what is acted upon in its body; None if the body
         must be read.
 
@@ -187,9 +187,7 @@ class FormRelay:
         headers = exchange.origin.response_headers
         origin = _UnreadMessage(response_headers=headers, way=way, words=words, parameters=parameters)
         operation = STREAM if exchange.form.stream else INFER
-        request = unread_request(operation, model or listener.model, version)
-        set_field(request, "origin", origin)
-        return request
+        return Head(operation, model or listener.model, version, None, None, origin)
 
     def _request(self, message: Message, request: Request, target: Target) -> Message | None:
         """The message to a server of the form.

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.exchange import unread
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import NOT_READ, Headers, Message, Request, Unread
+from gateway.core.types import NOT_READ, Headers, Message, Request
 from tests.protocols.json.declared import declared, headers, message
 from tests.protocols.json.forms.exchanges import Asked, Exchanges, Told
 from tests.protocols.json.forms.test_exchanges import PROTOCOLS, each_reply, each_request
@@ -173,8 +174,7 @@ routes: [{{match: {{listener: in}}, backend: lab}}]
 
 
 def head(protocol: Protocol, asked: Message, listener: str = "") -> Request | None:
-    assert protocol.relay is not None
-    return protocol.relay.head(asked, ListenerSettings(model=listener))
+    return unread(asked, protocol, ListenerSettings(model=listener))
 
 
 def passed(protocol: Protocol, asked: Message) -> Message:
@@ -219,9 +219,8 @@ def told(protocol: Protocol, asked: Message, body: bytes, kind: str = JSON, stat
     assert found is not None
     assert found.inputs is NOT_READ
     assert protocol.relay is not None
-    sent = replace(found, unread=Unread(asked, lambda: pytest.fail("the request is read"), lambda *_: Message()))
     fields = Headers([(b"content-type", kind.encode("latin-1"))] if kind else [])
-    return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), sent, Target())
+    return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), found, Target())
 
 
 NAMED = declared("""
