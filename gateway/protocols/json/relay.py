@@ -1,8 +1,8 @@
 """Inferences that pass unread between two sides of one form (`core.protocol.Relay`).
 
-A request leaves by the method and path that it came in, with its body, its Content-Type and its Accept; headers and the
-query are written as the form declares them. A body is read where the form gives it a constant, or where a name in it
-cannot be found without doubt (`acted_upon`).
+A request leaves by the method and path that it came in, with its body, its Content-Type and its Accept. Headers and the
+query are written as the form declares them; headers that the form drops (`$_`) go on as they came. A body is read where
+the form gives it a constant, or where a name in it cannot be found without doubt (`acted_upon`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -203,7 +203,7 @@ class FormRelay:
         if not exchange.head.is_empty:
             words = {**origin.words, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
             more, query = exchange.head.write(words, origin.parameters)
-            fields += more
+            fields += (*more, *exchange.head.passed(message))
         path = _written_path(origin.way, message.captures, request)
         return Message(
             message.method, path, Headers(fields), message.parts, 0, query, "", {}, "", 0.0, request.deadline

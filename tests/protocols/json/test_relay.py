@@ -526,6 +526,35 @@ def test_an_error_is_raised(status: int, error: type[Exception]) -> None:
         told(ONE, message(PREDICT, b'{"x":[1]}'), b'{"y":[1]}', status=status)
 
 
+async def test_a_client_of_cog_is_answered_at_once_if_it_prefers_so() -> None:
+    told = b'{"id":"pred_18ec3d7047c7907e","status":"starting"}'
+    gateway = wires("cog", told, status=202)
+    body = b'{"input":{"x":[1]},"webhook":"http://127.0.0.1:1/"}'
+    fields = headers(content_type=JSON, prefer="respond-async", x_other="a")
+    reply = await gateway.send("json:cog", Message("PUT", "/predictions/a%2Fb", fields, (body,)))
+    [sent] = gateway.sent["lab"]
+    assert (sent.method, sent.path, sent.body) == ("PUT", "/predictions/a%2Fb", body)
+    assert (sent.headers.get("prefer"), sent.headers.get("x-other")) == ("respond-async", "")
+    assert (reply.status, reply.body) == (202, told)
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "kind", "body"),
+    [
+        ("torchserve", "/predictions/m", "", b"\xff\xd8\xff"),
+        ("torchserve", "/predictions/m/1.0", JSON, b"[ 1 ]"),
+        ("ray", "/m", JSON, b"[ 1 ]"),
+    ],
+)
+async def test_put_goes_on_as_put(form: str, path: str, kind: str, body: bytes) -> None:
+    gateway = wires(form, b"[ 2 ]")
+    reply = await gateway.send(
+        f"json:{form}", Message("PUT", path, headers(content_type=kind) if kind else headers(), (body,))
+    )
+    assert [(each.method, each.path, each.body) for each in gateway.sent["lab"]] == [("PUT", path, body)]
+    assert (reply.status, reply.body) == (200, b"[ 2 ]")
+
+
 def test_probes_and_lists_are_read() -> None:
     for name, path in (("torchserve", "/models"), ("seldon", "/health/ping")):
         assert is_read(PROTOCOLS[name], message(f"GET {path}"))
