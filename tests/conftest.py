@@ -13,6 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from gateway.core import tasks
 from gateway.core.log_limit import LogLimit
+from tests.real_software import OtherSoftware, missing
 from tests.together import WITH_TRITON
 
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
@@ -80,6 +81,30 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+_OTHER_SOFTWARE = pytest.StashKey[OtherSoftware]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("dist", "no") == "no":  # not the process that only hands out the tests
+        config.stash[_OTHER_SOFTWARE] = OtherSoftware()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if hides := config.stash.get(_OTHER_SOFTWARE, None):
+        hides.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with item.config.stash[_OTHER_SOFTWARE].as_marked(item):
+        return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if lacking := missing(item):
+        pytest.skip(f"no {', no '.join(lacking)} on this machine; `make peers` installs some as root on Debian")
 
 
 @pytest.fixture

@@ -79,7 +79,6 @@ def serve(wire: str, files: Files | None, told: Connection) -> None:
     asyncio.run(until_told())
 
 
-@pytest.mark.attack
 @pytest.mark.skipif(sys.platform != "linux", reason="memory and descriptors are read from /proc")
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])

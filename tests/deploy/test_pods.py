@@ -88,6 +88,7 @@ def commands(notes: str) -> list[str]:
     return [line.strip() for line in notes.splitlines() if line.strip().startswith("curl ")]
 
 
+@pytest.mark.real("curl")
 def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
     release = rendered("demo-values")
     with running(release, [], tmp_path) as (_, gateway):

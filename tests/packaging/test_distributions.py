@@ -128,11 +128,13 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.real
 @pytest.mark.timeout(300)
 def test_an_installed_gateway_tells_its_version(installed: Path, tmp_path: Path) -> None:
     assert run(installed, tmp_path, "--version") == f"gateway {VERSION}\n"
 
 
+@pytest.mark.real
 def test_an_installed_gateway_has_a_configuration_that_is_right(installed: Path, tmp_path: Path) -> None:
     printed = run(installed, tmp_path, "demo", "--print")
     assert printed == DEMO
@@ -151,6 +153,7 @@ def require_free(ports: Iterable[str]) -> None:
                 pytest.skip(f"port {port}, which the demo takes, is taken on this machine")
 
 
+@pytest.mark.real
 def test_an_installed_gateway_serves_the_demo(installed: Path, tmp_path: Path) -> None:
     require_free(re.findall(r'"\S*127\.0\.0\.1:(\d+)"', DEMO))
     process = Process([str(installed / "gateway"), "demo"], tmp_path, clean_environment())

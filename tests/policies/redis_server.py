@@ -1,15 +1,9 @@
 """A Redis server in a process of its own."""
 
-import shutil
 from pathlib import Path
-
-import pytest
 
 from tests.interop.processes import Process, free_port
 
-needs_redis = pytest.mark.skipif(
-    shutil.which("redis-server") is None, reason="no redis-server on this machine (Debian's package redis-server)"
-)
 PASSWORD = "a-secret-word"
 
 
