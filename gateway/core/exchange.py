@@ -48,6 +48,7 @@ from gateway.core.types import (
     Unread,
     unread_response,
 )
+from gateway.core.web_replies import is_called_html, page_text, web_error
 
 log = logging.getLogger(__name__)
 
@@ -303,12 +304,13 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     except DecodeError as error:
         if isinstance(error, WrongReplyError):
             _close(reply)
-        text = f"backend {target.backend!r} at {target.address}: {error}"
-        if reply.headers.get("content-type", "").lower().startswith("text/html"):
-            text += "; the reply is a web page (text/html): is the address that of the model server?"
+        text = f"backend {target.backend!r} at {target.address}: {web_error(reply, message.path) or error}"
+        if reply.status < 300 and is_called_html(reply):
+            text += f"; the reply is {page_text(reply)}: is the address that of the model server?"
         raise invalid_output(text) from error
     except GatewayError as error:
         sanitize_error(error, target)
+        name_sender(error, reply, message, target)
         if error.retry_after is None:
             error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
         if request.unread is not None and isinstance(protocol.carrier, HttpForm):
@@ -390,6 +392,19 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
     """`error` with the backend's name and address before its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent, retry_after=error.retry_after)
+
+
+def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
+    """Put the backend before the text of its `error`, in `reply` to the message `asked`, if that does not read like a
+    model server's: an error page, a redirect, or nothing."""
+    text = web_error(reply, asked.path)
+    if text:
+        log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
+    elif reply.status >= 400 and not reply.body and str(reply.status) in error.message:
+        text = error.message
+    if text:
+        error.message = f"backend {target.backend!r} at {target.address}: {text}"
+        error.args = (error.message,)
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:
