@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.path_segments import path_segment
@@ -11,6 +10,7 @@ from gateway.core.types import NO_HEADERS, Headers, Message, Signature, TensorSp
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Failure, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields
+from gateway.protocols.json.listing import listing_body
 from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
@@ -18,8 +18,6 @@ from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
 from gateway.protocols.json.writing import NO_TEXTS
 
 _ID = "{id}"
-_LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The models in a list are read and written as tensors of their names and versions."""
 
 
 class FormMessage(Message, frozen=True):
@@ -104,14 +102,7 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         tuple(exchanges),
         _probe(form.ready, "ready"),
         _probe(form.live, "live"),
-        make_body(
-            models.response if models else ABSENT,
-            JSON_TYPE,
-            Role.LISTING,
-            ("models", "response"),
-            _LISTED,
-            ignore_unknown=models is not None and models.ignore_unknown,
-        ),
+        listing_body(models),
         make_body(
             models.one if models else ABSENT,
             JSON_TYPE,
