@@ -6,7 +6,7 @@ from functools import lru_cache
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.path_segments import path_segment
-from gateway.core.types import NO_HEADERS, Headers, Message, Signature, TensorSpec
+from gateway.core.types import NO_HEADERS, Headers, Message, Shape, Signature, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Failure, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields
@@ -42,6 +42,8 @@ class CompiledExchange:
     response_type: MediaType
     request_headers: Headers
     origin: FormMessage
+    shapes: Mapping[str, Shape]
+    """The shapes of tensors that the form declares."""
 
 
 @frozen
@@ -126,17 +128,22 @@ def _exchange(form: Form, exchange: Exchange, place: Place) -> CompiledExchange:
     headers = [(b"accept", told.encode())]
     if exchange.request is not ABSENT:
         headers.insert(0, (b"content-type", _written(sent)))
-    response = make_body(exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore)
+    response = make_body(
+        exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore, nan=form.nan
+    )
     told_headers = Headers(((b"content-type", _written(told)),))
     return CompiledExchange(
         exchange,
         HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore),
-        make_body(exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore),
+        make_body(
+            exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
+        ),
         response,
         request_type,
         response_type,
         Headers(tuple(headers)),
         FormMessage(response=response, response_headers=told_headers),
+        {name: spec.shape for name, spec in specs.items()},
     )
 
 

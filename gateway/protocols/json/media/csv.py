@@ -14,8 +14,8 @@ decides. It is a column
 - of booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and none is quoted;
 - of texts otherwise.
 
-An empty cell is NaN among numbers and the empty text among texts. Blanks may stand around a number; they are part of a
-text (RFC 4180, section 2, rule 4).
+Empty lines behind the last row are passed over. An empty cell is NaN among numbers and the empty text among texts.
+Blanks may stand around a number; they are part of a text (RFC 4180, section 2, rule 4).
 """
 
 import json
@@ -87,7 +87,8 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
 
 
 def _checked(text: bytes) -> bytes:
-    """`text` with a line end after the last row. Raises DecodeError if it is not UTF-8."""
+    """`text` with one line end after the last row: empty lines at the end are no rows. Raises DecodeError if it is not
+    UTF-8."""
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
@@ -100,7 +101,12 @@ def _checked(text: bytes) -> bytes:
             line = text.count(b"\n", 0, place) + 1
             raise DecodeError(f"line {line}: byte {text[place]:#04x} is not UTF-8") from error
         at = end
+    if text.endswith(_EMPTY_LINES) and (rows := text.rstrip(b"\r\n")):
+        return rows + b"\n"
     return text if text.endswith(b"\n") or not text else text + b"\n"
+
+
+_EMPTY_LINES = (b"\n\n", b"\n\r\n")
 
 
 def _names(cells: list[Cell], columns: int) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from gateway.core.types import CLASSIFICATION, Buffer, Head, Message, Request, p
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any, has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
-from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN, TRITON
+from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
 from gateway.protocols.v2.rest.client import decode_response
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
@@ -123,7 +123,7 @@ _BINARY_ALONE = frozenset({TRITON, KSERVE})
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
     """Whether the server has the client's path, and means by it what the client does."""
     flavor = target.flavor
-    if request.operation is not call.operation or flavor in (KSERVE, PLAIN):
+    if request.operation is not call.operation or flavor in (KSERVE, OPENVINO, PLAIN):
         return False
     if flavor == BINARY:  # another gateway
         return True
