@@ -369,9 +369,14 @@ def _input(given: dict[str, Any]) -> list[float]:
     if not isinstance(x, list):
         text = "'<' not supported between instances of 'str' and 'int'"
         raise ModelError(f"TypeError: {text if x else chr(39) + 'NoneType' + chr(39) + ' object is not iterable'}")
-    if given.get("fail") or any(each < 0 for each in x):
+    if given.get("fail") or _is_negative(x):
         raise ModelError("ValueError: boom")
     return x
+
+
+def _is_negative(numbers: Any) -> bool:
+    """Whether a negative number is among nested lists of numbers."""
+    return any(map(_is_negative, numbers)) if isinstance(numbers, list) else numbers < 0
 
 
 def cog_0_16(asked: Asked) -> Told:
@@ -482,7 +487,7 @@ def _old_cog(asked: Asked, defaults: dict[str, Any], more: dict[str, Any], words
     }
     if asked.headers.get("prefer") == "respond-async":
         return _compact(202, {**told, "completed_at": None, "status": "processing", "metrics": None, **more})
-    if read["fail"] or any(each < 0 for each in read["x"]):
+    if read["fail"] or _is_negative(read["x"]):
         return _compact(200, {**told, "logs": "...", "error": "boom", "status": "failed", "metrics": None, **more})
     return _compact(200, {**told, "output": double(read["x"]), **more})
 
