@@ -76,7 +76,7 @@ def _has_word(body: bytes | bytearray, word: bytes, letter: int) -> bool:
     for _ in range(_MOST_LETTERS):
         if at < 0:
             return False
-        if body.startswith(word, max(0, at - letter)):
+        if body.startswith(word, at - letter):  # from the end if that is negative: too few bytes for the word
             return True
         at = body.find(rare, at + 1)
     return body.find(word, max(0, at - len(word))) >= 0
