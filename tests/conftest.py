@@ -20,6 +20,10 @@ from tests.together import WITH_TRITON
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+# jsonschema asks for this package, whose import compiles grammars for two seconds, in each process. It checks the
+# formats `iri` and `iri-reference`, which no schema here has.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+
 HERE = Path(__file__).resolve().parent
 # pytest itself rewrites the assertions of test files only. Without this, one that fails in a module that tests share
 # does not say what it compared.

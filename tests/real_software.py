@@ -21,7 +21,7 @@ from tests.peers.system import PATH
 
 SHELL = """
 awk basename bash cat chmod cp cut date dirname echo env expr false git grep head kill ln ls make mkdir mkfifo mktemp mv
-ps pwd readlink rm sed seq sh sleep sort stty tail tee test touch tr true uname unshare wc
+ps pwd readlink rm sed seq sh sha256sum sleep sort stty tail tee test touch tr true uname unshare wc
 """
 """What a machine has on which `make` and `git` run."""
 

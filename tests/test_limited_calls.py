@@ -134,7 +134,7 @@ def reference(port: int, folder: Path) -> Process:
     """A model server in a process of its own."""
     command = [executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--model", "double"]
     process = Process([*command, "--bind", f"127.0.0.1:{port}"], folder)
-    process.wait_until(lambda: "\nready" in process.stdout(), seconds=60)
+    process.wait_until(lambda: "\nready" in process.stdout(), seconds=GENEROUS)
     return process
 
 

@@ -263,6 +263,6 @@ def test_its_root_may_be_read_only(served: Served, image: Machine) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{served.health}/readyz", timeout=GENEROUS) as reply:
         assert reply.status == 200
     served.process.terminate()
-    assert eventually(lambda: served.process.poll() is not None, seconds=20)
+    assert eventually(lambda: served.process.poll() is not None, seconds=GENEROUS)
     assert served.process.returncode == 0
     assert files(image.root) == served.before

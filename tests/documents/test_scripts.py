@@ -193,7 +193,7 @@ def test_the_script_of_a_job_announces_its_server(tmp_path: Path) -> None:
             assert announced.read_text() == f"http://127.0.0.1:{port}\n"
             urllib.request.urlopen(f"{announced.read_text().strip()}/Info", timeout=GENEROUS).close()
             os.killpg(job.pid, signal.SIGTERM)
-            job.wait(60)
+            job.wait(GENEROUS)
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.interop.processes import Process, free_port
+from tests.limits import GENEROUS
 
 PASSWORD = "a-secret-word"
 
@@ -18,4 +19,4 @@ class RedisServer:
     def start(self) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
         self.process = Process([*command, "--save", "", "--appendonly", "no"], self.folder)
-        self.process.wait_until(lambda: "Ready to accept connections" in self.process.stdout(), seconds=30)
+        self.process.wait_until(lambda: "Ready to accept connections" in self.process.stdout(), seconds=GENEROUS)

@@ -19,6 +19,7 @@ from gateway.cli.probing.probe import Probed, ProbeVerdict, probe
 from gateway.cli.probing.stanza import WrittenBackend, backend_name
 from gateway.client import Tls
 from gateway.config import loads_with_warnings, reference_config
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 from tests.tls.running import reference
 
@@ -159,7 +160,7 @@ def paths(found: dict[str, bytes]) -> Serve:
 
 
 async def form_probed(address: str) -> Probed:
-    return await probe(f"http://{address}", known(), ServerAccess(), seconds=10)
+    return await probe(f"http://{address}", known(), ServerAccess(), seconds=GENEROUS)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -180,7 +181,7 @@ async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
     both = FORMS["mlflow"] | FORMS["ray"]
     async with port(paths(both)) as address:
         found = [
-            await probe(f"{name}://{address}", known(), ServerAccess(), seconds=10)
+            await probe(f"{name}://{address}", known(), ServerAccess(), seconds=GENEROUS)
             for name in ("json:ray", "json:sagemaker", "v2-rest")
         ]
     assert [[one.protocol for one in each.spoken] for each in found] == [["json:ray"], ["json:sagemaker"], []]
@@ -189,8 +190,8 @@ async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
 
 async def test_a_form_that_says_nothing_of_itself_is_spoken_where_it_is_named_and_ready() -> None:
     async with port(paths({"/ping": b""})) as address:
-        assert (await probe(f"json:vertex://{address}", known(), ServerAccess(), seconds=10)).spoken == ()
-        assert (await probe(f"json:sagemaker://{address}", known(), ServerAccess(), seconds=10)).spoken != ()
+        assert (await probe(f"json:vertex://{address}", known(), ServerAccess(), seconds=GENEROUS)).spoken == ()
+        assert (await probe(f"json:sagemaker://{address}", known(), ServerAccess(), seconds=GENEROUS)).spoken != ()
 
 
 async def test_the_models_of_a_form_that_lists_them_are_told() -> None:
