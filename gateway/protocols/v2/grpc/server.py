@@ -187,8 +187,6 @@ def _write_response(
     return write_inference(head, RESPONSE, outputs)
 
 
-_INFERENCES = {Operation.INFER: _encode_infer, Operation.STREAM: _encode_stream}
-
 _ENCODERS: dict[Operation, EncodeResponse] = {
     Operation.LIVE: metadata.encode_health,
     Operation.READY: metadata.encode_health,
@@ -214,7 +212,8 @@ def encode_response(answer: Answer, request: Request, translate: Translate, type
         GatewayError: INVALID_ARGUMENT, a string that is not UTF-8 or a parameter beyond 64 bits; INTERNAL, a
             configuration or statistics that do not fit Triton's message.
     """
-    encode = _INFERENCES.get(request.operation)
-    if encode is not None:
-        return encode(answer, request, translate, typed)
+    if request.operation is Operation.INFER:
+        return _encode_infer(answer, request, translate, typed)
+    if request.operation is Operation.STREAM:
+        return _encode_stream(answer, request, translate, typed)
     return _ENCODERS[request.operation](answer, request, translate)

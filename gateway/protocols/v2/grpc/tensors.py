@@ -143,7 +143,7 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
         raise _malformed(kind)
     tensors = _read_tensors(entries, raw, kind, limit)
     others = parse(kind.message, b"".join(rest)) if rest else None
-    return model, version, id or None, tensors, others, not raw and bool(entries)
+    return model, version, id or None, tensors, others, not raw and entries != []
 
 
 _MALFORMED = "a field is cut short, or a text is not UTF-8"
@@ -303,7 +303,7 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
         GatewayError: as `write_inference`; INVALID_ARGUMENT naming a tensor of FP16 or BF16, which have no typed form.
     """
     try:
-        written = _write_head(head, kind)
+        written = _write_fields(head, kind, ())
         for tensor in tensors:
             contents = write_contents(tensor, f"{kind.role} {tensor.name!r}")
             size = sum(map(len, contents))
@@ -311,14 +311,20 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
             entry = _write_entry_fields(tensor.name, tensor.datatype, tensor.shape, parameters)
             entry += _CONTENTS_KEY + varint(size)
             written += (_ENTRY_KEY, varint(len(entry) + size), entry, *contents)
-        return (b"".join((*written, *_write_requested(head))),)
+        return (b"".join(written),)
     except UnicodeEncodeError as error:
         raise not_utf8(error, kind.what) from error
 
 
 def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[Buffer]:
     """All fields but the raw contents."""
-    written = _write_head(head, kind)
+    written: list[Buffer] = [_write_text(_MODEL_KEY, head.model)]
+    if head.version:
+        written.append(_write_text(_VERSION_KEY, head.version))
+    if head.id:
+        written.append(_write_text(_ID_KEY, head.id))
+    if head.parameters:
+        written.append(_write_parameters(kind.message(), head.parameters, kind.what, head.reader))
     for tensor in tensors:
         if tensor.parameters or len(tensor.name) > _SHORT:
             parameters = _write_parameters_of(tensor, head, kind)
@@ -327,17 +333,6 @@ def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tens
             written.append(_write_short_entry(tensor.name, tensor.datatype, tensor.shape))
     if head.outputs:
         written += _write_requested(head)
-    return written
-
-
-def _write_head(head: InferenceHead, kind: MessageKind) -> list[Buffer]:
-    written: list[Buffer] = [_write_text(_MODEL_KEY, head.model)]
-    if head.version:
-        written.append(_write_text(_VERSION_KEY, head.version))
-    if head.id:
-        written.append(_write_text(_ID_KEY, head.id))
-    if head.parameters:
-        written.append(_write_parameters(kind.message(), head.parameters, kind.what, head.reader))
     return written
 
 
