@@ -449,8 +449,8 @@ class BackendConfig(Keys):
     flavor: Name = ""
     """The kind of server, if servers differ in how they implement the protocol: for v2-rest `triton`, `mlserver`,
     `kserve`, `openvino`, `binary` (any other with binary tensors) or `plain`, for v2-grpc also `typed` (reads typed
-    contents alone); for v1-rest `kserve`, `tensorflow` or `gateway` (another gateway). Without it each server is asked before
-    its first call."""
+    contents alone); for v1-rest `kserve`, `tensorflow` or `gateway` (another gateway). Without it each server is asked
+    before its first call."""
     settings: Mapping[Name, Name] = {}
     """`{KEY: TEXT}`: what the protocol alone has to set, in [its page](protocols/grps.md#settings): for grps-rest
     `ctrl_mode` and `ctrl_key`, how its servers are asked for a stream."""
