@@ -28,6 +28,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.split import RANDOM
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
+from tests.limits import GENEROUS
 from tests.paused_server import http
 
 Numbers = np.ndarray[Any, Any]
@@ -84,7 +85,7 @@ class Running:
         command = [executable, "-m", "gateway", "reference", "--protocol", protocol]
         server = Process([*command, "--bind", "127.0.0.1:0", "--model", "posterior"], folder)
         self._stack.callback(server.stop)
-        server.wait_until(lambda: "\nready" in server.stdout(), seconds=60)
+        server.wait_until(lambda: "\nready" in server.stdout(), seconds=GENEROUS)
         return server, server.stdout().split(" on ", 1)[1].split(": ", 1)[0]
 
     async def start(self, text: str) -> None:

@@ -443,15 +443,32 @@ class CallsLeft:
         self.number = number
 
 
+class Head(Struct, frozen=True):
+    """What a Relay finds in a client's message that passes unread. The fields are those of Request.
+
+    `found`: what else it has found, for itself alone.
+    """
+
+    operation: Operation
+    model: str
+    version: str = ""
+    found: Any = None
+    deadline: float | None = None
+    origin: Message | None = None
+    schemaless: bool = False
+
+
 class Unread(Struct, frozen=True):
     """A client's message that passes to a server without being read, because both speak the same wire form.
 
     - `message`: the client's message.
+    - `found`: as in its Head.
     - `read`: reads it after all, for a server that does not take it as it is. Raises as `decode_request`.
     - `write`: writes the reply to one that was read, in the form of the client's listener (`encode_response`).
     """
 
     message: Message
+    found: Any
     read: Callable[[], "Request"]
     write: "Callable[[Answer, Request, Translate], Message]"
 
@@ -585,13 +602,6 @@ def inference(
 ) -> Request:
     """The request of an inference, made without keywords, as `reply`."""
     return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
-
-
-def unread_request(
-    operation: Operation, model: str, version: str = "", deadline: float | None = None, origin: Message | None = None
-) -> Request:
-    """The request in a message of which nothing else is read."""
-    return Request(operation, model, version, None, NOT_READ, NOT_READ, NOT_READ, "", deadline, origin)
 
 
 def unread_response(reply: Message) -> Response:

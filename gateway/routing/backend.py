@@ -86,7 +86,7 @@ class Backend:
         """Those that had this name before and whose calls still wait for the first endpoint."""
         self._joined = 0
         self._clock = clock
-        self._targets = Targets(target, protocol, endpoints)
+        self._targets = Targets(target, protocol, endpoints, clock=clock)
         self._sender = TrySender(protocol, self._targets, self.waiting_calls.times, clock, is_limited=max_in_flight > 0)
         self._send_in_slot: Send = self._sender.to_the_end if self._servers.runs_to_the_end else self._sender.in_slot
         self._gives_back = not max_in_flight and not self._servers.runs_to_the_end
@@ -97,7 +97,8 @@ class Backend:
         self._on_recovery: list[Callable[[], None]] = []
         self.is_probed = False
         """A Prober asks its endpoints whether they are ready."""
-        self._watches = self._hand_over_slot if max_in_flight else None, self._recovered, self._drain_changed
+        on_free = self._hand_over_slot if max_in_flight else None
+        self._watches = on_free, self._recovered, self._drain_changed, self._targets.lost
         for endpoint in endpoints:
             endpoint.health.used_by(self.name)
             endpoint.watch(*self._watches)
@@ -250,7 +251,8 @@ class Backend:
 
     async def __call__(self, request: Request) -> Answer:
         """The answer of one endpoint; for CONTROL_OPERATIONS that of all. If nothing could be sent to an endpoint,
-        another one is asked.
+        another one is asked; if another server has taken an endpoint over and refuses, it is asked once more in its
+        own way.
 
         Raises:
             GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
@@ -261,15 +263,16 @@ class Backend:
             if request.operation in CONTROL_OPERATIONS:
                 if not self.serving:
                     raise self.choice.none_there()
-                return await ask_all(request, self.name, self.serving, self._sender.without_slot)
+                return await ask_all(request, self.name, self.serving, self._sender.to_each)
             send, gives_back = self._sender.without_slot, False
         if record.events is not None:
             send = partial(self._send_in_span, send)
         if request.tries is not None:
             send = partial(send_in_time, send, request, self.name)
         tried: tuple[Endpoint, ...] = ()
-        one_try = request
+        one_try, is_repeated = request, False
         while True:
+            changes = self._targets.changes
             if request.tries is None:  # as `free_slot`, written out
                 endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
             else:
@@ -291,7 +294,10 @@ class Backend:
                 record.retried()
             except GatewayError as error:
                 error.endpoint = endpoint.address
-                raise
+                if is_repeated or not await self._targets.has_changed(endpoint, request, error, changes):
+                    raise
+                is_repeated = True
+                record.retried()
             except asyncio.CancelledError:
                 if began is not None:
                     self._given_up(endpoint.attempt(*began), one_try)
@@ -319,7 +325,9 @@ class Backend:
         assert protocol is not None
         tries = request.tries
         tried: tuple[Endpoint, ...] = ()
+        is_begun = is_repeated = False
         while True:
+            changes = self._targets.changes
             endpoint = self.free_slot(request, tried) or await self._wait_for_slot(request, tried)
             end_slot = self._begin_stream(request, endpoint)
             one_try = request if tries is None else begun(request, endpoint)
@@ -341,6 +349,7 @@ class Backend:
                     response = await (first if one_try is request else in_time(one_try, first, self.name, endpoint))
                     one_try = request
                     while response is not None:
+                        is_begun = True
                         waiting.stop()
                         yield response
                         waiting.go_on()
@@ -355,7 +364,12 @@ class Backend:
                     span.failed(error)
                 if not isinstance(error, TransportError):
                     error.endpoint = endpoint.address
-                    raise
+                    is_final = is_begun or is_repeated
+                    if is_final or not await self._targets.has_changed(endpoint, request, error, changes):
+                        raise
+                    is_repeated, tried = True, tried[:-1]
+                    record.retried()
+                    continue
                 if error.status is Status.DEADLINE_EXCEEDED:
                     self._given_up(attempt, one_try, error)
                 error.endpoint = endpoint.address

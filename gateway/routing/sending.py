@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
+from gateway.core.errors import GatewayError
 from gateway.core.exchange import ask
 from gateway.core.protocol import Protocol
 from gateway.core.tasks import outlived_by
@@ -51,6 +52,17 @@ class TrySender:
             return await self.ask(request, endpoint)
         finally:
             endpoint.leave()
+
+    async def to_each(self, request: Request, endpoint: Endpoint) -> Answer:
+        """As `without_slot`, of a request that goes to all endpoints. If another server has taken this one over and
+        refuses, it is asked once more in its own way."""
+        changes = self._targets.changes
+        try:
+            return await self.without_slot(request, endpoint)
+        except GatewayError as error:
+            if not await self._targets.has_changed(endpoint, request, error, changes):
+                raise
+        return await self.without_slot(request, endpoint)
 
     async def _in_any_slot(self, request: Request, endpoint: Endpoint) -> Answer:
         try:

@@ -428,7 +428,7 @@ def test_a_script_that_is_not_there_and_workers_are_refused(tmp_path: Path) -> N
         loads(config(tmp_path) + "workers: 2\n", "test.yaml", catalog(), {})
 
 
-@pytest.mark.interop
+@pytest.mark.real
 async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_path: Path) -> None:
     python = require("umbridge") / "bin" / "python"
     server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"

@@ -6,6 +6,7 @@ become JSON text, which has one reader. A body of any other type is one tensor o
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from gateway.core import bytes_elements, npy
 from gateway.core.datatypes import BYTES, Kind
@@ -16,9 +17,10 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
 from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.form import ABSENT, FormError, Place, Template
-from gateway.protocols.json.media import csv, lines, media_types, multipart
+from gateway.protocols.json.media import csv, lines, media_types, multipart, web_forms
 from gateway.protocols.json.media.form_data import FormFields
 from gateway.protocols.json.media.media_types import MediaType
+from gateway.protocols.json.media.multipart import FormPart
 from gateway.protocols.json.misfit import MisfitError, explained
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.reading import BodyReader
@@ -239,11 +241,23 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
     }
 
 
+class PartsCodec(Protocol):
+    """How named parts become a body, and back: the module `multipart` or `web_forms`."""
+
+    def read(self, body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]: ...
+
+    def write(self, parts: Sequence[FormPart]) -> tuple[Buffer, ...]: ...
+
+    def content_type(self, pieces: Sequence[Buffer]) -> str: ...
+
+
 class FormData(JsonBody):
     """Form data: a part for each member of the object. `$x` of BYTES is a file, other texts are texts, and all else is
     JSON."""
 
-    def __init__(self, node: Object, specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool) -> None:
+    def __init__(
+        self, node: Object, specs: Mapping[str, TensorSpec], label: str, codec: PartsCodec, *, ignore_unknown: bool
+    ) -> None:
         members, files, texts = [], [], []
         for each in node.members:
             inner = each.node
@@ -256,17 +270,18 @@ class FormData(JsonBody):
         super().__init__((Object(tuple(members)),), specs, label, ignore_unknown=ignore_unknown)
         documents = {each.key for each in members if not isinstance(each.node, Anything)}.difference(files, texts)
         self._fields = FormFields(frozenset(files), frozenset(texts), frozenset(documents))
+        self._codec = codec
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
-        content_type = headers.get("content-type")
-        return self._fields.read(body, content_type, parts=limits.json_values, limit=limits.message)
+        found = self._codec.read(body, headers.get("content-type"), parts=limits.json_values)
+        return self._fields.read(found, limit=limits.message)
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
-        return self._fields.write(b"".join(parts))
+        return self._codec.write(self._fields.write(b"".join(parts)))
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """The declared headers, with the boundary of `parts` in Content-Type."""
-        told = (b"content-type", multipart.content_type(parts).encode())
+        """The declared headers, with the boundary of `parts` in Content-Type, if they have one."""
+        told = (b"content-type", self._codec.content_type(parts).encode())
         return Headers([told if name == b"content-type" else (name, value) for name, value in declared.raw])
 
 
@@ -382,6 +397,7 @@ def _decoded(body: Buffer) -> str:
 
 # --- making bodies ---
 
+_PARTS: Mapping[str, PartsCodec] = {"multipart/form-data": multipart, web_forms.CONTENT_TYPE: web_forms}
 _LINES = frozenset({"application/jsonlines", "application/x-ndjson", "application/x-jsonlines", "application/jsonl"})
 
 
@@ -416,11 +432,11 @@ def make_body(
         _check_lists(nodes, place, declared)
         has_header = declared.parameters.get("header") == "present"
         return CsvBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan, has_header=has_header)
-    if declared.essence == "multipart/form-data":
+    if declared.essence in _PARTS:
         node = nodes[0]
         if len(nodes) > 1 or not isinstance(node, Object) or node.every:
             raise FormError(place, "form data is one object of named parts: expected such as `{image: $x}`")
-        return FormData(node, specs, label, ignore_unknown=ignore_unknown)
+        return FormData(node, specs, label, _PARTS[declared.essence], ignore_unknown=ignore_unknown)
     return _single(nodes, declared, specs, label, place)
 
 

@@ -20,15 +20,25 @@ from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response, Tensor
-from gateway.protocols.json.bodies import JsonBody, RawBytes
+from gateway.protocols.json.bodies import JsonBody, MessageBody, RawBytes
 from gateway.protocols.json.choice import Choice
-from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage, filled_path
+from gateway.protocols.json.compiled import (
+    CompiledExchange,
+    CompiledFailure,
+    CompiledForm,
+    CompiledProbe,
+    FormMessage,
+    filled_path,
+)
+from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import explained
 from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
 _MAX_TEXT = 8192
 """Characters of a backend's error text that are kept."""
+_TRACEBACK = "Traceback (most recent call last):"
+"""What Python writes before a traceback. Servers such as SageMaker's write the error's text, and then the traceback."""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 _GET_HEADERS = Headers(((b"accept", b"application/json"),))
@@ -61,7 +71,7 @@ class FormClient:
             return self._ask_anything(request) if probe is None else self._ask(probe, request)
         models = self._form.form.models
         if operation is Operation.MODELS and models is not None:
-            return Message("GET", models.path, _GET_HEADERS)
+            return Message("GET", models.paths[0], _GET_HEADERS)
         raise unsupported(f"the form {self._form.name!r} has no operation {operation.value}")
 
     def _ask(self, probe: CompiledProbe, request: Request) -> Message:
@@ -74,7 +84,7 @@ class FormClient:
         """A GET that runs no model: at the path of the first exchange, if that has another method."""
         first = self._form.exchanges[0].form
         try:
-            path = "/" if first.method == "GET" else filled_path(first.paths, request.model, request.version)
+            path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
         except GatewayError:  # there is no name for its variables
             path = "/"
         return Message("GET", path)
@@ -123,9 +133,10 @@ class FormClient:
                 return _response(each, reply, request, limits)
             except DecodeError as error:
                 errors.append(error)
-        failure = self._error_text(reply, limits)
-        if failure:
-            raise refusal(Reason.MODEL_ERROR, failure)
+        text = _error_text(self._form.error, reply, limits)
+        if text:
+            failure = self._failure(reply, limits)
+            raise refusal(failure.form.reason if failure else Reason.MODEL_ERROR, text)
         return self._response_with_missing(reply, request, limits, explained(errors, "exchanges"))
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
@@ -160,21 +171,32 @@ class FormClient:
 
     def _error(self, reply: Message, limits: Limits) -> GatewayError:
         """The error in a reply of status 400 or above: its message as the form has it, else the body's text."""
-        text = self._error_text(reply, limits)
+        failure = self._failure(reply, limits)
+        text = _error_text(failure.error if failure else self._form.error, reply, limits)
         if not text:
             text = readable(bytes(memoryview(reply.body)[:_MAX_TEXT]).decode("utf-8", "replace")).strip()
-        known = REASONS.get(reply.headers.get(REASON_HEADER))
-        reason = known or REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+            text = text.partition(_TRACEBACK)[0].strip() or text
+        usual = failure.form.reason if failure else REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+        reason = REASONS.get(reply.headers.get(REASON_HEADER)) or usual
         return refusal(reason, text or f"status {reply.status} without a body")
 
-    def _error_text(self, reply: Message, limits: Limits) -> str:
-        """The message of an error that is as the form has it; empty for every other reply."""
-        try:
-            found = self._form.error.read(reply.body, reply.headers, limits)
-        except (DecodeError, GatewayError):
-            return ""
-        given = found.words.get(Word.MESSAGE, "")
-        return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
+    def _failure(self, reply: Message, limits: Limits) -> CompiledFailure | None:
+        """The failure of the form that an error is."""
+        for each in self._form.failures:
+            is_any = each.form.error is ABSENT
+            if each.form.status == reply.status and (is_any or _error_text(each.error, reply, limits)):
+                return each
+        return None
+
+
+def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
+    """The message of an error with such a body; empty for every other reply."""
+    try:
+        found = error.read(reply.body, reply.headers, limits)
+    except (DecodeError, GatewayError):
+        return ""
+    given = found.words.get(Word.MESSAGE, "")
+    return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
 
 
 def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
@@ -198,7 +220,7 @@ def _has_version(exchange: CompiledExchange) -> bool:
 
 def _written(exchange: CompiledExchange, request: Request) -> Message:
     form, head, body, origin = exchange.form, exchange.head, exchange.request, request.origin
-    path = filled_path(form.paths, request.model, request.version)
+    path = filled_path(form.paths, request.model, request.version, request.id)
     words: Mapping[Word, json.Json] = NO_WORDS
     if body.words or head.words:
         words = {Word.ID: request.id, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
@@ -209,10 +231,10 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     )
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
-        return Message(form.method, path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
+        return Message(form.methods[0], path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
     headers, query = head.write(words, request.parameters)
     all_headers = Headers((*all_headers.raw, *headers))
-    return Message(form.method, path, all_headers, parts, query=query, deadline=request.deadline)
+    return Message(form.methods[0], path, all_headers, parts, query=query, deadline=request.deadline)
 
 
 def _response(exchange: CompiledExchange, reply: Message, request: Request, limits: Limits) -> Response:

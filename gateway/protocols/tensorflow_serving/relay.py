@@ -8,7 +8,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.operations import INFER
 from gateway.core.protobuf.wire import LENGTH, read_tag
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import NO_HEADERS, Buffer, Message, Request, call, unread_request
+from gateway.core.types import NO_HEADERS, Buffer, Head, Message, Request, call
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.tensorflow_serving.client import decode_response
 from gateway.protocols.tensorflow_serving.model_spec import LATEST, read_any_spec
@@ -22,7 +22,7 @@ _MOST_FIELDS = 1024
 request with more of them is read."""
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request for an inference. None if the message must be read: one of another method, one whose model is not
     named in one place, one for version 0, and a malformed one."""
     if message.pattern not in _METHODS:
@@ -34,7 +34,7 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
         return None
     if servable is None or not servable.model or servable.version == LATEST:
         return None
-    return unread_request(INFER, servable.model, servable.version)
+    return Head(INFER, servable.model, servable.version)
 
 
 def _spec(body: Buffer) -> Buffer | None:

@@ -6,7 +6,7 @@ same JSON but for CloudEvents, the reply to columns, NaN and the errors of KServ
 
 from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Message, Request, post, unread_request
+from gateway.core.types import Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_word
 from gateway.protocols.v1.client import decode_response
@@ -25,12 +25,12 @@ _SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
 # --- requests ---
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request for a call, by its path; None if the body must be read: it may be a CloudEvent."""
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None
-    return unread_request(operation, message.captures["model"], asked_version(message))
+    return Head(operation, message.captures["model"], asked_version(message))
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:

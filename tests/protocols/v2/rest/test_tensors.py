@@ -120,7 +120,7 @@ def test_base64_is_decoded_only_if_marked() -> None:
         (b'"datatype":"BYTES","shape":[1],"data":[true]', "expected BYTES as strings"),
         (b'"datatype":"BYTES","shape":[1],"data":["\\ud800"]', ""),
         (b'"datatype":"BYTES","shape":[1],"parameters":{"content_type":"base64"},"data":["A"]', "not base64"),
-        (b'"datatype":"FP32","shape":[1],"data":[null]', ""),
+        (b'"datatype":"INT32","shape":[1],"data":[null]', "null is read as NaN, which no integer can be"),
         (b'"datatype":"FP32","shape":[1],"data":[{}]', ""),
         (b'"datatype":"FP16","shape":[1],"data":[65520]', "65520, is out of the range of FP16"),
         (b'"datatype":"BF16","shape":[1],"data":[1]', "BF16 has no JSON form; use the binary data format"),
