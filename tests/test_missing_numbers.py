@@ -159,18 +159,12 @@ def test_a_word_in_a_string_is_never_a_missing_number() -> None:
     assert missing.as_nan(b"[1, nullable]", members=True) is None
 
 
-@pytest.mark.parametrize("translate", ["{}", "{nan: null}"])
+@pytest.mark.parametrize("translate", ["{}", "{nan: null}", "{nan: literal}"])
 async def test_v1_reads_the_null_that_kserves_client_writes(translate: str) -> None:
     wires = Wires(config(translate=translate), lab=triton(float("nan")))
     reply = await wires.post("v1-rest", "/v1/models/m:predict", b'{"instances": [[1, null]]}')
-    assert json.loads(bytes(reply.body)) == {"predictions": [None]}
+    assert bytes(reply.body) == b'{"predictions":[%b]}' % (b"NaN" if "literal" in translate else b"null")
     assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
-
-
-async def test_v1_refuses_null_where_another_form_stands_for_nan() -> None:
-    wires = Wires(config(translate="{nan: literal}"), lab=triton(1.0))
-    reply = await wires.post("v1-rest", "/v1/models/m:predict", b'{"instances": [[1, null]]}')
-    assert reply.status == 400
 
 
 async def test_a_reply_of_v1_with_null() -> None:

@@ -133,7 +133,7 @@ class Bridge:
 
     def _takes(self, flaw: str) -> bool:
         """Whether the route takes a request in spite of its flaw."""
-        return isinstance(flaw, MissingNumbers) and (self._settings.nan or self._client.traits.wire.nan) == "null"
+        return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)

@@ -132,8 +132,8 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
 
 def _with_missing(tensor: Tensor, fitting: Fitting) -> Tensor:
     """Numbers with NaN for a tensor of the JSON texts of rows, which V1 makes of rows with null; the tensor itself if
-    the route has another form for NaN, or if it holds anything else."""
-    if tensor.content_type != "json" or (fitting.settings.nan or fitting.client.traits.wire.nan) != "null":
+    null stands for NaN neither on the route nor in the client's protocol, or if it holds anything else."""
+    if tensor.content_type != "json" or "null" not in (fitting.settings.nan, fitting.client.traits.wire.nan):
         return tensor
     texts = bytes_elements.unpack(tensor.data)
     text = json.missing.as_nan(b"[%b]" % b",".join(texts) if tensor.shape else texts[0], members=False)

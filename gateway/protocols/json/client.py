@@ -142,7 +142,7 @@ class FormClient:
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
         """The response in a reply that `error` is about, with NaN in place of null, if the route or the form has null
         for NaN. Raises `error` if it cannot be read so either."""
-        takes = (request.translate.nan or self._form.form.nan) == "null"
+        takes = "null" in (request.translate.nan, self._form.form.nan)
         text = json.missing.as_nan(reply.body, members=True) if takes else None
         if text is None:
             raise error

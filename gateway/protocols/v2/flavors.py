@@ -14,8 +14,7 @@ PLAIN = "plain"
 """A server that has the specification without extensions: over REST its tensors are JSON."""
 TYPED = "typed"
 """A plain server that over gRPC reads typed `contents` alone: raw ones it takes for none, and computes with nothing.
-TorchServe's does so, which has no server metadata, and AMD's (`amdinfer`). Servers without metadata of other makes read
-both forms, as do the runtimes behind ModelMesh."""
+AMD's does so, which is known by its name, and TorchServe's, which has no server metadata: for it the flavor is set."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 
@@ -36,7 +35,7 @@ def _detect(info: ServerInfo | None) -> str:
 
 
 def _detect_over_grpc(info: ServerInfo | None) -> str:
-    return TYPED if info is None or info.name in _READ_TYPED_ALONE else _detect(info)
+    return TYPED if info is not None and info.name in _READ_TYPED_ALONE else _detect(info)
 
 
 REST_FLAVORS = Flavors((TRITON, MLSERVER, KSERVE, OPENVINO, BINARY, PLAIN), _detect)

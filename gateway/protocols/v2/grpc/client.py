@@ -14,7 +14,7 @@ from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, TYPED, chec
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.streams import TYPED_REPLY, is_typed, unwrap_response
+from gateway.protocols.v2.grpc.streams import TYPED_REPLY, InferMessage, unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
     RESPONSE,
@@ -82,7 +82,8 @@ def _encode_infer(request: Request, target: Target) -> Message:
             inputs = as_written(inputs, request.translate)
             break
     head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs, target)
-    if target.flavor == TYPED or (is_typed(request.origin) and all_typed(inputs)):
+    origin = request.origin
+    if target.flavor == TYPED or (type(origin) is InferMessage and origin.typed and all_typed(inputs)):
         return call(method, write_typed(head, REQUEST, inputs))
     return call(method, write_inference(head, REQUEST, inputs))
 

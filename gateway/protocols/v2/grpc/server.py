@@ -26,8 +26,8 @@ from gateway.protocols.v2.grpc.parameters import read_parameters
 from gateway.protocols.v2.grpc.schema import method_path
 from gateway.protocols.v2.grpc.streams import (
     ENABLE_EMPTY_FINAL,
+    TYPED_REPLY,
     InferMessage,
-    is_typed,
     wants_empty_final,
     wrap_response,
 )
@@ -182,7 +182,13 @@ def _write_response(
         if each.content_type:
             outputs = as_written(outputs, translate)
             break
-    if is_typed(request.origin) and (typed or is_typed(response.origin)) and all_typed(outputs):
+    origin = request.origin
+    if (
+        type(origin) is InferMessage
+        and origin.typed
+        and (typed or response.origin is TYPED_REPLY)
+        and all_typed(outputs)
+    ):
         return write_typed(head, RESPONSE, outputs)
     return write_inference(head, RESPONSE, outputs)
 

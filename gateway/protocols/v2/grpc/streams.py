@@ -43,11 +43,6 @@ def wants_empty_final(request: Request) -> bool:
     return isinstance(request.origin, InferMessage) and request.origin.empty_final
 
 
-def is_typed(origin: Message | None) -> bool:
-    """Whether the message of a request or a response has its tensors in typed contents."""
-    return isinstance(origin, InferMessage) and origin.typed
-
-
 def set_final(response: Protobuf) -> None:
     """Mark the ModelInferResponse as the last of its request."""
     response.parameters[FINAL_RESPONSE].bool_param = True

@@ -305,11 +305,12 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
     try:
         written = _write_fields(head, kind, ())
         for tensor in tensors:
-            contents = write_contents(tensor, f"{kind.role} {tensor.name!r}")
-            size = sum(map(len, contents))
             parameters = _write_parameters_of(tensor, head, kind) if tensor.parameters else b""
-            entry = _write_entry_fields(tensor.name, tensor.datatype, tensor.shape, parameters)
-            entry += _CONTENTS_KEY + varint(size)
+            write = _write_short_fields if len(tensor.name) <= _SHORT and not parameters else _write_entry_fields
+            fields_of_entry = write(tensor.name, tensor.datatype, tensor.shape, parameters)
+            contents = write_contents(tensor, kind.role)
+            size = sum(map(len, contents))
+            entry = fields_of_entry + _CONTENTS_KEY + varint(size)
             written += (_ENTRY_KEY, varint(len(entry) + size), entry, *contents)
         return (b"".join(written),)
     except UnicodeEncodeError as error:
@@ -317,7 +318,7 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
 
 
 def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[Buffer]:
-    """All fields but the raw contents."""
+    """All fields but the contents of tensors."""
     written: list[Buffer] = [_write_text(_MODEL_KEY, head.model)]
     if head.version:
         written.append(_write_text(_VERSION_KEY, head.version))
@@ -331,18 +332,6 @@ def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tens
             written.append(_write_entry(tensor.name, tensor.datatype, tensor.shape, parameters))
         else:
             written.append(_write_short_entry(tensor.name, tensor.datatype, tensor.shape))
-    if head.outputs:
-        written += _write_requested(head)
-    return written
-
-
-def _write_parameters_of(tensor: Tensor, head: InferenceHead, kind: MessageKind) -> bytes:
-    return _write_parameters(kind.tensor(), tensor.parameters, f"{kind.role} {tensor.name!r}", head.reader)
-
-
-def _write_requested(head: InferenceHead) -> list[Buffer]:
-    """The outputs that a request asks for."""
-    written: list[Buffer] = []
     for output in head.outputs:
         entry = _write_text(_NAME_KEY, output.name)
         if output.parameters:
@@ -350,6 +339,10 @@ def _write_requested(head: InferenceHead) -> list[Buffer]:
             entry += _write_parameters(message, output.parameters, what, head.reader)
         written += (_REQUESTED_KEY, varint(len(entry)), entry)
     return written
+
+
+def _write_parameters_of(tensor: Tensor, head: InferenceHead, kind: MessageKind) -> bytes:
+    return _write_parameters(kind.tensor(), tensor.parameters, f"{kind.role} {tensor.name!r}", head.reader)
 
 
 def _write_text(key: bytes, text: str) -> bytes:
@@ -372,6 +365,9 @@ def _write_entry_fields(name: str, datatype: Datatype, shape: Shape, parameters:
 
 _write_short_entry = lru_cache(256)(_write_entry)
 """The cache saves 0.6 us of 0.7 for each tensor."""
+
+
+_write_short_fields = lru_cache(256)(_write_entry_fields)
 
 
 def _write_parameters(message: Protobuf, parameters: Parameters, what: str, reader: Target | None) -> bytes:

@@ -50,7 +50,8 @@ _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
 """The wire type of one element that is not packed; VARINT for the other fields."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
-_BYTES_FIELD = key(_BYTES)
+_KEYS = {number: key(number) for number in _FIELD_NAMES}
+_FLOATS = frozenset({_FP32, _FP64})
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
@@ -140,29 +141,33 @@ def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, 
 
 def all_typed(tensors: Iterable[Tensor]) -> bool:
     """Whether typed contents have a field for the datatype of each tensor."""
-    return all(each.datatype in _FIELDS for each in tensors)
+    for each in tensors:  # noqa: SIM110 - a generator takes a call for each tensor
+        if each.datatype not in _FIELDS:
+            return False
+    return True
 
 
-def write_contents(tensor: Tensor, what: str) -> tuple[Buffer, ...]:
+def write_contents(tensor: Tensor, role: str) -> tuple[Buffer, ...]:
     """The InferTensorContents message of a tensor's data, in pieces; those of FP32 and FP64 are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming `what`, a datatype without a typed form.
+        GatewayError: INVALID_ARGUMENT naming the tensor and its `role`, a datatype without a typed form.
     """
     number = _FIELDS.get(tensor.datatype)
     if number is None:
-        raise invalid_input(f"{what}: {tensor.datatype} has no typed contents, which alone are read there")
+        text = f"{role} {tensor.name!r}: {tensor.datatype} has no typed contents, which alone are read there"
+        raise invalid_input(text)
     if tensor.datatype is Datatype.BYTES:
         return (_write_strings(tensor.data),)
-    data = tensor.data if tensor.datatype.kind is Kind.FLOAT else write_integers(tensor.data, tensor.datatype)
-    return (key(number), varint(len(data)), data) if len(data) else ()
+    data = tensor.data if number in _FLOATS else write_integers(tensor.data, tensor.datatype)
+    return (_KEYS[number], varint(len(data)), data) if len(data) else ()
 
 
 def _write_strings(data: Buffer) -> bytes:
     written = bytearray()
     for elements in bytes_elements.pieces(data):
         for element in elements:
-            written += _BYTES_FIELD
+            written += _KEYS[_BYTES]
             written += varint(len(element))
             written += element
     return bytes(written)
