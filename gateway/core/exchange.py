@@ -39,7 +39,6 @@ from gateway.core.types import (
     DEFAULT_TRANSLATE,
     NOT_READ,
     Answer,
-    Head,
     Headers,
     Message,
     ReplyMessage,
@@ -143,10 +142,11 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
     record = message.record
     if record is not UNRECORDED:
         record.decoded(WORDS[head.operation], head.model, message.principal)
+    deadline = message.deadline if head.deadline is None else _earlier(head.deadline, message.deadline)
     read = partial(decoded, message, protocol, listener)
     return Request(
-        head.operation, head.model, head.version, None, NOT_READ, NOT_READ, NOT_READ, "", _deadline(head, message),
-        head.origin, head.schemaless, "", listener.name, protocol.name, message.path, message.headers, message.peer,
+        head.operation, head.model, head.version, None, NOT_READ, NOT_READ, NOT_READ, "", deadline, head.origin,
+        head.schemaless, "", listener.name, protocol.name, message.path, message.headers, message.peer,
         DEFAULT_TRANSLATE, None, None, record, None, message.principal, None,
         Unread(message, head.found, read, protocol.encode_response),
     )  # fmt: skip
@@ -173,18 +173,16 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
         request = protocol.decode_request(message, listener)
     if record is not UNRECORDED:
         record.decoded(WORDS[request.operation], request.model, message.principal)
+    deadline = message.deadline if request.deadline is None else _earlier(request.deadline, message.deadline)
     return replace_struct(
-        request, deadline=_deadline(request, message), listener=listener.name, protocol=protocol.name,
-        path=message.path, headers=message.headers, peer=message.peer, principal=message.principal, record=record,
+        request, deadline=deadline, listener=listener.name, protocol=protocol.name, path=message.path,
+        headers=message.headers, peer=message.peer, principal=message.principal, record=record,
     )  # fmt: skip
 
 
-def _deadline(request: Request | Head, message: Message) -> float | None:
-    """The earlier of the deadline in the body, as `request` has it, and that of the transport."""
-    deadline = request.deadline
-    if deadline is None or (message.deadline is not None and message.deadline < deadline):
-        return message.deadline
-    return deadline
+def _earlier(of_body: float, of_transport: float | None) -> float:
+    """The earlier of two deadlines: that in the body, and that of the transport."""
+    return of_body if of_transport is None else min(of_body, of_transport)
 
 
 def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSettings, record: Record) -> Request:

@@ -10,7 +10,7 @@ from gateway.core.types import Buffer
 
 _SHORT = 1024
 """Bytes of a body in which `find` is faster."""
-_PIECE = 2**20
+_PIECE = 2**16
 """Bytes of a large body that are searched at once: a copy of them stays in the processor's cache."""
 _FIRST_PIECE = 4096
 """The same of the first piece, for whoever asks for one place after the next."""

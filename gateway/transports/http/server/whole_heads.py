@@ -20,6 +20,7 @@ from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.request_head import END_OF_HEAD, HeadReader, RequestHead
 from gateway.transports.memory import MIN_COUNTED
 
+_END_SIZE = len(END_OF_HEAD)
 _MAX_SIZE = 1024
 """Bytes of a head. Longer ones are received by their parts."""
 _MOST = 32
@@ -63,7 +64,7 @@ class WholeHeads:
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
-        raw, lately = data[at : end + len(END_OF_HEAD)], self._lately
+        raw, lately = data[at : end + _END_SIZE], self._lately
         if raw in lately:
             return lately[raw]
         if len(lately) >= _MOST:
