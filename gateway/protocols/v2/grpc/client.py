@@ -6,6 +6,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
+from gateway.core.protobuf.counting import check_values
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Buffer, Message, Request, Response, Signature, Tensor, call
@@ -107,6 +108,20 @@ _DECODERS: dict[Operation, Callable[[Message], Answer]] = {
 }
 
 
+_COUNTED: dict[Operation, ProtobufClass] = {
+    Operation.METADATA: schema.ModelMetadataResponse,
+    Operation.SERVER_METADATA: schema.ServerMetadataResponse,
+    Operation.MODELS: schema.RepositoryIndexResponse,
+    Operation.CONFIG: schema.ModelConfigResponse,
+    Operation.MODEL_STATISTICS: schema.ModelStatisticsResponse,
+    Operation.ALL_STATISTICS: schema.ModelStatisticsResponse,
+    Operation.TRACE_SETTINGS: schema.TraceSettingResponse,
+    Operation.LOG_SETTINGS: schema.LogSettingsResponse,
+}
+"""Replies that become objects of Python for each field."""
+_LISTS = frozenset({Operation.MODELS, Operation.ALL_STATISTICS})
+
+
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
     """The backend's answer to `request`; one answer of several in a stream.
 
@@ -119,6 +134,10 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             return False
         raise error_of(reply)
     if request.operation is not INFER and request.operation is not STREAM:
+        kind, limits = _COUNTED.get(request.operation), target.limits
+        if kind is not None:
+            most = limits.of_lists if request.operation in _LISTS else limits
+            check_values(kind, reply.body, most.json_values)
         answer = _DECODERS[request.operation](reply)
         return answer.with_images() if target.flavor == OPENVINO and isinstance(answer, Signature) else answer
     # MLServer streams ModelInferResponses that are not wrapped

@@ -188,7 +188,7 @@ def test_names_of_columns_are_unique() -> None:
         (b"x" * 2**20 + b"\n" + b"1\n" * 2**14, True, "as JSON the table has more than 10000 bytes"),
         (b"x" * 2**20 + b"\n" + b"a\n" * 2**14, True, "as JSON the table has more than 10000 bytes"),
         (b"a" + b"," * 2**20 + b"\n", False, "line 1 has more than 1048576 cells"),
-        (b'""' + b"," * 2**20 + b"\n", False, "line 1 has more than 1048576 cells"),
+        (b'""' + b"," * 2**20 + b"\n", False, r"line 1 has more than 10 cells \(limits.json_values\)"),
     ],
 )
 def test_what_a_table_takes_is_bounded(body: bytes, header: bool, why: str) -> None:
