@@ -23,7 +23,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Target
 from gateway.core.types import Headers, ModelEntry, Request, Response, Signature, Tensor, tensor
 from gateway.reference import signature
-from gateway.routing.backend import Backend
+from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.split import RANDOM
 from gateway.runtime.app import Gateway
@@ -120,7 +120,7 @@ class Running:
             connector = connect(address, spoken, DEFAULT_LIMITS)
             self._stack.push_async_callback(connector.close)
             target = Target("client", forward_headers=("x-user", "x-canary"))
-            self._clients[key] = Backend(target, spoken, [Endpoint(address, connector)], 0)
+            self._clients[key] = local_backend(target, spoken, [Endpoint(address, connector)], 0)
         return self._clients[key]
 
 
@@ -383,7 +383,7 @@ async def test_metadata_lists_the_servers_versions_after_those_of_routes(here: R
     server = protocols()["v2-rest"]
     connector = connect(one, server, DEFAULT_LIMITS)
     target = Target("one")
-    told = await Backend(target, server, [Endpoint(one, connector)], 0)(Request(Operation.METADATA, "m"))
+    told = await local_backend(target, server, [Endpoint(one, connector)], 0)(Request(Operation.METADATA, "m"))
     await connector.close()
     assert isinstance(told, Signature)
     await here.start(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 
-from gateway.config.fields import VALUE, Flag, Keys, Name, OneOrSeveral, refusal
+from gateway.config.fields import VALUE, Flag, Keys, Name, NanKey, OneOrSeveral, refusal
 
 PREFIX = "json:"
 """The beginning of the names of wire forms that are forms."""
@@ -108,7 +108,7 @@ class FailureConfig(Keys):
     status: Annotated[int, Field(ge=100, le=599)]
     """The status of the reply."""
     reason: Name
-    """The [reason](../errors.md) of these errors. An error with this reason is written with the status."""
+    """The [reason](errors.md) of these errors. An error with this reason is written with the status."""
     error: JsonValue = None
     """The template of the body, which must fit; without it any body does, and is read and written as the form's
     `error`."""
@@ -136,6 +136,9 @@ class FormConfig(Keys):
     `{datatype, shape}`. Without the key tensors have neither datatypes nor names."""
     ignore_unknown: Flag = False
     """Members of requests and replies beyond the templates are ignored; without it they are refused by name."""
+    nan: NanKey = None
+    """The default of [`translate.nan`](#routes.translate.nan) for routes of the form: how NaN and infinities are
+    written, and with `null` also read. Without it JSON refuses them, and CSV has `NaN` and `Infinity`."""
 
     def document(self) -> dict[str, Any]:
         """The form as it is written, its exchanges as a list, for the wire form to read."""

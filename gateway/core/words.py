@@ -10,7 +10,7 @@ from gateway.core.types import Buffer
 
 _SHORT = 1024
 """Bytes of a body in which `find` is faster."""
-_PIECE = 2**20
+_PIECE = 2**16
 """Bytes of a large body that are searched at once: a copy of them stays in the processor's cache."""
 _FIRST_PIECE = 4096
 """The same of the first piece, for whoever asks for one place after the next."""
@@ -76,7 +76,7 @@ def _has_word(body: bytes | bytearray, word: bytes, letter: int) -> bool:
     for _ in range(_MOST_LETTERS):
         if at < 0:
             return False
-        if body.startswith(word, max(0, at - letter)):
+        if body.startswith(word, at - letter):  # from the end if that is negative: too few bytes for the word
             return True
         at = body.find(rare, at + 1)
     return body.find(word, max(0, at - len(word))) >= 0

@@ -11,6 +11,8 @@ from typing import Protocol
 from gateway.core import bytes_elements, npy
 from gateway.core.datatypes import BYTES, Kind
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.frozen import replace
+from gateway.core.json.writing import REFUSED
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
 from gateway.protocols.json.arrangement import Arrangement
@@ -99,10 +101,20 @@ def _refuse_parameters(said: Said) -> None:
 class JsonBody(MessageBody):
     """Bodies that are JSON text, or become it. Of several alternatives the first that fits is read and written."""
 
+    nan = ""
+    """How NaN and infinities are written where neither the route nor the form says it; empty: they are refused."""
+
     def __init__(
-        self, nodes: tuple[Node, ...], specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool
+        self,
+        nodes: tuple[Node, ...],
+        specs: Mapping[str, TensorSpec],
+        label: str,
+        *,
+        ignore_unknown: bool,
+        nan: str = "",
     ) -> None:
         self.nodes = nodes
+        self.nan = nan or self.nan
         self.words = frozenset(each.word for each in walk_all(nodes) if isinstance(each, Slot))
         self._readers = [BodyReader(each, specs, label, ignore_unknown=ignore_unknown) for each in nodes]
         self._only = self._readers[0] if len(nodes) == 1 else None
@@ -137,6 +149,8 @@ class JsonBody(MessageBody):
 
     def write(self, said: Said) -> tuple[Buffer, ...]:
         first: GatewayError | None = None
+        if self.nan:
+            said = self._with_nan(said)
         for writer in self._writers:
             try:
                 if said.parameters:
@@ -147,6 +161,9 @@ class JsonBody(MessageBody):
                 first = first or error
         assert first is not None
         raise first
+
+    def _with_nan(self, said: Said) -> Said:
+        return said if said.nan else replace(said, nan=self.nan)
 
 
 class JsonLines(JsonBody):
@@ -160,7 +177,9 @@ class JsonLines(JsonBody):
 
 
 class CsvBody(JsonBody):
-    """CSV: a row for each element of the list."""
+    """CSV: a row for each element of the list. It has words for NaN and infinities, which JSON has not."""
+
+    nan = "literal"
 
     def __init__(
         self,
@@ -169,9 +188,10 @@ class CsvBody(JsonBody):
         label: str,
         *,
         ignore_unknown: bool,
+        nan: str,
         has_header: bool,
     ) -> None:
-        super().__init__(nodes, specs, label, ignore_unknown=ignore_unknown)
+        super().__init__(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
         self._has_header = has_header
         self._kinds = {name: kind for node in nodes for name, kind in _kinds(node, specs).items()}
         self._is_flat = all(_is_flat(node, specs) for node in nodes)
@@ -188,6 +208,9 @@ class CsvBody(JsonBody):
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         return (csv.write(b"".join(parts), header=self._has_header),)
+
+    def _with_nan(self, said: Said) -> Said:
+        return replace(said, nan=REFUSED) if said.nan == "error" else super()._with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:
         return self._kinds.get(column, self._kinds.get(""))
@@ -386,6 +409,7 @@ def make_body(
     specs: Mapping[str, TensorSpec],
     *,
     ignore_unknown: bool,
+    nan: str = "",
 ) -> MessageBody:
     """The bodies of a template in a media type. `place` is that of the template in its form.
 
@@ -400,14 +424,14 @@ def make_body(
         raise FormError(place, f"{media_type!r} is no media type, expected such as application/json")
     label = "output" if role is Role.RESPONSE else "input"
     if is_json(declared):
-        return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown)
+        return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
     if declared.essence in _LINES:
         _check_lists(nodes, place, declared)
-        return JsonLines(nodes, specs, label, ignore_unknown=ignore_unknown)
+        return JsonLines(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
     if declared.essence == "text/csv":
         _check_lists(nodes, place, declared)
         has_header = declared.parameters.get("header") == "present"
-        return CsvBody(nodes, specs, label, ignore_unknown=ignore_unknown, has_header=has_header)
+        return CsvBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan, has_header=has_header)
     if declared.essence in _PARTS:
         node = nodes[0]
         if len(nodes) > 1 or not isinstance(node, Object) or node.every:

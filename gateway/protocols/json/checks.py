@@ -43,6 +43,7 @@ def check_form(form: CompiledForm) -> None:
                 _check_written(node, within)
                 _check_rows(node, within)
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
+    # a list whose names are keys has no nodes
     for within, node in _alternatives(form.models, ("models", "response")):
         _check_written(node, within)
         if not any(isinstance(each, TensorPlace) for each in walk(node)):

@@ -15,11 +15,12 @@ from gateway.core.errors import (
     refusal,
     unsupported,
 )
+from gateway.core.frozen import replace
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response, Tensor
-from gateway.protocols.json.bodies import MessageBody, RawBytes
+from gateway.protocols.json.bodies import JsonBody, MessageBody, RawBytes
 from gateway.protocols.json.choice import Choice
 from gateway.protocols.json.compiled import (
     CompiledExchange,
@@ -31,7 +32,7 @@ from gateway.protocols.json.compiled import (
 )
 from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import explained
-from gateway.protocols.json.templates import Spelling, TensorPlace, Word, walk_all
+from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
 _MAX_TEXT = 8192
@@ -136,7 +137,21 @@ class FormClient:
         if text:
             failure = self._failure(reply, limits)
             raise refusal(failure.form.reason if failure else Reason.MODEL_ERROR, text)
-        raise explained(errors, "exchanges")
+        return self._response_with_missing(reply, request, limits, explained(errors, "exchanges"))
+
+    def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
+        """The response in a reply that `error` is about, with NaN in place of null, if the route or the form has null
+        for NaN. Raises `error` if it cannot be read so either."""
+        takes = "null" in (request.translate.nan, self._form.form.nan)
+        text = json.missing.as_nan(reply.body, members=True) if takes else None
+        if text is None:
+            raise error
+        for each in self._readers(request.operation, reply.headers):
+            try:
+                return _response(each, replace(reply, parts=(text,)), request, limits)
+            except DecodeError as other:
+                error = json.missing.clearer(error, other)
+        raise error
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
         """The exchanges that may read a reply. The messages of a stream have no type of their own."""
@@ -212,7 +227,7 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
     translate = request.translate
     parts = body.write(
-        Said(translate.nan or "error", translate, request.inputs, words, request.parameters, texts, head.parameters)
+        Said(translate.nan or "", translate, request.inputs, words, request.parameters, texts, head.parameters)
     )
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
@@ -224,13 +239,30 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
 
 def _response(exchange: CompiledExchange, reply: Message, request: Request, limits: Limits) -> Response:
     found = exchange.response.read(reply.body, reply.headers, limits)
+    tensors = found.tensors
+    if tensors and tensors[0].shape[:1] == (1,) and request.unread is None and request.inputs:
+        _check_rows(exchange, request.inputs, tensors)
     words, model, version, id = found.words, "", "", None
     if words:
         model, version, id = words.get(Word.MODEL, ""), words.get(Word.VERSION, ""), words.get(Word.ID)
         if id is not None and request.id and id != request.id:
             raise DecodeError(f"the reply has the id {id!r}, expected {request.id!r}")
     origin = FormMessage(texts=found.texts) if found.texts else None
-    return Response(found.tensors, model, version, id, found.parameters, origin)
+    return Response(tensors, model, version, id, found.parameters, origin)
+
+
+def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    """Raise DecodeError if a batch of several rows is answered with one row, as by a server that takes one row only.
+    The form declares that the first dimension of both is free, and the inputs are rows: of lists or of objects."""
+    rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
+    in_rows = isinstance(exchange.request, JsonBody) and any(
+        isinstance(each, RowList) for each in walk_all(exchange.request.nodes)
+    )
+    if rows == 1 or any(each.shape[:1] != (rows,) or not (in_rows or len(each.shape) > 1) for each in inputs):
+        return
+    for each in outputs:
+        if each.shape[:1] == (1,) and declared.get(each.name, ())[:1] == (-1,):
+            raise DecodeError(f"output {each.name!r} has 1 row for the {rows} that were sent")
 
 
 def _is_good(probe: CompiledProbe, reply: Message, limits: Limits) -> bool:

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.path_segments import path_segment
-from gateway.core.types import NO_HEADERS, Headers, Message, Signature, TensorSpec
+from gateway.core.types import NO_HEADERS, Headers, Message, Shape, Signature, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Failure, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields
+from gateway.protocols.json.listing import listing_body
 from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
@@ -18,8 +18,6 @@ from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
 from gateway.protocols.json.writing import NO_TEXTS
 
 _ID = "{id}"
-_LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The models in a list are read and written as tensors of their names and versions."""
 
 
 class FormMessage(Message, frozen=True):
@@ -44,6 +42,8 @@ class CompiledExchange:
     response_type: MediaType
     request_headers: Headers
     origin: FormMessage
+    shapes: Mapping[str, Shape]
+    """The shapes of tensors that the form declares."""
 
 
 @frozen
@@ -104,14 +104,7 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         tuple(exchanges),
         _probe(form.ready, "ready"),
         _probe(form.live, "live"),
-        make_body(
-            models.response if models else ABSENT,
-            JSON_TYPE,
-            Role.LISTING,
-            ("models", "response"),
-            _LISTED,
-            ignore_unknown=models is not None and models.ignore_unknown,
-        ),
+        listing_body(models),
         make_body(
             models.one if models else ABSENT,
             JSON_TYPE,
@@ -135,17 +128,22 @@ def _exchange(form: Form, exchange: Exchange, place: Place) -> CompiledExchange:
     headers = [(b"accept", told.encode())]
     if exchange.request is not ABSENT:
         headers.insert(0, (b"content-type", _written(sent)))
-    response = make_body(exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore)
+    response = make_body(
+        exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore, nan=form.nan
+    )
     told_headers = Headers(((b"content-type", _written(told)),))
     return CompiledExchange(
         exchange,
         HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore),
-        make_body(exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore),
+        make_body(
+            exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
+        ),
         response,
         request_type,
         response_type,
         Headers(tuple(headers)),
         FormMessage(response=response, response_headers=told_headers),
+        {name: spec.shape for name, spec in specs.items()},
     )
 
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from difflib import get_close_matches
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from gateway.core.errors import REASONS, DecodeError, Reason
 from gateway.core.frozen import frozen
 from gateway.core.spec_text import read_datatype, read_shape, read_spec
-from gateway.core.types import TensorSpec
+from gateway.core.types import Nan, TensorSpec
 
 Template: TypeAlias = Any
 """A template as YAML has it: mappings, lists, texts, numbers, booleans and None."""
@@ -121,7 +121,7 @@ class Failure:
 @frozen
 class Form:
     """A wire form that is declared as data: where things stand in JSON over HTTP. `tensors` has the datatype and shape
-    of every tensor of its templates, or of none."""
+    of every tensor of its templates, or of none. `nan` is the default of routes' `translate.nan`; empty: `error`."""
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None
@@ -132,11 +132,23 @@ class Form:
     failures: tuple[Failure, ...] = ()
     tensors: Mapping[str, TensorSpec] = field(default_factory=dict)
     ignore_unknown: bool = False
+    nan: str = ""
 
 
 # --- reading a form ---
 
-_FORM_KEYS = ("infer", "ready", "live", "models", "error", "error_type", "failures", "tensors", "ignore_unknown")
+_FORM_KEYS = (
+    "infer",
+    "ready",
+    "live",
+    "models",
+    "error",
+    "error_type",
+    "failures",
+    "tensors",
+    "ignore_unknown",
+    "nan",
+)
 _EXCHANGE_KEYS = (
     "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
     "stream", "ignore_unknown",
@@ -169,7 +181,17 @@ def parse_form(document: Mapping[str, Any]) -> Form:
         failures=_failures(form.get("failures", [])),
         tensors=dict(_tensors(form.get("tensors", {}))),
         ignore_unknown=ignore,
+        nan=_nan(form),
     )
+
+
+def _nan(form: Mapping[str, Any]) -> str:
+    if "nan" not in form:
+        return ""
+    nan = "null" if form["nan"] is None else form["nan"]  # YAML reads null as None
+    if nan not in get_args(Nan):
+        raise FormError(("nan",), f"{nan!r} is none of {', '.join(get_args(Nan))}")
+    return str(nan)
 
 
 def _exchanges(given: object, ignore: bool) -> tuple[Exchange, ...]:

@@ -140,7 +140,10 @@ class FormServer:
         """
         route = self._routes.get(message.pattern)
         if route is not None:
-            return route.read(message, listener)
+            try:
+                return route.read(message, listener)
+            except DecodeError as error:
+                return _read_missing(route, message, listener, error)
         captures = message.captures
         operation = self._operations[message.pattern]
         if operation is Operation.MODELS:  # one of them is looked up in the list
@@ -227,6 +230,18 @@ class FormServer:
         return reply(_JSON, self._form.one_model.write(Said(words={Word.MODEL: name})), 200)
 
 
+def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
+    """The request in a message that `error` is about, with NaN in place of null; it has a flaw. Raises `error` if it
+    cannot be read so either."""
+    if (text := json.missing.as_nan(message.body, members=True)) is None:
+        raise error
+    try:
+        request = route.read(replace(message, parts=(text,)), listener)
+    except (DecodeError, GatewayError) as other:
+        raise json.missing.clearer(error, other) from None
+    return replace(request, flaw=json.missing.flaw(error))
+
+
 def _texts(columns: Mapping[str, list[str]]) -> tuple[Tensor, ...]:
     return tuple(
         Tensor(name, BYTES, (len(texts),), bytes_elements.pack([text.encode() for text in texts]))
@@ -247,7 +262,7 @@ def _reply(answer: Response, request: Request, translate: Translate) -> Message:
             Word.VERSION: request.version or answer.version or None,
         }
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
-    said = Said(translate.nan or "error", translate, answer.outputs, words, answer.parameters, texts)
+    said = Said(translate.nan or "", translate, answer.outputs, words, answer.parameters, texts)
     parts = body.write(said)
     return reply(body.headers(asked.response_headers, parts), parts, 200)
 

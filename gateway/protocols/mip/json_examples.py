@@ -43,7 +43,7 @@ def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     array = tensor.array
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
-    return [list(number_pieces(row, nan, what)) for row in array]
+    return [list(map(_alone, number_pieces(row, nan, what))) for row in array]
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
@@ -56,11 +56,20 @@ def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
     rows, *shape = tensor.shape
     if len(shape) == 1:
         [size] = shape
-        return [list(string_pieces(_short_lists(texts, row * size, size))) for row in range(rows)]
+        return [list(map(_alone, string_pieces(_short_lists(texts, row * size, size)))) for row in range(rows)]
     flat = np.empty(tensor.elements, object)
     flat[:] = texts
     array = flat.reshape(tensor.shape)
-    return [[write(array[row].tolist() if shape else array[row])] for row in range(rows)]
+    return [[_alone(write(array[row].tolist() if shape else array[row]))] for row in range(rows)]
+
+
+_LONG = 1024
+
+
+def _alone(text: bytes) -> bytes:
+    """A copy of a short text that orjson wrote: it writes into a kilobyte, and what it does not need of that stays a
+    hole in memory for as long as the text is there. A packet has up to 65535 texts."""
+    return text if len(text) > _LONG else bytes(memoryview(text))
 
 
 def _short_lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:

@@ -175,7 +175,10 @@ def _entry_size(entry: memoryview) -> int:
     size = 0
     for number, wire_type, start, value, end in fields(entry):
         is_tensor = (number, wire_type) == (2, LENGTH)
+        size += tensor_proto.FIELD_COST
         size += tensor_proto.parsed_size(entry[value:end]) if is_tensor else end - start
+        if size > LARGE:
+            break
     return size
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import BOOL, BYTES, Datatype
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
-from gateway.core.offload import COPIED
+from gateway.core.offload import COPIED, LARGE
 from gateway.core.protobuf.fields import MessageAllowance
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.schema import not_utf8
@@ -383,15 +383,21 @@ def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
 
 
 def parsed_size(message: Buffer) -> int:
-    """The bytes of a TensorProto that are parsed: all but packed FP32 and FP64 and `tensor_content` of numbers. Raises
-    DecodeError where it is malformed."""
+    """The bytes of a TensorProto that are parsed: all but packed FP32 and FP64 and `tensor_content` of numbers. Stops
+    counting above LARGE. Raises DecodeError where it is malformed."""
     size = 0
     for number, wire_type, start, value, end in fields(message):
         if number == DTYPE and message[value:end] == _STRING_DTYPE:
             return len(message)  # each element is looked at
         is_copied = wire_type == LENGTH and (number == CONTENT or number in _SINGLE)
-        size += (value if is_copied else end) - start + (end - value) // COPIED * is_copied
+        size += FIELD_COST + (value if is_copied else end) - start + (end - value) // COPIED * is_copied
+        if size > LARGE:
+            break
     return size
+
+
+FIELD_COST = 32
+"""Bytes that take as long to parse as a field takes to find."""
 
 
 # --- Writing ---

@@ -12,7 +12,7 @@ from gateway.core.words import has_word
 from gateway.protocols.v1.client import decode_response
 from gateway.protocols.v1.cloudevents import may_be_event
 from gateway.protocols.v1.flavors import KSERVE
-from gateway.protocols.v1.paths import MODEL_PATHS, backend_path
+from gateway.protocols.v1.paths import MODEL_PATHS, asked_version, backend_path
 from gateway.protocols.v1.schema import JSON_HEADERS
 
 _VERBS = {":predict": INFER, ":explain": Operation.EXPLAIN}
@@ -30,8 +30,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None
-    captures = message.captures
-    return Head(operation, captures["model"], captures.get("version", ""))
+    return Head(operation, message.captures["model"], asked_version(message))
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:

@@ -107,16 +107,36 @@ async def test_the_yaml_for_a_server_passes_the_strict_check(protocol: str) -> N
 
 
 FORMS: dict[str, dict[str, bytes]] = {
-    "torchserve": {"/ping": b'{\n  "status": "Healthy"\n}\n'},
+    "torchserve": {
+        "/ping": b'{\n  "status": "Healthy"\n}\n',
+        "/api-description": b'{\n  "openapi": "3.0.1",\n  "info": {\n    "title": "TorchServe APIs",\n'
+        b'    "version": "0.12.0"\n  },\n  "paths": {}\n}\n',
+    },
+    # multi-model-server 1.1.11
+    "sagemaker": {
+        "/ping": b'{\n  "status": "Healthy"\n}\n',
+        "/api-description": b'{\n  "openapi": "3.0.1",\n  "info": {\n    "title": "Model Server APIs",\n'
+        b'    "version": "1.0.0"\n  },\n  "paths": {}\n}\n',
+    },
     "mlflow": {"/ping": b"\n", "/health": b"\n", "/version": b"3.17.2"},
-    "seldon": {"/health/ping": b"pong", "/health/status": b'{"meta":{},"strData":"healthy"}'},
+    "seldon": {
+        "/health/ping": b"pong",
+        "/health/status": b'{"meta":{},"strData":"not implemented - assuming healthy"}\n',
+    },
     "cog": {"/": b"{}", "/health-check": b'{"status":"STARTING","setup":null}'},
     "litserve": {
         "/health": b"ok",
         "/info": b'{"model":null,"server":{"devices":["cpu"],"workers_per_device":1,"timeout":30}}',
     },
     "bentoml": {"/livez": b"", "/readyz": b"", "/schema.json": b'{"name":"s","type":"service","routes":[]}'},
-    "ray": {"/-/healthz": b"success"},
+    "ray": {"/-/healthz": b"success", "/-/routes": b'{"/":"default"}'},
+    "ray-applications": {"/-/healthz": b"success", "/-/routes": b'{"/double":"double","/text":"text"}'},
+    "infinity": {
+        "/health": b'{"unix":1795877665.6505158}',
+        "/models": b'{"data":[{"id":"tiny","stats":{"queue_fraction":0.0,"queue_absolute":0,"results_pending":0,'
+        b'"batch_size":32},"object":"model","owned_by":"infinity","created":1795877665,"backend":"torch",'
+        b'"capabilities":["embed"]}],"object":"list"}',
+    },
     "openai-embeddings": {
         "/v1/models": b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"me"}]}'
     },

@@ -14,8 +14,8 @@ decides. It is a column
 - of booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and none is quoted;
 - of texts otherwise.
 
-An empty cell is NaN among numbers and the empty text among texts. Blanks may stand around a number; they are part of a
-text (RFC 4180, section 2, rule 4).
+Empty lines behind the last row are passed over. An empty cell is NaN among numbers and the empty text among texts.
+Blanks may stand around a number; they are part of a text (RFC 4180, section 2, rule 4).
 """
 
 import json
@@ -31,6 +31,7 @@ from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.types import Buffer
 from gateway.protocols.json.media.csv_rows import BLOCK, NOT_STRUCTURE, Cell, CsvBatch, CsvRows, counted, next_row
+from gateway.protocols.json.media.json_texts import elements
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
 """The kind of a column's datatype by the column's name (`0`, `1`, ... without a header); None if it has none."""
@@ -49,6 +50,7 @@ _numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
 _PIECE = 2**20
 """Bytes that are looked at by one call into C, during which no other thread runs."""
+_ROWS_READ = 4096
 _ROWS, _CELL_SIZE = 2**20, 16
 """Bytes of rows that are made at once, and what a cell takes beside its name."""
 _MARKS = "\x7f", "\x80", "\x81"
@@ -71,7 +73,7 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
     text = _checked(bytes(body).removeprefix(_BOM))
     if not text:
         return b"[]"
-    first, start = next_row(text, 0, 1)
+    first, start = next_row(text, 0, 1, columns)
     width = len(first)
     names = _names(first, columns) if header else None
     if header and start == len(text):  # a row without the header that belongs before it would look like this
@@ -87,7 +89,8 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
 
 
 def _checked(text: bytes) -> bytes:
-    """`text` with a line end after the last row. Raises DecodeError if it is not UTF-8."""
+    """`text` with one line end after the last row: empty lines at the end are no rows. Raises DecodeError if it is not
+    UTF-8."""
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
@@ -100,7 +103,12 @@ def _checked(text: bytes) -> bytes:
             line = text.count(b"\n", 0, place) + 1
             raise DecodeError(f"line {line}: byte {text[place]:#04x} is not UTF-8") from error
         at = end
+    if text.endswith(_EMPTY_LINES) and (rows := text.rstrip(b"\r\n")):
+        return rows + b"\n"
     return text if text.endswith(b"\n") or not text else text + b"\n"
+
+
+_EMPTY_LINES = (b"\n\n", b"\n\r\n")
 
 
 def _names(cells: list[Cell], columns: int) -> tuple[str, ...]:
@@ -295,16 +303,38 @@ def write(text: bytes, *, header: bool) -> bytes:
         raise invalid_input("the document is no list, but CSV has rows")
     lines = None if header else _number_lines(text)
     if lines is None:
-        rows = _DECODER.decode(text.decode())
-        cells = _object_cells(rows) if header else [_cells(row if isinstance(row, list) else [row]) for row in rows]
-        lines = [",".join(row).encode() for row in cells]
-        widths = list(map(len, cells))
-    else:
-        widths = [line.count(b",") + 1 for line in lines]
-    for at, width in enumerate(widths):
-        if width != widths[0]:
-            raise invalid_input(f"row {at} has {counted(width)}, but row 0 {counted(widths[0])}")
+        return b"".join(_written(text, header=header))
+    _check_widths([line.count(b",") + 1 for line in lines], 0, lines[0].count(b",") + 1 if lines else 0)
     return b"".join([line + b"\r\n" for line in lines])
+
+
+def _check_widths(widths: list[int], first: int, expected: int) -> None:
+    """Raises GatewayError if a row is too short or too long. `first` is the number of the first row."""
+    if widths.count(expected) < len(widths):
+        at = next(at for at, width in enumerate(widths) if width != expected)
+        raise invalid_input(f"row {first + at} has {counted(widths[at])}, but row 0 {counted(expected)}")
+
+
+def _written(text: bytes, *, header: bool) -> Iterator[bytes]:
+    """The lines of any table, some rows at a time: as Python's values they are fifty times larger than as text."""
+    texts, names, width = elements(text), [""], 0
+    for at in range(0, len(texts), _ROWS_READ):
+        rows = _DECODER.decode(f"[{b','.join(texts[at : at + _ROWS_READ]).decode()}]")
+        if header and at == 0:
+            names = list(rows[0])
+            yield _lines([list(map(_quoted, names))])
+        cells = (
+            _object_cells(rows, names, at)
+            if header
+            else [_cells(row if isinstance(row, list) else [row]) for row in rows]
+        )
+        width = width or len(cells[0])
+        _check_widths(list(map(len, cells)), at, width)
+        yield _lines(cells)
+
+
+def _lines(rows: list[list[str]]) -> bytes:
+    return "".join([",".join(row) + "\r\n" for row in rows]).encode()
 
 
 def _number_lines(text: bytes) -> list[bytes] | None:
@@ -324,15 +354,12 @@ class _Digits(str):
 _DECODER = json.JSONDecoder(parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits)
 
 
-def _object_cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """The cells of the header and of `rows`."""
-    if not rows:
-        return []
-    names = list(rows[0])
-    for at, row in enumerate(rows):
+def _object_cells(rows: list[dict[str, Any]], names: list[str], first: int) -> list[list[str]]:
+    """The cells of `rows`, whose members are `names`. `first` is the number of the first row."""
+    for at, row in enumerate(rows, first):
         if list(row) != names:
             raise invalid_input(f"row {at} has the members {list(row)}, but row 0 has {names}; a CSV table has columns")
-    return [list(map(_quoted, names)), *(_cells(list(row.values())) for row in rows)]
+    return [_cells(list(row.values())) for row in rows]
 
 
 def _cells(row: list[Any]) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
+from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.protocols.json.media.pieces import in_pieces
 
@@ -212,8 +212,9 @@ def counted(cells: int) -> str:
     return f"{cells} cell{'s' * (cells != 1)}"
 
 
-def next_row(text: bytes, at: int, line: int) -> tuple[list[Cell], int]:
-    """The cells of the row that begins at `at`, in `line`, and the end of the row.
+def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
+    """The cells of the row that begins at `at`, in `line`, and the end of the row. If there are quotes in it, it is not
+    read much further than `columns`: it has no numbers alone.
 
     Raises:
         DecodeError: the line is empty, or has a quote or a carriage return out of place.
@@ -223,7 +224,7 @@ def next_row(text: bytes, at: int, line: int) -> tuple[list[Cell], int]:
     if text.find(b'"', at, end) < 0:
         cells = _bare_row(text[at:end], line)
     else:
-        cells, end = _quoted_row(text, at, line)
+        cells, end = _quoted_row(text, at, line, columns)
     if cells == [b""]:
         raise DecodeError(f'line {line} is empty; a cell that is empty and alone in its row is written ""')
     return cells, end
@@ -235,18 +236,18 @@ def _bare_row(text: bytes, line: int) -> list[Cell]:
     if b"\r" in bare:
         raise DecodeError(f"line {line}: a carriage return without a line feed in a cell that is not quoted")
     if bare.count(b",") >= _MOST_CELLS:
-        raise _too_many(line)
+        raise refusal(Reason.TOO_LARGE, f"line {line} has more than {_MOST_CELLS} cells")
     return bare.split(b",")
 
 
-def _quoted_row(text: bytes, at: int, line: int) -> tuple[list[Cell], int]:
+def _quoted_row(text: bytes, at: int, line: int, columns: int) -> tuple[list[Cell], int]:
     """The cells of a row that begins at `at`, some of which are quoted, and the end of the row."""
     cells: list[Cell] = []
     while True:
         end = _end_of_quoted(text, at, line) if text.startswith(b'"', at) else _end_of_bare(text, at)
         cells.append(text[at:end])
-        if len(cells) > _MOST_CELLS:
-            raise _too_many(line)
+        if len(cells) > columns:
+            raise refusal(Reason.TOO_LARGE, f"line {line} has more than {columns} cells (limits.json_values)")
         if text.startswith(b",", end):
             at = end + 1
         elif text.startswith((b"\n", b"\r\n"), end):
@@ -278,7 +279,3 @@ def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
     found = pattern.match(text, at, at + BLOCK)
     assert found is not None  # the patterns match nothing at all, too
     return found.end()
-
-
-def _too_many(line: int) -> GatewayError:
-    return refusal(Reason.TOO_LARGE, f"line {line} has more than {_MOST_CELLS} cells")

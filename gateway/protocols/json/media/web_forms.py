@@ -1,6 +1,7 @@
 """Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
 
-A name that occurs twice is refused. A percent sign without two hexadecimal digits stands for itself, as in the standard.
+A name that occurs twice is refused. A percent sign without two hexadecimal digits stands for itself, as the standard
+says.
 """
 
 from collections.abc import Iterable, Sequence

@@ -15,7 +15,7 @@ from gateway.core.types import CLASSIFICATION, NO_HEADERS, Buffer, Head, Message
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
-from gateway.protocols.v2.flavors import MLSERVER, check_version
+from gateway.protocols.v2.flavors import MLSERVER, TYPED, check_version
 from gateway.protocols.v2.grpc.client import LACKING, decode_response
 from gateway.protocols.v2.grpc.schema import MODEL_INFER, MODEL_STREAM_INFER
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
@@ -98,6 +98,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
         return None  # MLServer's streams have messages of another type
     if request.version:
         check_version(request.version, target)
+    if target.flavor == TYPED and len(_names(message.body)[2]) < len(message.body):
+        return None
     missing = _missing(target.flavor, target.extensions)
     if missing:
         assert request.unread is not None

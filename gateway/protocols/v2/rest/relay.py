@@ -16,7 +16,7 @@ from gateway.core.types import CLASSIFICATION, Buffer, Head, Message, Request, p
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any, has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
-from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN, TRITON
+from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
 from gateway.protocols.v2.rest.client import decode_response
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
@@ -33,6 +33,8 @@ _ACTED_UPON: _Words = (
 )
 """Parameters, each with the place of a rare letter: the requests of a sequence stay at one server, shared memory is
 refused, `timeout` sets a deadline, and over REST Triton refuses the last one."""
+_PARAMETERS: _Words = ((b"parameters", 4), (b"\\u00", 0))
+"""The member that has parameters; or its name may be hidden by an escape."""
 _ESCAPE = re.compile(rb"\\u00[567]")
 """Escapes that may stand for a letter of a parameter's name."""
 
@@ -71,7 +73,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     text = body if length is None else _json_of(body, length)
     # In a body of `generate` parameters are also members beside the inputs.
-    has_parameters = call.generates or has_word(text, b"parameters", 4) or _has_escape(text)
+    has_parameters = call.generates or has_any(text, _PARAMETERS)
     if has_parameters and _may_have(_ACTED_UPON, text):
         return None
     captures = message.captures
@@ -88,11 +90,7 @@ def _json_of(body: Buffer, length: bytes) -> Buffer:
 
 def _may_have(words: _Words, text: Buffer) -> bool:
     """Whether one of `words` is in JSON, or may be hidden there by an escape."""
-    return has_any(text, words) or _has_escape(text)
-
-
-def _has_escape(text: Buffer) -> bool:
-    return has_byte(text, b"\\") and _ESCAPE.search(text) is not None
+    return has_any(text, words) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
@@ -123,7 +121,7 @@ _BINARY_ALONE = frozenset({TRITON, KSERVE})
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
     """Whether the server has the client's path, and means by it what the client does."""
     flavor = target.flavor
-    if request.operation is not call.operation or flavor in (KSERVE, PLAIN):
+    if request.operation is not call.operation or flavor in (KSERVE, OPENVINO, PLAIN):
         return False
     if flavor == BINARY:  # another gateway
         return True

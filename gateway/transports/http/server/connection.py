@@ -62,7 +62,7 @@ _SERVING = frozenset({_IDLE, _HEAD, _BODY, _ANSWERING, _FLUSHING})
 _UNANSWERED = frozenset({_HEAD, _BODY, _ANSWERING, _FLUSHING})
 
 
-class HttpServerConnection(Lifecycle, asyncio.Protocol):
+class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     """Serves one client. `_head` and `_dispatch` belong to the request that is being received or answered; they are
     None until its head is parsed."""
 
@@ -77,6 +77,8 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         self._dispatch: Dispatch | None = None
         self._body: SizedBody | ChunkedBody | None = None
         """The body that is arriving."""
+        self._filling: SizedBody | None = None
+        """The body that the next bytes are received straight into."""
         self._ahead = BytesAhead()
         self._keep_alive = False
         """Whether the connection is kept after the reply."""
@@ -105,14 +107,25 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
             self._dispatch = Dispatch(self._head, context.table)
         return self._task
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive into: the place of the rest of a large body, else what all connections share."""
+        if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
+            room = self._body.room
+            if room is not None:
+                self._filling = self._body
+                return room
+        return self._context.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
         """The client sent something."""
-        if self._phase in _RECEIVING and not self._ahead.data:
-            self._receive(data)
+        if self._filling is not None:
+            self._fill_body(self._filling, nbytes)
+        elif self._phase in _RECEIVING and not self._ahead.data:
+            self._receive(self._context.scratch[:nbytes].tobytes())
         elif self._phase is _LINGERING:
-            self._drop(len(data))
+            self._drop(nbytes)
         else:
-            self._store_ahead(data)
+            self._store_ahead(self._context.scratch[:nbytes].tobytes())
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is closed, by either side."""
@@ -122,7 +135,7 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         self._head_reader.stop()
         self._record.give_up(GIVEN_UP["http"])
         self._record = UNRECORDED
-        self._body = self._stream = None
+        self._body = self._filling = self._stream = None
         self._ahead.data.clear()
         if self._task is not None:
             keep(self._task)
@@ -238,14 +251,26 @@ class HttpServerConnection(Lifecycle, asyncio.Protocol):
         body = self._body
         assert body is not None
         end = body.feed(data, at)
+        self._body_received(body, end - at)
+        return end
+
+    def _fill_body(self, body: SizedBody, count: int) -> None:
+        self._filling = None
+        try:
+            body.filled(count)
+            self._body_received(body, count)
+        except GatewayError as error:
+            self._reject(error)
+
+    def _body_received(self, body: SizedBody | ChunkedBody, count: int) -> None:
+        """So many bytes more of it have arrived."""
         if body.complete:
             self._body = None  # a connection that is kept must not keep its last body in memory
             assert self._head is not None
             assert self._dispatch is not None
             self._request_received(self._head, self._dispatch, body.body)
         else:
-            self._await_body(end - at)
-        return end
+            self._await_body(count)
 
     def _store_ahead(self, data: bytes) -> None:
         self._ahead.store(data, self.sundries)

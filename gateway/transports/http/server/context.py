@@ -18,6 +18,8 @@ class HttpContext(ConnectionContext):
 
     table: PathTable
     heads: WholeHeads
+    scratch: memoryview
+    """Where bytes are received. Connections take them before they return to the event loop."""
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse

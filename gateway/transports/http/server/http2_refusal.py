@@ -27,7 +27,7 @@ _REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
 _NO_GRPC = "no method of gRPC is here: this port speaks HTTP/1.1"
 
 
-class Http2Refusal(Lifecycle, asyncio.Protocol):
+class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
     """The connection of such a client, from its preface on. It has the bounds of every HTTP/2 connection, and may be
     without a whole request for as long as any may be idle."""
 
@@ -48,7 +48,7 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
         transport.set_protocol(self)
         self.connection_made(transport)
         if not transport.is_closing():
-            self.data_received(data)
+            self._received(data)
 
     @property
     def unanswered(self) -> int:
@@ -59,8 +59,15 @@ class Http2Refusal(Lifecycle, asyncio.Protocol):
         """Refuse with `context` from now on."""
         self._context = context
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to receive into."""
+        return self._context.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
         """The client sent something."""
+        self._received(self._context.scratch[:nbytes].tobytes())
+
+    def _received(self, data: bytes) -> None:
         if self._phase is not Phase.IDLE:
             self._drop(len(data))
             return

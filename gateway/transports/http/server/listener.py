@@ -17,6 +17,9 @@ from gateway.transports.http.server.whole_heads import WholeHeads
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
+_SCRATCH_BYTES = 2**18
+"""Bytes received at a time, but for the rest of a large body."""
+
 
 class HttpListener(BaseListener):
     """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
@@ -79,6 +82,7 @@ def _context(
         connections,
         table,
         WholeHeads(table, settings.limits),
+        memoryview(bytearray(_SCRATCH_BYTES)),
         exchanges.exchange,
         exchanges.stream,
         exchanges.refuse,

@@ -36,6 +36,23 @@ class SizedBody:
         self._size = size
         self._arriving: ArrivingBody | None = None
 
+    @property
+    def room(self) -> memoryview | None:
+        """Where to receive the rest, which is then `filled`; None until the first bytes of a large body have come, and
+        of any other."""
+        if self._arriving is None or self._size < _LARGE:
+            return None
+        self._arriving.reserve()
+        return self._arriving.unfilled
+
+    def filled(self, count: int) -> None:
+        """`count` bytes were received into `room`. Raises GatewayError as the class."""
+        assert self._arriving is not None
+        self._arriving.filled(count)
+        if not self._arriving.missing:
+            self.complete = True
+            self.body = self._arriving.body
+
     def feed(self, data: bytes, at: int) -> int:
         """Read on from `at`. Returns the position in `data` up to which bytes belong to this body.
 
@@ -58,6 +75,9 @@ class SizedBody:
             self.body = arriving.body
         return end
 
+
+_LARGE = 64 * 2**10
+"""Bytes of a body that is received straight into its place."""
 
 LINES_PER_FEED = 64
 """Lines that one `feed` reads, so that other connections have their turn: a chunk of one byte takes as long as one of
@@ -112,7 +132,7 @@ class ChunkedBody:
         lines = LINES_PER_FEED
         while at < len(data) and lines and not self.complete:
             if self._chunk_left:
-                piece = data[at : at + self._chunk_left]
+                piece = memoryview(data)[at : at + self._chunk_left]
                 self._arriving.append(piece)
                 self._chunk_left -= len(piece)
                 at += len(piece)
