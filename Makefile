@@ -46,8 +46,8 @@ test-real: setup peers  ## the tests with real servers and clients, clusters, br
 
 test-all: test test-real attack  ## all tests
 
-coverage: setup  ## test, and the lines and branches that it does not reach
-	$(BIN)/python -m pytest $(OWN) $(SUITE) --cov --cov-report=term-missing:skip-covered
+coverage: setup peers  ## the tests but for tests/interop and attacks, and the lines and branches that they do not reach
+	$(BIN)/python -m pytest -m "not attack" --ignore tests/interop --ignore tests/attacks $(SUITE) --cov --cov-report=term-missing:skip-covered
 
 attack: setup  ## tests/attacks, hostile clients and servers; prints at the end what they measured
 	$(BIN)/python -m pytest -m "attack and not alone" -n $(WORKERS) --dist worksteal tests/attacks
