@@ -172,7 +172,7 @@ def test_the_models_of_a_server_are_read_and_listed_as_it_does(name: str) -> Non
     assert isinstance(found, tuple)
     assert [each.name for each in found] == names
     told = protocol.encode_response(found, replace(request, origin=asked), LITERAL)
-    again = protocol.decode_response(reply(told.body), request, TARGET)
+    again = protocol.decode_response(reply(bytes(told.body)), request, TARGET)
     assert again == found
 
 
