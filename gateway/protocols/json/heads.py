@@ -105,8 +105,8 @@ class HeadFields:
 def _fields(templates: Mapping[str, Template], place: Place) -> tuple[HeadField, ...]:
     found = []
     for key, template in templates.items():
-        (node,) = parse_body(template, Role.HEADER, (*place, key))
-        if not isinstance(node, Constant | Anything | Slot | ParameterPlace):
+        node = parse_body(template, Role.HEADER, (*place, key))[0]
+        if isinstance(template, dict) or not isinstance(node, Constant | Anything | Slot | ParameterPlace):
             raise FormError((*place, key), "expected a constant, a word such as $id, $param.NAME, or $_")
         optional = key.endswith("?")
         if isinstance(node, Anything) and node.written is MISSING and not optional:
