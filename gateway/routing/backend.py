@@ -54,7 +54,11 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers that speak one wire form. `sender` sends to them, `slots` give the slots."""
+    """A named group of model servers that speak one wire form: a Handler that sends each Request to one of its
+    endpoints.
+
+    `sender` sends the attempts, `slots` say where to and when.
+    """
 
     def __init__(self, sender: Sender, slots: Slots) -> None:
         self.name = sender.name
