@@ -162,8 +162,7 @@ class Backend:
     def remove(self, endpoint: Endpoint) -> None:
         """Send no more calls to `endpoint`; nothing happens if it is not there.
 
-        It is not closed here: `Endpoint.is_used` says whether another backend has it, `Endpoint.idle` waits for the
-        end of its calls.
+        It is not closed here: another backend may have it. `Endpoint.idle` waits for the end of its calls.
         """
         if endpoint not in self.endpoints:
             return
