@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Errors alone: no progress, and no warnings of the user, the index or a newer pip.
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 MINUTES := 10
 # More than the two processors of a small machine: many tests wait for servers and for clusters.
 WORKERS := 4
@@ -15,18 +17,25 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup help run test test-real test-all coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
 
-setup: $(VENV)/.ready  ## the virtual environment in .venv
+setup: $(VENV)/.ready  ## the virtual environment in .venv, with all that tests and tools need
 
-$(VENV)/.ready: pyproject.toml
+# What `make run` needs.
+$(VENV)/.gateway: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable . --group dev
-	touch $@
+	@echo "installing the gateway and its packages into $(VENV): this takes half a minute, once"
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.gateway
+	@echo "installing what tests and tools need into $(VENV): this takes a minute, once"
+	$(PIP) install --upgrade "pip>=25.1"
+	$(PIP) install --editable . --group dev
+	@touch $@
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1|/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-11s  %s\n", $$1, $$2 }'
 
-run: setup  ## the gateway with bundled model servers behind it, on loopback
+run: $(VENV)/.gateway  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
 test: setup  ## the tests that need nothing else on the machine

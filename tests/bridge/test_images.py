@@ -1,6 +1,5 @@
 """Routes where images are files for clients and pixels for the backend."""
 
-import tracemalloc
 import zlib
 from contextlib import suppress
 from io import BytesIO
@@ -23,6 +22,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Rows, Traits, Wire
 from gateway.core.types import Response, Signature, Tensor, TensorSpec
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.traced import traced
 
 Array = np.ndarray[Any, Any]
 UINT8, FP32, BYTES = Datatype.UINT8, Datatype.FP32, Datatype.BYTES
@@ -209,14 +209,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("form", BOMBS)
 def test_a_bomb_is_refused_before_it_takes_memory(form: str) -> None:
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         text = reason(decoder(), BOMBS[form])
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
     assert "the images of one input have at most 16777216 (max_pixels)" in text
-    assert peak < 2**20
+    assert memory.peak < 2**20
 
 
 def test_the_pixels_of_all_images_count() -> None:

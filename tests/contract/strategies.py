@@ -17,8 +17,6 @@ VALUES = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(al
 PARAMETERS: st.SearchStrategy[Parameters] = st.dictionaries(NAMES.map("a {} parameter".format), VALUES, max_size=3)
 """None that a protocol has a meaning for, such as V2's `priority`, which ends at the server that reads it."""
 
-FLOAT_BITS = {Datatype.FP16: 16, Datatype.BF16: 16, Datatype.FP32: 32, Datatype.FP64: 64}
-
 
 def elements(datatype: Datatype) -> "st.SearchStrategy[object]":
     """One element. NaN has a test of its own: its bits have no name in text."""

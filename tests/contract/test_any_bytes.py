@@ -1,7 +1,6 @@
 """Bytes that are not what the protocol says: an error of ours or a sound value, and never more memory than they are
 worth. For every protocol that is installed, in both directions."""
 
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -30,6 +29,7 @@ from tests.contract.corruption import corrupted
 from tests.contract.flavors import Dialect
 from tests.contract.samples import sample, samples
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error
+from tests.traced import traced
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ BLAMED = frozenset(
 
 FACTOR, ALLOWANCE = 16, 64 * 2**10
 """Bytes of memory for each byte received, and for any message at all."""
-TRACED = 5
+TRACED = 11
 """The memory of one corrupt message in so many is traced, which takes five times as long as all else. The eight bits of
 a byte and the EXTREMES are no multiple of it, so that over a few bytes each has its turn."""
 
@@ -167,13 +167,9 @@ def attempt(call: Callable[[], T], size: int | None = None) -> T | GatewayError 
 @contextmanager
 def worth(size: int) -> Iterator[None]:
     """Within, no more memory is taken than so many bytes received are worth."""
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         yield
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak <= FACTOR * size + ALLOWANCE, f"{peak} bytes of memory for {size} received"
+    assert memory.peak <= FACTOR * size + ALLOWANCE, f"{memory.peak} bytes of memory for {size} received"
 
 
 def check_sound(tensors: tuple[Tensor, ...]) -> None:

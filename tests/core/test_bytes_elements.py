@@ -1,11 +1,10 @@
-import tracemalloc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.bytes_elements import PIECE, count, pack, pieces, unpack
 from gateway.core.errors import DecodeError
+from tests.traced import traced
 
 
 @pytest.mark.parametrize(
@@ -72,13 +71,9 @@ def test_count_and_unpack_agree(raw: bytes) -> None:
 
 def test_packing_many_short_elements_takes_little_more_than_they_do() -> None:
     elements = [b"x"] * 50_000
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         raw = pack(elements)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 5 * len(raw)
+    assert memory.peak < 5 * len(raw)
     assert raw == b"\x01\x00\x00\x00x" * 50_000
 
 

@@ -1,5 +1,4 @@
 import asyncio
-import tracemalloc
 from collections.abc import AsyncGenerator
 
 import pytest
@@ -14,6 +13,7 @@ from gateway.core.types import Answer, Headers, Request, Response
 from gateway.policies import rate_limit
 from gateway.policies.rate_limit import RateLimit, Settings, wrap, wrap_stream
 from tests.policies.clock import Clock
+from tests.traced import traced
 
 ANSWER = Response(id="answer")
 CLIENTS = 3000
@@ -130,15 +130,11 @@ async def test_a_client_with_a_long_name_takes_little_memory(by: str, clock: Clo
     settings = Settings.model_validate({"requests": 1, "by": by, **header})
     handler = wrap(answer, settings)
     long = "n" * 1000
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         for at in range(CLIENTS):
             await handler(infer(f"[2001:db8:{at >> 16:x}:{at & 65535:x}::1]:5", f"{long}{at}", f"{long}{at}"))
-        size, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
     assert rate_limit.state(settings).status()["clients"] == CLIENTS
-    assert size < 500 * CLIENTS
+    assert memory.left < 500 * CLIENTS
 
 
 @pytest.mark.parametrize(

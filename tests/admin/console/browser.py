@@ -1,12 +1,15 @@
 """A real browser, Debian's Chromium, for the tests and the pictures of the console."""
 
+from __future__ import annotations
+
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import pytest
-from playwright.sync_api import Browser, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -16,12 +19,15 @@ def program() -> str:
     return next((path for each in PROGRAMS if (path := shutil.which(each))), "")
 
 
-needs_chromium = pytest.mark.real(" or ".join(PROGRAMS))
+CHROMIUM = " or ".join(PROGRAMS)
+"""What the marker `real` says that a test needs."""
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """A headless Chromium. Its sandbox does not run as root."""
+    from playwright.sync_api import sync_playwright
+
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program(), args=arguments)

@@ -1,10 +1,12 @@
-"""Fixtures of the tests in a real browser."""
+"""Fixtures of the tests in a real browser. Its library is imported when one of them asks for it."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, expect
 
 from tests.admin.console.browser import chromium
 from tests.limits import GENEROUS
@@ -15,11 +17,15 @@ EXPECTED = (
 )
 """The beginnings of lines that may stand in the browser's console."""
 
-expect.set_options(timeout=GENEROUS * 1000)
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Dialog
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=GENEROUS * 1000)
     with chromium() as found:
         yield found
 

@@ -8,10 +8,10 @@ from playwright.sync_api import BrowserContext, expect
 
 from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.accessibility import faults_in_every_look
-from tests.admin.console.browser import needs_chromium
+from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, Looked, looked
 
-pytestmark = needs_chromium
+pytestmark = pytest.mark.real(CHROMIUM)
 
 KEY, ENTRY = new_key("alice", note="the laptop")
 

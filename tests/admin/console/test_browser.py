@@ -12,11 +12,11 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.accessibility import OPPOSITES, faults_in, faults_in_every_look
-from tests.admin.console.browser import needs_chromium
+from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.interop.processes import free_port
 
-pytestmark = needs_chromium
+pytestmark = pytest.mark.real(CHROMIUM)
 
 VIEWS = (
     "Overview", "Listeners", "Routes", "Backends", "Endpoints", "Models", "Graphs", "Playground", "Requests",

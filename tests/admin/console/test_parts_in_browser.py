@@ -7,10 +7,10 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.admin.console.accessibility import faults_in_every_look
-from tests.admin.console.browser import needs_chromium
+from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, Looked, looked
 
-pytestmark = needs_chromium
+pytestmark = pytest.mark.real(CHROMIUM)
 
 LIMITED = CONFIG.replace(
     '{match: {model: "*"}, backend: tensors}',

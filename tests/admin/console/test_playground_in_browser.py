@@ -10,12 +10,12 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from gateway.auth.keys import new_key, write_keys
 from tests.admin.console.accessibility import OPPOSITES, faults_in
-from tests.admin.console.browser import needs_chromium
+from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.admin.console.hostile_server import ELEMENTS, SCRIPT, HostileServer, hostile_server
 from tests.limits import GENEROUS
 
-pytestmark = needs_chromium
+pytestmark = pytest.mark.real(CHROMIUM)
 
 HOSTILE_CONFIG = """
 listeners:

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.admin.console.browser import chromium, needs_chromium
+from tests.admin.console.browser import CHROMIUM, chromium
 from tests.admin.console.gateways import Looked, looked
 from tests.limits import GENEROUS
 
-pytestmark = needs_chromium
+pytestmark = pytest.mark.real(CHROMIUM)
 
 expect.set_options(timeout=GENEROUS * 1000)
 

@@ -2,7 +2,6 @@ import json
 import math
 import random
 import re
-import tracemalloc
 from contextlib import suppress
 from itertools import product
 from typing import Any
@@ -34,6 +33,7 @@ from gateway.core.json import (
     write_numbers,
 )
 from gateway.core.json import bulk_numbers as json_numbers
+from tests.traced import traced
 
 DATA = {"data": ArrayForm.ARRAY}
 INPUT = {"input": ArrayForm.VECTORS}
@@ -491,39 +491,26 @@ def test_large_nested_arrays() -> None:
     ids=lambda body: body[:14].decode(),
 )
 def test_hostile_documents_take_little_memory(body: bytes) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError):
-            read(body, DATA | INPUT, values=10_000, literals=True)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    with traced() as memory, pytest.raises(DecodeError):
+        read(body, DATA | INPUT, values=10_000, literals=True)
     # orjson reserves, but does not touch, 12 bytes for each of its text
-    assert peak < 14 * len(body) + 4 * 2**20
+    assert memory.peak < 14 * len(body) + 4 * 2**20
 
 
 @pytest.mark.parametrize("text", [b"1,", b"1.5,", b"[1],", b"true,", b"NaN,"])
 def test_the_densest_numbers_take_bounded_memory(text: bytes) -> None:
     body = b'{"data":[' + text * (2**21 // len(text)) + text[:-1] + b"]}"
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         read(body, DATA, values=100, literals=True)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 16 * len(body) + 8 * 2**20
+    assert memory.peak < 16 * len(body) + 8 * 2**20
 
 
 @pytest.mark.parametrize("text", [b'"x",', b'["x"],', b'"\\u0000",', '"é",'.encode()], ids=bytes.decode)
 def test_the_densest_strings_take_bounded_memory(text: bytes) -> None:
     body = b'{"data":[' + text * (2**18 // len(text)) + text[:-1] + b"]}"
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         read(body, DATA, values=100, literals=True)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 8 * len(body)
+    assert memory.peak < 8 * len(body)
 
 
 @pytest.mark.parametrize("between", [b",", b", ", b" , "])

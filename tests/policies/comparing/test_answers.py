@@ -2,7 +2,6 @@
 
 import math
 import sys
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from gateway.policies.comparing.answers import MOST_OUTPUTS, DifferenceKind, com
 from gateway.policies.comparing.elements import PIECE, Differing, Largest, compare_elements
 from gateway.policies.comparing.tolerance import EXACT, Tolerance
 from tests.contract.strategies import elements
+from tests.traced import traced
 
 FLOATS = [each for each in Datatype if each.kind is Kind.FLOAT]
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
@@ -171,12 +171,9 @@ def test_pieces_are_compared_as_one_tensor() -> None:
 def test_large_tensors_are_compared_in_little_memory() -> None:
     old = np.random.default_rng(1).random(2**22)  # 32 MiB
     one, other = tensor("y", old), tensor("y", old + 1)
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         assert compare_elements(one, other, Tolerance(rtol=1e-5)).count == 2**22
-        assert tracemalloc.get_traced_memory()[1] < 16 * 2**20
-    finally:
-        tracemalloc.stop()
+    assert memory.peak < 16 * 2**20
 
 
 def test_bytes_must_be_equal_and_long_ones_are_cut() -> None:

@@ -1,8 +1,8 @@
 """Malformed and hostile messages: a DecodeError or a value, and memory in proportion to the message."""
 
 import random
-import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from struct import pack
 
@@ -31,6 +31,7 @@ from tests.protocols.graphpipe.wire import (
     u16,
     u32,
 )
+from tests.traced import traced
 
 HUGE = 2**32 - 1
 
@@ -239,13 +240,6 @@ def test_a_small_message_never_becomes_a_large_value(body: bytes, reader: str) -
 
 def peak(read: Callable[[bytes], object], body: bytes) -> int:
     """The most memory that was allocated at once, in bytes; also if it ends in a DecodeError."""
-    tracemalloc.start()
-    try:
-        value = read(body)
-    except (DecodeError, GatewayError):
-        value = None
-    finally:
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    del value
-    return most
+    with traced() as memory, suppress(DecodeError, GatewayError):
+        read(body)
+    return memory.peak

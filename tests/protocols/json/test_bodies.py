@@ -1,6 +1,5 @@
 """Bodies of every kind of template: literal bytes to tensors and words, and back."""
 
-import tracemalloc
 from base64 import b64encode
 from typing import Any
 
@@ -17,6 +16,7 @@ from gateway.protocols.json.form import JSON_TYPE, FormError
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.templates import Role, Word
 from gateway.protocols.json.writing import Said
+from tests.traced import traced
 
 LIMITS = Limits()
 
@@ -431,15 +431,12 @@ def test_rows_take_no_more_memory_than_a_message_may(template: object, before: b
     refused = 0
     for count in (1000, 2000, 3000, 4000, 6000, 8000, 12000, 16000, 64000):
         text = before + b",".join([row] * count) + after
-        tracemalloc.start()
-        try:
-            bodies.read(text, NO_HEADERS, limits)
-        except (DecodeError, GatewayError):
-            refused += 1
-        finally:
-            _, most = tracemalloc.get_traced_memory()
-            tracemalloc.stop()
-        assert most < limits.message * 5 // 4 + 2 * len(text), count
+        with traced() as memory:
+            try:
+                bodies.read(text, NO_HEADERS, limits)
+            except (DecodeError, GatewayError):
+                refused += 1
+        assert memory.peak < limits.message * 5 // 4 + 2 * len(text), count
     assert refused
 
 
@@ -450,14 +447,9 @@ def test_rows_take_no_more_memory_than_a_message_may(template: object, before: b
 )
 def test_members_are_counted_in_little_memory(text: bytes) -> None:
     bodies = body({"a": X})
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError):
-            bodies.read(text, NO_HEADERS, LIMITS)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert most < 6 * 2**20
+    with traced() as memory, pytest.raises(DecodeError):
+        bodies.read(text, NO_HEADERS, LIMITS)
+    assert memory.peak < 6 * 2**20
 
 
 def test_an_alternative_with_rows_does_not_refuse_tensors_that_another_has() -> None:

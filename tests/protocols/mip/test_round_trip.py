@@ -1,7 +1,6 @@
 """What one side writes the other reads; and any bytes are a value or an error."""
 
 import json
-import tracemalloc
 from contextlib import suppress
 from struct import unpack_from
 from typing import Any
@@ -34,6 +33,7 @@ from tests.protocols.mip.wire import (
     sent,
     tlv,
 )  # fmt: skip
+from tests.traced import traced
 
 NUMBERS = [datatype for datatype in DATATYPES.values() if datatype is not Datatype.BYTES]
 SHAPES = arrays.array_shapes(min_dims=1, max_dims=4, max_side=4)
@@ -171,11 +171,6 @@ def test_any_content(content: bytes, form: int) -> None:
 def test_memory_is_bounded_by_what_was_sent(form: int, content: bytes, count: int) -> None:
     data = sent(inference(1, count, *[tlv(form, content)] * count))
     read_request(data[:100])
-    tracemalloc.start()
-    try:
-        with suppress(DecodeError, GatewayError):  # it is compared by the tests above
-            MIP.decode_request(Message(parts=(data[:8], data[8:])), LISTENER)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak <= 16 * len(data) + 64 * 2**10
+    with traced() as memory, suppress(DecodeError, GatewayError):  # it is compared by the tests above
+        MIP.decode_request(Message(parts=(data[:8], data[8:])), LISTENER)
+    assert memory.peak <= 16 * len(data) + 64 * 2**10

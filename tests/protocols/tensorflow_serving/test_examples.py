@@ -1,6 +1,5 @@
 """Inputs of examples as tensors with one row for each, and tensors as examples."""
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from gateway.core.protobuf.fields import write_field, write_text
 from gateway.core.types import Tensor, tensor
 from gateway.protocols.tensorflow_serving.examples import read_input, write_input
 from tests.protocols.tensorflow_serving.wire import google
+from tests.traced import traced
 
 LIMIT = 2**20
 INPUT = google("tensorflow.serving.Input")
@@ -144,15 +144,11 @@ def in_one_feature(kind: int, values: bytes) -> bytes:
     ids=["examples", "lists", "features", "texts", "integers", "not alike"],
 )
 def test_fields_are_bounded_by_the_memory_that_they_take(body: bytes) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(GatewayError, match=r"more than 8192 fields, .* \(limits\.message\)") as caught:
-            read_input(memoryview(body), LIMIT)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    refused = pytest.raises(GatewayError, match=r"more than 8192 fields, .* \(limits\.message\)")
+    with traced() as memory, refused as caught:
+        read_input(memoryview(body), LIMIT)
     assert caught.value.reason is Reason.TOO_LARGE
-    assert most < 2 * LIMIT
+    assert memory.peak < 2 * LIMIT
 
 
 KINDS = {

@@ -4,7 +4,6 @@ import gzip
 import random
 import subprocess
 import sys
-import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from gateway.core.types import Message
 from gateway.protocols.grps.brpc import compression, frames
 from tests.limits import GENEROUS
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, arrived, joined
+from tests.traced import traced
 
 MIB = 2**20
 
@@ -89,24 +89,16 @@ def test_the_limit_is_for_what_it_inflates_to(field: str, compress: Callable[[by
 @each_coding
 def test_a_bomb_takes_little_more_memory_than_the_limit(field: str, compress: Callable[[bytes], bytes]) -> None:
     message = compressed(field, compress(bytes(64 * MIB)))
-    tracemalloc.start()
-    try:
-        with pytest.raises(GatewayError, match="inflates to more than"):
-            inflated(message, 32 * MIB)
-        assert tracemalloc.get_traced_memory()[1] < 48 * MIB
-    finally:
-        tracemalloc.stop()
+    with traced() as memory, pytest.raises(GatewayError, match="inflates to more than"):
+        inflated(message, 32 * MIB)
+    assert memory.peak < 48 * MIB
 
 
 def test_a_length_that_snappy_data_cannot_have_is_not_allocated() -> None:
     message = compressed("1801", bytes.fromhex("80808020") + bytes(100))  # 64 MiB
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError, match="104 bytes cannot become 67108864"):
-            inflated(message, 64 * MIB)
-        assert tracemalloc.get_traced_memory()[1] < MIB
-    finally:
-        tracemalloc.stop()
+    with traced() as memory, pytest.raises(DecodeError, match="104 bytes cannot become 67108864"):
+        inflated(message, 64 * MIB)
+    assert memory.peak < MIB
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Damaged and hostile messages end in an error, in bounded memory."""
 
 import random
-import tracemalloc
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from gateway.core.types import Request, Response, Tensor
 from gateway.protocols.v2 import V2_GRPC
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
 from tests.protocols.v2.grpc.wire import LISTENER, RECORDED, TRITON, field, infer, large, message, reply
+from tests.traced import traced
 
 BODIES = sorted(
     {
@@ -105,10 +105,6 @@ def repeated(piece: bytes) -> bytes:
     ],
 )
 def test_hostile_bytes_are_refused_in_bounded_memory(body: bytes) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(DecodeError):
-            infer(body)
-        assert tracemalloc.get_traced_memory()[1] < 40 * 2**20
-    finally:
-        tracemalloc.stop()
+    with traced() as memory, pytest.raises(DecodeError):
+        infer(body)
+    assert memory.peak < 40 * 2**20

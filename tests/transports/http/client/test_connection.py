@@ -3,9 +3,7 @@
 import asyncio
 import socket
 import struct
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -15,6 +13,7 @@ from gateway.core.tasks import spawn
 from gateway.core.types import Message
 from gateway.transports.http.client.connection import SCRATCH_BYTES
 from gateway.transports.http.client.reply import ReplyReader
+from tests.traced import traced
 from tests.transports.http.client.endpoint import GET, OK, Endpoint, connecting, post, read_request, serving
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
@@ -85,9 +84,9 @@ async def test_a_large_request_is_not_copied() -> None:
 
     body = memoryview(bytes(32 * MIB))
     async with serving(handle) as port, connecting(port) as connector:
-        with tracing() as peak:
+        with traced() as memory:
             assert (await connector.exchange(post(body, body))).body == b"ok"
-    assert peak[0] < 4 * MIB
+    assert memory.peak < 4 * MIB
 
 
 async def test_a_large_reply_is_allocated_once() -> None:
@@ -101,21 +100,9 @@ async def test_a_large_reply_is_allocated_once() -> None:
             await writer.drain()
 
     async with serving(handle) as port, connecting(port) as connector:
-        with tracing() as peak:
+        with traced() as memory:
             assert len((await connector.exchange(GET)).body) == 32 * MIB
-    assert peak[0] < 36 * MIB  # its first MiB is received into a buffer of its own
-
-
-@contextmanager
-def tracing() -> Iterator[list[int]]:
-    """The most bytes that Python had allocated at once; filled in at the end of the block."""
-    peak: list[int] = []
-    tracemalloc.start()
-    try:
-        yield peak
-        peak.append(tracemalloc.get_traced_memory()[1])
-    finally:
-        tracemalloc.stop()
+    assert memory.peak < 36 * MIB  # its first MiB is received into a buffer of its own
 
 
 EARLY = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig"
