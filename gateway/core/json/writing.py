@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from msgspec import Raw
 
-from gateway.core.errors import invalid_input
+from gateway.core.errors import ElementError
 from gateway.core.json.bulk_numbers import INT64_MIN, UINT64_MAX
 from gateway.core.json.document import Json
 
@@ -178,7 +178,7 @@ def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: s
     places = np.flatnonzero(~np.isfinite(flat))
     others = flat[places].tolist()
     if nan not in _NOT_FINITE:
-        raise invalid_input(
+        raise ElementError(
             f"{what}: element {first + places[0]} is {others[0]}, for which JSON has no number; "
             "`translate: {nan: literal}` (or null, or string) would write it"
         )

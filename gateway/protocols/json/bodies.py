@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from gateway.core import bytes_elements, npy
 from gateway.core.datatypes import BYTES, Kind
-from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.errors import DecodeError, ElementError, GatewayError, invalid_input
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
 from gateway.protocols.json.arrangement import Arrangement
@@ -17,7 +17,7 @@ from gateway.protocols.json.form import ABSENT, FormError, Place, Template
 from gateway.protocols.json.media import csv, lines, media_types, multipart
 from gateway.protocols.json.media.form_data import FormFields
 from gateway.protocols.json.media.media_types import MediaType
-from gateway.protocols.json.misfit import MisfitError, explained
+from gateway.protocols.json.misfit import Fit, MisfitError, UnwrittenError, better, explained
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.reading import BodyReader
 from gateway.protocols.json.templates import (
@@ -97,6 +97,9 @@ def _refuse_parameters(said: Said) -> None:
 class JsonBody(MessageBody):
     """Bodies that are JSON text, or become it. Of several alternatives the first that fits is read and written."""
 
+    spelling = "JSON"
+    """What errors call the bodies."""
+
     def __init__(
         self, nodes: tuple[Node, ...], specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool
     ) -> None:
@@ -117,7 +120,7 @@ class JsonBody(MessageBody):
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         text = self.to_json(body, headers, limits)
         if not text or text.isspace():
-            raise MisfitError("an empty body, expected JSON")
+            raise MisfitError(f"an empty body, expected {self.spelling}")
         if self._only is not None:
             return self._only.read(text, limits)
         errors: list[DecodeError] = []
@@ -134,21 +137,27 @@ class JsonBody(MessageBody):
         raise explained(errors, "alternatives")
 
     def write(self, said: Said) -> tuple[Buffer, ...]:
-        first: GatewayError | None = None
+        best: UnwrittenError | None = None
         for writer in self._writers:
+            fit = Fit.PLACES
             try:
                 if said.parameters:
                     writer.check_parameters(said.parameters, said.elsewhere)
                 placed = writer.arrangement.arrange(said.tensors)
+                fit = Fit.SHAPES
                 return self.from_json(writer.write(placed, said))
+            except ElementError as error:
+                best = better(best, ElementError(error.message.replace("which JSON", f"which {self.spelling}")), fit)
             except GatewayError as error:
-                first = first or error
-        assert first is not None
-        raise first
+                best = better(best, error, fit)
+        assert best is not None
+        raise best
 
 
 class JsonLines(JsonBody):
     """JSON lines: a document for each element of the list."""
+
+    spelling = "JSON lines"
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
         return lines.read(body)
@@ -159,6 +168,8 @@ class JsonLines(JsonBody):
 
 class CsvBody(JsonBody):
     """CSV: a row for each element of the list."""
+
+    spelling = "CSV"
 
     def __init__(
         self,
@@ -219,6 +230,8 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
 class FormData(JsonBody):
     """Form data: a part for each member of the object. `$x` of BYTES is a file, other texts are texts, and all else is
     JSON."""
+
+    spelling = "form data"
 
     def __init__(self, node: Object, specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool) -> None:
         members, files, texts = [], [], []

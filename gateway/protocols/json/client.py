@@ -22,7 +22,7 @@ from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Re
 from gateway.protocols.json.bodies import RawBytes
 from gateway.protocols.json.choice import Choice
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage, filled_path
-from gateway.protocols.json.misfit import explained
+from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained
 from gateway.protocols.json.templates import Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
@@ -89,14 +89,14 @@ class FormClient:
                 f"the form {self._form.name!r} has no versions, not {request.version!r}; "
                 'set rewrite.version of the route to "" to drop it'
             )
-        first: GatewayError | None = None
+        best: UnwrittenError | None = None
         for each in self._of_bytes[choice] if _are_bytes(request.inputs) else choice.exchanges:
             try:
                 return _written(each, request)
             except GatewayError as error:
-                first = first or error
-        assert first is not None
-        raise first
+                best = better(best, error, Fit.PLACES)
+        assert best is not None
+        raise best
 
     def decode_response(self, reply: Message, request: Request, target: Target) -> Answer:
         """The backend's answer to `request`; one answer of several in a stream.
