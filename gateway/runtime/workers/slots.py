@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
+from gateway.core.queue_wait import LATER
 from gateway.core.types import Answer, Request
 from gateway.routing.backend import Backend
 from gateway.routing.draining import Drain
@@ -94,7 +95,7 @@ class WorkerBackend(Backend):
             "take", self._generation, str(self.name), request.operation.value, request.client, request.model,
             parameters, [each.address for each in tried], avoided, self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
-        place = 0
+        place, retry_after = 0, None
         try:
             slot, address, place = await found
         except ChannelClosedError:
@@ -102,10 +103,11 @@ class WorkerBackend(Backend):
         except asyncio.CancelledError:
             if found.done() and not found.cancelled() and found.exception() is None:
                 self._return_unclaimed(found.result())
+            retry_after = LATER
             raise
         finally:
             if place or not found.done() or found.cancelled():
-                note_waiting(request, self.name, place or 1, monotonic() - began)
+                note_waiting(request, self.name, place or 1, monotonic() - began, retry_after)
         endpoint = next((each for each in self.endpoints if each.address == address), None)
         if endpoint is None:
             self._channel.tell("give_back", slot, False)
