@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
-from gateway.assembly.forms import described_form
+from gateway.assembly.forms import PREFIX, described_form, tells_readiness
 from gateway.assembly.routes import route_settings
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.differences import differences
@@ -267,8 +267,12 @@ async def _ask(
         if isinstance(error, ConnectError) and _is_own(config, backend.endpoints[at].address):
             return Answered(ServerModels(), is_own=True)
         answer = Answered(ServerModels(), str(error))
-    if not answer.error and any(not each.error for each in answer.models.models):
-        return answer
+    if not answer.error:
+        if tells_readiness(config, backend.protocol) or any(not each.error for each in answer.models.models):
+            return answer
+        if backend.protocol.startswith(PREFIX):
+            # A server with JSON of its own may answer at the paths of other forms, too.
+            protocols = {name: each for name, each in protocols.items() if not name.startswith(PREFIX)}
     other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
     return Answered(ServerModels(), other) if other else answer
 

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from msgspec import Raw
 
-from gateway.core.errors import invalid_input
+from gateway.core.errors import ElementError
 from gateway.core.json.bulk_numbers import INT64_MIN, UINT64_MAX
 from gateway.core.json.document import Json
 
@@ -181,7 +181,7 @@ def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: s
     others = flat[places].tolist()
     if nan not in _NOT_FINITE:
         why = "which the route refuses" if nan == REFUSED else "for which JSON has no number"
-        raise invalid_input(
+        raise ElementError(
             f"{what}: element {first + places[0]} is {others[0]}, {why}; "
             "`translate: {nan: literal}` (or null, or string) would write it"
         )

@@ -31,7 +31,7 @@ from gateway.protocols.json.compiled import (
     filled_path,
 )
 from gateway.protocols.json.form import ABSENT
-from gateway.protocols.json.misfit import explained
+from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained
 from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
@@ -101,14 +101,14 @@ class FormClient:
                 f"the form {self._form.name!r} has no versions, not {request.version!r}; "
                 'set rewrite.version of the route to "" to drop it'
             )
-        first: GatewayError | None = None
+        best: UnwrittenError | None = None
         for each in self._of_bytes[choice] if _are_bytes(request.inputs) else self._asked[choice]:
             try:
                 return _written(each, request)
             except GatewayError as error:
-                first = first or error
-        assert first is not None
-        raise first
+                best = better(best, error, Fit.PLACES)
+        assert best is not None
+        raise best
 
     def decode_response(self, reply: Message, request: Request, target: Target) -> Answer:
         """The backend's answer to `request`; one answer of several in a stream.

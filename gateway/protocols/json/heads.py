@@ -130,9 +130,18 @@ def _read(
             if text != _text(value):
                 raise MisfitError(f"the {what} {field.name!r} is {text!r}, expected {_text(value)!r}")
         case Slot(word):
+            _check_same(word.value, words.get(word, text), text)
             words[word] = text
         case ParameterPlace(name):
+            _check_same(f"parameter {name!r}", parameters.get(name, text), text)
             parameters[name] = text
+
+
+def _check_same(what: str, one: object, other: str) -> None:
+    """What stands in several headers and query parameters has one value: a client may use the one, a proxy judge by the
+    other."""
+    if one != other:
+        raise DecodeError(f"{what} is {one!r} and {other!r} in the head of the request; send it once")
 
 
 def _written(field: HeadField, what: str, words: _Words, parameters: Parameters) -> str | None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gateway.core import bytes_elements, json, npy
 from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
-from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.errors import DecodeError, ElementError, invalid_input
 from gateway.core.types import DEFAULT_TRANSLATE, Buffer, Shape, Tensor, Translate
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
@@ -180,7 +180,7 @@ def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray |
     try:
         return np.ascontiguousarray(cast(wide, datatype, what)).view(np.uint8).data
     except DecodeError as error:
-        raise invalid_input(str(error)) from error
+        raise ElementError(str(error)) from error
 
 
 def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
@@ -284,7 +284,7 @@ def _texts(elements: Iterable[bytes], style: ElementStyle, what: str) -> list[st
     try:
         return [each.decode() for each in elements]
     except UnicodeDecodeError as error:
-        raise invalid_input(
+        raise ElementError(
             f"{what} holds bytes that are not UTF-8, which JSON cannot carry: spell it `|bytes`, "
             "or set translate.bytes: base64 on the route"
         ) from error
