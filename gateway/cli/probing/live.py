@@ -99,11 +99,11 @@ async def check_live(
         for name in dict.fromkeys(route.called_backends):
             backend = config.backends[name]
             if not backend.endpoints:
-                rows.append(Row(f"routes[{number}]", name, "-", "-", WARNING, "its endpoints are found by discovery"))
+                rows.append(Row(route.name, name, "-", "-", WARNING, "its endpoints are found by discovery"))
             for at, endpoint in enumerate(backend.endpoints):
                 answer = answers[name, at]
                 if answer.is_own:
-                    rows.append(Row(f"routes[{number}]", name, endpoint.address, _name(route) or "(any)", OK, _OWN))
+                    rows.append(Row(route.name, name, endpoint.address, _name(route) or "(any)", OK, _OWN))
                     continue
                 found = list(_compare(route, backend, answer, clients, protocols))
                 if _is_elsewhere(
@@ -114,7 +114,7 @@ async def check_live(
                     text = f"backend {name!r} at {endpoint.address}: {each.text}"
                     finding = Finding(("routes", number, *each.location), text)
                     (warnings if each.is_warning else errors).append(finding)
-                rows.append(_row(f"routes[{number}]", name, endpoint.address, _name(route), answer, found))
+                rows.append(_row(route.name, name, endpoint.address, _name(route), answer, found))
     for name, model, how in _differences(config, protocols, answers):
         rows.append(Row("-", name, "-", model, WARNING, how))
         warnings.append(Finding(("backends", name, "endpoints"), f"backend {name!r}: model {model!r}: {how}"))
