@@ -17,7 +17,7 @@ from gateway.auth.keys import new_key, write_keys
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads
 from gateway.runtime.app import Gateway
-from tests.admin.console.browser import chromium, needs_chromium
+from tests.admin.console.browser import CHROMIUM, chromium
 from tests.cli.commands import started
 from tests.interop.processes import free_port
 from tests.paused_server import http
@@ -245,7 +245,7 @@ def page_server() -> Iterator[str]:
     server.server_close()
 
 
-@needs_chromium
+@pytest.mark.real(CHROMIUM)
 def test_a_page_in_chromium_calls_a_model_and_others_cannot(tmp_path: Path) -> None:
     port, public = free_port(), free_port()
     with page_server() as page, page_server() as other, chromium() as browser:
