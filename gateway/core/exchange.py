@@ -35,7 +35,19 @@ from gateway.core.queue_wait import out_of_time, queue_wait, tell_wait, with_wai
 from gateway.core.record import UNREAD, UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
-from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Unread, unread_response
+from gateway.core.types import (
+    DEFAULT_TRANSLATE,
+    NOT_READ,
+    Answer,
+    Head,
+    Headers,
+    Message,
+    ReplyMessage,
+    Request,
+    Response,
+    Unread,
+    unread_response,
+)
 from gateway.core.web_replies import is_called_html, page_text, web_error
 
 log = logging.getLogger(__name__)
@@ -132,10 +144,12 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
     record = message.record
     if record is not UNRECORDED:
         record.decoded(WORDS[head.operation], head.model, message.principal)
-    return replace_struct(
-        head, deadline=_deadline(head, message), listener=listener.name, protocol=protocol.name, path=message.path,
-        headers=message.headers, peer=message.peer, principal=message.principal, record=record,
-        unread=Unread(message, partial(decoded, message, protocol, listener), protocol.encode_response),
+    read = partial(decoded, message, protocol, listener)
+    return Request(
+        head.operation, head.model, head.version, None, NOT_READ, NOT_READ, NOT_READ, "", _deadline(head, message),
+        head.origin, head.schemaless, "", listener.name, protocol.name, message.path, message.headers, message.peer,
+        DEFAULT_TRANSLATE, None, None, record, None, message.principal, None,
+        Unread(message, head.found, read, protocol.encode_response),
     )  # fmt: skip
 
 
@@ -166,7 +180,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     )  # fmt: skip
 
 
-def _deadline(request: Request, message: Message) -> float | None:
+def _deadline(request: Request | Head, message: Message) -> float | None:
     """The earlier of the deadline in the body, as `request` has it, and that of the transport."""
     deadline = request.deadline
     if deadline is None or (message.deadline is not None and message.deadline < deadline):

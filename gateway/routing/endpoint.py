@@ -148,8 +148,8 @@ class Endpoint:
         """Count one more request that takes no slot, so that `idle` waits for it."""
         self._others += 1
 
-    def leave(self) -> None:
-        """Count one less of these."""
+    def leave(self, answered: bool = False) -> None:
+        """Count one less of these; `answered` or not, as with `give_back`."""
         self._others -= 1
         if self._others == 0 and self._on_free:
             self.offer()
@@ -179,8 +179,9 @@ class Endpoint:
         """Count one more call in flight."""
         self.in_flight += 1
 
-    def give_back(self) -> None:
-        """Count one call less, and offer its slot to the backends."""
+    def give_back(self, answered: bool = False) -> None:
+        """Count one call less, and offer its slot to the backends. It is a `slots.Ended`: whether the call was
+        `answered` matters to others only."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()

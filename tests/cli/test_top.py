@@ -113,7 +113,7 @@ def test_a_terminal_shows_what_the_gateway_does_and_that_it_restarts(place: Plac
         drain(place, undo=True)
         shown.resize(120, 10)
         shown.until(lambda text: re.search(rf"^ {endpoint} lab {{30,}}", text, re.M) is not None)
-        shown.type("sss")
+        shown.type("ssss")
         shown.until(lambda text: "sort: slowest" in text)
 
         process.kill()

@@ -11,7 +11,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Flavors, Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Message, Request, Response, ServerInfo
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.targets import Targets
 from tests.routing.fakes import TOY, Wire, settle
@@ -50,7 +50,7 @@ class Lab:
     ) -> None:
         self.wires = [Wire() for _ in range(wires)]
         endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(self.wires)]
-        self.backend = Backend(Target("lab", flavor=flavor), protocol, endpoints, 0, clock=clock)
+        self.backend = local_backend(Target("lab", flavor=flavor), protocol, endpoints, 0, clock=clock)
 
     async def ask(self, operation: Operation = Operation.INFER) -> "asyncio.Task[Answer]":
         task = asyncio.ensure_future(self.backend(Request(operation, "m")))
@@ -192,7 +192,7 @@ async def test_a_server_is_asked_again_before_the_first_call_after_an_outage() -
 
 async def test_every_backend_of_an_address_asks_again_after_an_outage() -> None:
     lab = Lab()
-    other = Backend(Target("other"), FLAVORED, lab.backend.endpoints, 0)
+    other = local_backend(Target("other"), FLAVORED, lab.backend.endpoints, 0)
     task = asyncio.ensure_future(other(Request(Operation.INFER, "m")))
     await settle()
     await lab.answer(b"ours")

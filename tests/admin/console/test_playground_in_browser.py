@@ -13,6 +13,7 @@ from tests.admin.console.accessibility import OPPOSITES, faults_in
 from tests.admin.console.browser import needs_chromium
 from tests.admin.console.gateways import CONFIG, HOSTILE, Looked, looked
 from tests.admin.console.hostile_server import ELEMENTS, SCRIPT, HostileServer, hostile_server
+from tests.limits import GENEROUS
 
 pytestmark = needs_chromium
 
@@ -71,7 +72,7 @@ def test_a_server_that_hangs_can_be_left(context: BrowserContext, gateway: Looke
     cancel = page.get_by_role("button", name="Cancel")
     expect(cancel).to_be_hidden()
     page.get_by_role("button", name="Send").click()
-    assert server.hanging.wait(20)
+    assert server.hanging.wait(GENEROUS)
     expect(page.get_by_role("status").filter(has_text="Waiting for the answer…")).to_be_visible()
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
     page.get_by_role("tab", name="Snippets").click()  # the page is used meanwhile
