@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.core.datatypes import DATATYPES
+from gateway.core import bytes_elements
+from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError
-from gateway.core.types import TensorSpec, tensor
+from gateway.core.types import Tensor, TensorSpec, tensor
 from gateway.protocols.json.templates import Role
 from gateway.protocols.json.writing import Said
 from tests.protocols.json.test_bodies import body, read
@@ -70,8 +71,11 @@ def _array(given: list[float]) -> Any:
 
 def test_a_text_about_json_is_not_given_for_csv() -> None:
     csv = body([{"$*": "$*"}, "..."], media_type="text/csv; header=present")
-    with pytest.raises(GatewayError, match=r"^input 'a': element 0 is nan, for which CSV has no number"):
+    with pytest.raises(GatewayError, match=r"^input 'a': element 0 is nan, which the route refuses"):
         csv.write(Said("error", tensors=(tensor("a", _array([float("nan")])),)))
+    no_text = Tensor("a", Datatype.BYTES, (1,), bytes_elements.pack([b"\xff"]))
+    with pytest.raises(GatewayError, match="not UTF-8, which CSV cannot carry"):
+        csv.write(Said(tensors=(no_text,)))
 
 
 def test_an_element_is_not_called_it() -> None:
