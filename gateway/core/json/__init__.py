@@ -31,6 +31,8 @@ from gateway.core.json.reading import read, read_bare, read_members
 from gateway.core.json.writing import (
     PIECE,
     Pieces,
+    kept,
+    nested_string_pieces,
     number_pieces,
     numbers,
     placed,
@@ -54,6 +56,8 @@ __all__ = [
     "Text",
     "array",
     "cut_out",
+    "kept",
+    "nested_string_pieces",
     "number_pieces",
     "numbers",
     "packed",
