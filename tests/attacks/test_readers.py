@@ -6,7 +6,6 @@ from itertools import product
 
 import pytest
 
-from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import Limits
 from tests.attacks.attacked import MIB
 from tests.attacks.readers import readers as known
@@ -20,10 +19,6 @@ from tests.every_case import failures
 FACTOR, ALLOWANCE = 160, 64 * 2**10
 """Bytes of memory for each byte of a small body, and for any: blocks, and what `limits.json_values` bounds, are larger
 than a small body."""
-LISTS, OF_LISTS = frozenset({Operation.MODELS, Operation.ALL_STATISTICS}), 500
-"""What servers list has a bound of its own, 400,000 values."""
-OF_OTHERS = ("empty", "digits", "deep", "objects")
-"""What stands in the names of the bodies that are tried of messages that are no calls."""
 MOST, FOR_A_BYTE = 40 * MIB, 6
 """Bytes of memory beside a body of any size, and for each byte of it."""
 
@@ -33,15 +28,13 @@ def test_every_reader_has_bodies() -> None:
     assert not known.kinds_of_bodies() - known.kinds_with_bodies(), "tests/attacks/readers has no form with these"
 
 
-def test_no_small_body_takes_more_memory_than_its_bytes_are_worth() -> None:
+def test_no_small_body_of_a_call_takes_more_memory_than_its_bytes_are_worth() -> None:
     with failures() as failed:
-        for name, reader in readers().items():
-            is_call = reader.request.operation is INFER
-            for what in reader.bodies if is_call else [each for each in reader.bodies if each.startswith(OF_OTHERS)]:
-                with failed.of(f"{name}: {what}"):
+        for reader in shown():
+            for what in reader.bodies:
+                with failed.of(f"{reader.name}: {what}"):
                     found = traced(reader, what)
-                    most = OF_LISTS if reader.request.operation in LISTS else FACTOR
-                    assert found is None or found.peak < most * found.size + ALLOWANCE, found
+                    assert found is None or found.peak < FACTOR * found.size + ALLOWANCE, found
 
 
 def test_the_page_keeps_to_the_bounds() -> None:
