@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def _one_example(tlvs: Callable[[int, bytes], Make], content: bytes) -> Make:
     return make
 
 
-def npy_file(array: np.ndarray) -> bytes:  # type: ignore[type-arg]
+def npy_file(array: np.ndarray[Any, Any]) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
