@@ -140,7 +140,7 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
         return []
     whole = Tensor(tensor.name, tensor.datatype, shape, tensor.data)
     if tensor.datatype is BYTES:
-        return [orjson.dumps(each) for each in _nested_texts(whole, style, what)]
+        return [json.kept(orjson.dumps(each)) for each in _nested_texts(whole, style, what)]
     if not whole.elements:
         return [b"".join(json.number_pieces(row, style.nan, what)) for row in whole.array]
     return _split(b"".join(_nested(whole, style, what)), len(shape))
@@ -235,8 +235,10 @@ def _nested(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]
     shape, datatype = tensor.shape, tensor.datatype
     if len(shape) == 1:
         return _flat(tensor, style, what)
-    if datatype is BYTES:
+    if datatype is BYTES and not shape:
         return (orjson.dumps(_nested_texts(tensor, style, what)),)
+    if datatype is BYTES:
+        return tuple(json.nested_string_pieces(_all_texts(tensor, style, what), shape))
     if len(shape) == 2 and shape[0] == 1:
         return (b"[", *json.written(tensor.data, datatype, style.nan, what), b"]")
     if len(shape) == 2 and 0 < tensor.elements <= _FEW:
@@ -269,13 +271,17 @@ def _bare(form: TensorForm, tensor: Tensor, count: int, lead: Shape, style: Elem
     elements = bytes_elements.unpack(tensor.data)
     if spelling is Spelling.BYTES:
         return [b'"%b"' % b64encode(each) for each in elements]
-    return [orjson.dumps(each) for each in _texts(elements, style, what)]
+    return [json.kept(orjson.dumps(each)) for each in _texts(elements, style, what)]
 
 
 def _nested_texts(tensor: Tensor, style: ElementStyle, what: str) -> Any:
     flat = np.empty(tensor.elements, object)
-    flat[:] = list(chain.from_iterable(_texts(each, style, what) for each in bytes_elements.pieces(tensor.data)))
+    flat[:] = _all_texts(tensor, style, what)
     return flat.reshape(tensor.shape).tolist()
+
+
+def _all_texts(tensor: Tensor, style: ElementStyle, what: str) -> list[str]:
+    return list(chain.from_iterable(_texts(each, style, what) for each in bytes_elements.pieces(tensor.data)))
 
 
 def _texts(elements: Iterable[bytes], style: ElementStyle, what: str) -> list[str]:

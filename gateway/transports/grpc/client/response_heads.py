@@ -67,8 +67,8 @@ _read_short = lru_cache(_MAX_BLOCKS)(_read)
 
 
 def plain_end(head: bytes, trailers: bytes, limit: int) -> ResponseHead | None:
-    """The ResponseHead of `trailers`, if they say that a call succeeded and `head` is that of a gRPC server's reply; None if
-    they are anything else, which has to be read one by one."""
+    """The ResponseHead of `trailers`, if they say that a call succeeded and `head` is that of a gRPC server's reply;
+    None if they are anything else, which has to be read one by one."""
     if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
         return None
     try:
